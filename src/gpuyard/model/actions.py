@@ -1,0 +1,137 @@
+"""What the brain wants done: frozen actions, each with its reason, and the plan that lists them in an order that can be applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuyard.model.job import Placement
+from gpuyard.model.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start these tasks together or none. `after` names the jobs whose eviction or move must be over first.
+
+    Growth is a Start that carries only the new placements.
+    """
+
+    job: str
+    placements: tuple[Placement, ...]
+    reason: Reason
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Stop a job after its checkpoint signal and put it back to wait; `placements` set when only some members go."""
+
+    job: str
+    reason: Reason
+    beneficiary: str = ""
+    placements: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Restart tasks elsewhere: the target is reserved before the source is disturbed."""
+
+    job: str
+    source: tuple[Placement, ...]
+    target: tuple[Placement, ...]
+    reason: Reason
+    beneficiary: str = ""
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """End a job for good."""
+
+    job: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Keep these places free for a job until then (rule 20)."""
+
+    job: str
+    placements: tuple[Placement, ...]
+    until: float
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Nothing new goes on this node, or on this GPU of it."""
+
+    node: str
+    reason: Reason
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Empty this node, or this GPU of it, gently."""
+
+    node: str
+    reason: Reason
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Bring a pool to this number of nodes."""
+
+    pool: str
+    nodes: int
+    reason: Reason
+
+
+Action = Start | Evict | Move | Terminate | Reserve | Cordon | Drain | Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job below its minimum after the plan, and the first reason found while planning."""
+
+    job: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that runs after the plan, and where."""
+
+    job: str
+    placements: tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """What a queue holds after the plan; amounts in nano-GPU."""
+
+    name: str
+    quota: int
+    limit: int
+    used: int
+    fair_share: float
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """A cycle of waiting: who is in it, in one sentence, and who gives way."""
+
+    jobs: tuple[str, ...]
+    message: str
+    victim: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The net change: nothing in it is both started and evicted (rule 26)."""
+
+    actions: tuple[Action, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    deadlocks: tuple[Deadlock, ...] = ()

@@ -1,0 +1,184 @@
+"""Jobs: one gang or more, told as task groups, and where their tasks run.
+
+A job with a plain `tasks: 4` has one task group named `main`. Groups may nest: a `Bundle` is a group made of groups.
+Times are seconds since the epoch (UTC), durations are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from gpuyard.model.resources import Request
+from gpuyard.model.topology import ANYWHERE, NODE, TopologyAsk
+
+MAIN = "main"
+"""The name of the only task group of a job that names none."""
+
+
+class JobClass(Enum):
+    """What kind of work a job is; policy is per class, never one global rule."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+class Phase(Enum):
+    """Where a job is in its life; why it is there is its reason, never a second phase."""
+
+    HELD = "held"
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Which taints a task bears. An empty key with `Exists` bears all; an empty effect bears every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One node-affinity requirement, as Kubernetes defines it: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """All expressions must hold; a job's terms are alternatives, any one suffices."""
+
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How a job saves its work: how often, when last, how it is told to, and how long it may take."""
+
+    interval: float | None = None
+    last: float | None = None
+    grace: float = 60.0
+    signal: str = "SIGUSR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Avoid:
+    """Whom a job will not share a domain of `level` with (rule 14); it binds both sides."""
+
+    level: str = NODE
+    queues: tuple[str, ...] = ()
+    own: bool = False
+    """Keeps the job's own tasks apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one task runs. `gpus` names a device once per MIG slice; CPU-only tasks name none."""
+
+    node: str
+    gpus: tuple[int, ...] = ()
+    group: str = MAIN
+    task: int = 0
+    mig: tuple[str, ...] = ()
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """Identical tasks: at least `min` of them or none, at most `tasks`. Ended members are not restarted by a plan."""
+
+    name: str = MAIN
+    tasks: int = 1
+    min: int = 1
+    request: Request = Request()
+    topology: TopologyAsk = ANYWHERE
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    failed: int = 0
+    succeeded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A group made of groups: at least `min_groups` of them (each whole by its own rule) or none."""
+
+    name: str
+    groups: tuple[TaskGroup | Bundle, ...]
+    min_groups: int
+    topology: TopologyAsk = ANYWHERE
+
+    def leaves(self) -> Iterator[TaskGroup]:
+        """The task groups inside, in order."""
+        for group in self.groups:
+            if isinstance(group, Bundle):
+                yield from group.leaves()
+            else:
+                yield group
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a task executes; the brain never looks inside."""
+
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    workdir: str = ""
+    retries: int = 0
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request to run one gang or more. `priority` and `preemptible` None: as the class says in the policy.
+
+    `gang` holds the task groups; its topology binds the whole job. Placements present mean it runs there.
+    """
+
+    name: str
+    gang: Bundle
+    queue: str = "default"
+    user: str = ""
+    job_class: JobClass = JobClass.TRAINING
+    priority: int | None = None
+    preemptible: bool | None = None
+    submitted: float = 0.0
+    started: float | None = None
+    models: tuple[str, ...] = ()
+    min_gpu_memory: int = 0
+    min_architecture: str = ""
+    affinity: tuple[AffinityTerm, ...] = ()
+    avoid: Avoid | None = None
+    time_limit: float | None = None
+    min_runtime: float | None = None
+    warm_up: float | None = None
+    checkpoint: Checkpoint | None = None
+    evictions: int = 0
+    stale_since: float | None = None
+    stale_grace: float | None = None
+    placements: tuple[Placement, ...] = ()
+    foreign: bool = False
+    held: bool = False
+    run: Run | None = None
+
+    def task_groups(self) -> tuple[TaskGroup, ...]:
+        """Every task group, in order."""
+        return tuple(self.gang.leaves())
+
+
+def one_group(group: TaskGroup, topology: TopologyAsk = ANYWHERE) -> Bundle:
+    """The gang of a job with a single task group."""
+    return Bundle(name="", groups=(group,), min_groups=1, topology=topology)

@@ -1,0 +1,87 @@
+"""Nodes, their GPUs, and the pools they belong to: what the fleet is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from gpuyard.model.resources import UNLIMITED
+
+
+class Health(Enum):
+    """The state of one GPU. Nothing new goes on a sick one; a suspect one is used last (rule 13)."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    SICK = "sick"
+
+
+class Effect(Enum):
+    """What a taint does to tasks that do not tolerate it. `PreferNoSchedule` only makes a node less liked."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A mark on a node that repels tasks without a matching toleration."""
+
+    key: str
+    value: str = ""
+    effect: Effect = Effect.NO_SCHEDULE
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device of a node. `slices` is None for a whole device, else the MIG slices it is cut into."""
+
+    index: int
+    island: int = 0
+    health: Health = Health.HEALTHY
+    slices: tuple[str, ...] | None = None
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine with its GPUs, CPU, memory, labels, taints and its place in the topology.
+
+    All GPUs of a node are of one `model`; `gpu_memory` is bytes of one device (0: not known).
+    """
+
+    name: str
+    pool: str = ""
+    model: str = ""
+    architecture: str = ""
+    gpu_memory: int = 0
+    gpus: tuple[Gpu, ...] = ()
+    cpu: int = UNLIMITED
+    memory: int = UNLIMITED
+    domains: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes of one SKU under one policy. `price` is that of an 8-GPU node a month; 0 is not known."""
+
+    name: str
+    price: float = 0.0
+    max_busy: tuple[tuple[str, int], ...] = ()
+    """(level, GPUs): at most so many GPUs of this pool may be busy in one domain of the level."""
+    min_nodes: int = 0
+    max_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A disruption budget over tasks of `jobs`: a PDB, or a job's own. Exactly one of the two bounds is set."""
+
+    name: str
+    jobs: tuple[str, ...] = field(default=())
+    min_available: int | None = None
+    max_unavailable: int | None = None

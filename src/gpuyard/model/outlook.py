@@ -1,0 +1,55 @@
+"""What a plan leads to, told whole: the answer of `yard plan`, `yard why`, `yard frag` and `yard free` on a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
+from gpuyard.model.reasons import Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeFit:
+    """How many requests of `gpus` GPUs inside one domain of `level` fit now, and if what runs were packed."""
+
+    gpus: int
+    level: str
+    now: int
+    packed: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFragmentation:
+    """Fragmentation of one pool; amounts in nano-GPU, `largest_gang` in GPUs per level, innermost first."""
+
+    name: str
+    gpus: int
+    free: int
+    stranded: int
+    largest_gang: tuple[tuple[str, int], ...]
+    shapes: tuple[ShapeFit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragmentation:
+    """Rule 25. `ratio` is 0 when nobody waits; `stranded` and `free` are nano-GPU."""
+
+    ratio: float
+    free: int
+    stranded: int
+    largest_gang: tuple[tuple[str, int], ...]
+    shapes: tuple[ShapeFit, ...]
+    pools: tuple[PoolFragmentation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The end of a planning run: the net change and the state it leads to."""
+
+    actions: tuple[Action, ...]
+    waiting: tuple[Explanation, ...]
+    running: tuple[Running, ...]
+    queues: tuple[QueueLine, ...]
+    fragmentation: Fragmentation
+    deadlocks: tuple[Deadlock, ...]
+    cycles: int

@@ -1,0 +1,124 @@
+"""The typed policy: every knob of the brain with its default, its unit and one sentence (`yard schema policy`).
+
+Each field's metadata carries `unit` and `doc`; `files` turns them into JSON Schema and reference pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from gpuyard.model.job import Job, JobClass
+from gpuyard.model.topology import NODE
+
+
+class Style(Enum):
+    """How a class is laid out: close together and tight, or apart so that one failure hits few."""
+
+    PACK = "pack"
+    SPREAD = "spread"
+
+
+class AcrossQueues(Enum):
+    """What a critical job may take from other queues by priority (rule 18)."""
+
+    NEVER = "never"
+    BORROWED = "borrowed"
+    ANY = "any"
+
+
+class PdbRule(Enum):
+    """Whether a disruption budget may ever be broken (rule 19)."""
+
+    NEVER = "never"
+    LAST_RESORT = "last-resort"
+
+
+class DeadlockRule(Enum):
+    """Whether a deadlock is broken at once or only reported (rule 23)."""
+
+    BREAK = "break"
+    PROPOSE = "propose"
+
+
+def _knob(default: Any, doc: str, unit: str = "") -> Any:
+    return field(default=default, metadata={"doc": doc, "unit": unit})
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPolicy:
+    """How jobs of one class are treated; each cell may be changed."""
+
+    priority: int = _knob(50, "Priority of jobs that name none.")
+    preemptible: bool = _knob(True, "Whether jobs that do not say so may be taken back.")
+    placement: Style = _knob(Style.PACK, "Lay tasks close together (pack) or apart (spread).")
+    over: tuple[str, ...] = _knob((), "The levels to spread over, the most important first; pack ignores it.")
+    alert_after: float = _knob(3600.0, "A job waiting longer than this raises an alert with its reason.", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each term of a placement score counts; every term lies in 0..1."""
+
+    fragmentation: float = _knob(1.0, "Leave free GPUs that the demand seen can still use (the FGD measure).", "weight")
+    tightness: float = _knob(0.5, "Prefer nodes that are nearly full, so that others stay whole.", "weight")
+    island: float = _knob(2.0, "Prefer nodes where a task's GPUs lie in one NVLink island.", "weight")
+    health: float = _knob(4.0, "Prefer nodes where no suspect GPU must be used.", "weight")
+    taste: float = _knob(1.0, "Prefer nodes without PreferNoSchedule taints.", "weight")
+
+
+def _classes() -> dict[JobClass, ClassPolicy]:
+    return {
+        JobClass.BATCH: ClassPolicy(priority=25, alert_after=21600.0),
+        JobClass.TRAINING: ClassPolicy(priority=50),
+        JobClass.INTERACTIVE: ClassPolicy(priority=75, preemptible=False, alert_after=600.0),
+        JobClass.INFERENCE: ClassPolicy(
+            priority=100, preemptible=False, placement=Style.SPREAD, over=(NODE, "rack"), alert_after=600.0
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All knobs. Overrides in a snapshot use the same keys."""
+
+    classes: dict[JobClass, ClassPolicy] = field(
+        default_factory=_classes, metadata={"doc": "Treatment per class: batch, training, interactive, inference.", "unit": ""}
+    )
+    weights: Weights = field(
+        default_factory=Weights, metadata={"doc": "Weights of the placement score's terms.", "unit": ""}
+    )
+    consolidate: bool = _knob(True, "Move running jobs when that lets a waiting one start (rule 15).")
+    preempt: bool = _knob(True, "Take GPUs back by priority and by shares (rules 16 to 19).")
+    move_factor: float = _knob(2.0, "A claimant above its fair share moves at most this many times its own GPUs.", "ratio")
+    preempt_across_queues: AcrossQueues = _knob(
+        AcrossQueues.NEVER, "What critical jobs may take from other queues by priority: never, borrowed, any."
+    )
+    critical_priority: int = _knob(1000, "Jobs at or above this priority are critical.")
+    pdb: PdbRule = _knob(PdbRule.NEVER, "Whether disruption budgets may be broken: never, or last-resort.")
+    min_runtime: float = _knob(0.0, "How long a job that names no min_runtime runs before it can be a victim.", "seconds")
+    warm_up: float = _knob(0.0, "What a restart costs a job that names no warm_up.", "seconds")
+    eviction_grace: float = _knob(
+        600.0, "How long a victim is spared after its first eviction; doubles with each further one.", "seconds"
+    )
+    protect_after: int = _knob(3, "A job evicted this often in a day is protected and raises an alert.", "evictions")
+    stale_grace: float = _knob(60.0, "How long a gang below its minimum is borne; negative is for ever.", "seconds")
+    deadlock: DeadlockRule = _knob(DeadlockRule.BREAK, "Break deadlocks at once, or only propose it.")
+    reserve_after: float = _knob(3600.0, "A gang that waited this long gets a reservation.", "seconds")
+    reservations_per_pool: int = _knob(1, "How many gangs may hold a reservation in one pool.", "reservations")
+    search_limit: int = _knob(512, "How many victim sets are tried for one claim before it waits.", "sets")
+    defrag_budget: int = _knob(8, "How many jobs one timed defragmentation may move.", "jobs")
+    defrag_pays: float = _knob(1.0, "Timed defragmentation must gain this many times what it costs.", "ratio")
+
+    def of(self, job: Job) -> ClassPolicy:
+        """The treatment of a job's class."""
+        return self.classes[job.job_class]
+
+    def priority(self, job: Job) -> int:
+        """The job's own priority, else its class's."""
+        return self.of(job).priority if job.priority is None else job.priority
+
+    def preemptible(self, job: Job) -> bool:
+        """Whether the job may be taken back: as it says, else as its class says."""
+        return self.of(job).preemptible if job.preemptible is None else job.preemptible

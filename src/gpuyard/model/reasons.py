@@ -1,0 +1,186 @@
+"""Every "no" and every "because": a closed set of codes, each on its rung of the ladder (rule 24), with numbers.
+
+Nobody parses text: the message is made from the numbers, once, here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from gpuyard.model.resources import as_gpus
+
+
+class Rung(IntEnum):
+    """The ladder, cheapest first. Each node is counted once, at its first failed rung."""
+
+    QUOTA = 0
+    PRIORITY = 1
+    GANG = 2
+    SHAPE = 3
+    FRAGMENTATION = 4
+    TOPOLOGY = 5
+    MODEL = 6
+    HEALTH = 7
+    LABELS = 8
+    CPU_MEMORY = 9
+    POLICY = 10
+    MACHINERY = 11
+
+    @property
+    def title(self) -> str:
+        """The rung as people read it."""
+        return _RUNG_TITLES[self]
+
+
+_RUNG_TITLES = {
+    Rung.QUOTA: "quota",
+    Rung.PRIORITY: "priority",
+    Rung.GANG: "gang",
+    Rung.SHAPE: "shape",
+    Rung.FRAGMENTATION: "fragmentation",
+    Rung.TOPOLOGY: "topology",
+    Rung.MODEL: "model",
+    Rung.HEALTH: "health",
+    Rung.LABELS: "taints and labels",
+    Rung.CPU_MEMORY: "CPU and memory",
+    Rung.POLICY: "policy and admission",
+    Rung.MACHINERY: "machinery",
+}
+
+
+class Outcome(Enum):
+    """What a "no" means for its job.
+
+    NOT_NOW: keep it waiting, ask again when something changes. NEVER: this fleet and these limits cannot run it; tell
+    its owner. BUG: we contradict ourselves; report it, leave the world alone.
+    """
+
+    NOT_NOW = "not now"
+    NEVER = "never"
+    BUG = "bug"
+
+
+class Code(Enum):
+    """Why a job waits, or why an action is taken."""
+
+    # why it waits
+    OVER_LIMIT = "OverLimit"
+    OVER_QUOTA = "OverQuota"
+    OUTRANKED = "Outranked"
+    NOT_ENOUGH_GPUS = "NotEnoughGpus"
+    SHAPE_IMPOSSIBLE = "ShapeImpossible"
+    FRAGMENTED = "Fragmented"
+    TOPOLOGY_UNMET = "TopologyUnmet"
+    MODEL_UNAVAILABLE = "ModelUnavailable"
+    GPUS_SICK = "GpusSick"
+    NODES_EXCLUDED = "NodesExcluded"
+    NOT_ENOUGH_CPU = "NotEnoughCpu"
+    NOT_ENOUGH_MEMORY = "NotEnoughMemory"
+    NEIGHBOURS = "Neighbours"
+    POWER_CAP = "PowerCap"
+    RESERVED = "Reserved"
+    HELD = "Held"
+    MEMBERS_ENDED = "MembersEnded"
+    NODES_UNAVAILABLE = "NodesUnavailable"
+    # why an action is taken
+    FITS = "Fits"
+    GROWS = "Grows"
+    REPAIRED = "Repaired"
+    CONSOLIDATED = "Consolidated"
+    DEFRAGMENTED = "Defragmented"
+    PREEMPTED = "Preempted"
+    RECLAIMED = "Reclaimed"
+    CRITICAL = "Critical"
+    STALE = "Stale"
+    DEADLOCK = "Deadlock"
+    WAITS_ITS_TURN = "WaitsItsTurn"
+    DRAINED = "Drained"
+    TIME_LIMIT = "TimeLimit"
+
+    @property
+    def rung(self) -> Rung | None:
+        """The rung of a "no"; None for the reason of an action."""
+        return _RUNGS.get(self)
+
+
+_RUNGS = {
+    Code.OVER_LIMIT: Rung.QUOTA,
+    Code.OVER_QUOTA: Rung.QUOTA,
+    Code.OUTRANKED: Rung.PRIORITY,
+    Code.NOT_ENOUGH_GPUS: Rung.GANG,
+    Code.MEMBERS_ENDED: Rung.GANG,
+    Code.SHAPE_IMPOSSIBLE: Rung.SHAPE,
+    Code.FRAGMENTED: Rung.FRAGMENTATION,
+    Code.TOPOLOGY_UNMET: Rung.TOPOLOGY,
+    Code.MODEL_UNAVAILABLE: Rung.MODEL,
+    Code.GPUS_SICK: Rung.HEALTH,
+    Code.NODES_EXCLUDED: Rung.LABELS,
+    Code.NOT_ENOUGH_CPU: Rung.CPU_MEMORY,
+    Code.NOT_ENOUGH_MEMORY: Rung.CPU_MEMORY,
+    Code.NEIGHBOURS: Rung.POLICY,
+    Code.POWER_CAP: Rung.POLICY,
+    Code.RESERVED: Rung.POLICY,
+    Code.HELD: Rung.POLICY,
+    Code.NODES_UNAVAILABLE: Rung.MACHINERY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One "no" or one "because", with the numbers it rests on.
+
+    GPU amounts are nano-GPU unless the code speaks of CPU (milli-cores) or memory (bytes). `where` names the queue,
+    level, model or job the reason is about; `message` is filled by whoever knows the whole story, else made here.
+    """
+
+    code: Code
+    outcome: Outcome = Outcome.NOT_NOW
+    needed: int | None = None
+    free: int | None = None
+    largest_fit: int | None = None
+    where: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        return self.message or self._plain()
+
+    def _plain(self) -> str:
+        parts = [self.code.value]
+        if self.where:
+            parts.append(f"({self.where})")
+        if self.needed is not None:
+            parts.append(f"needs {as_gpus(self.needed)}")
+        if self.free is not None:
+            parts.append(f"free {as_gpus(self.free)}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RungCount:
+    """One line of the ladder: how many nodes fail first at this rung, or whether the rung as a whole holds."""
+
+    rung: Rung
+    holds: bool
+    nodes: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change that was tried in a transaction and lets the job start."""
+
+    change: str
+    kind: str
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one job waits: the dominant reason, the ladder with counts, and what would let it run."""
+
+    job: str
+    reason: Reason
+    ladder: tuple[RungCount, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    in_the_way: tuple[str, ...] = ()

@@ -1,0 +1,63 @@
+"""Amounts of GPU, CPU and memory, and what one task asks for.
+
+Everybody uses these; nothing here knows a node, a queue or a unit string (units are read in `files`).
+GPU shares are integers in nano-GPU so that sums are exact: three thirds of a device fit on it, four do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WHOLE = 1_000_000_000
+"""One whole GPU, in nano-GPU."""
+
+MILLI = WHOLE // 1000
+"""A thousandth of a GPU, the smallest fraction a job may ask for."""
+
+UNLIMITED = 1 << 62
+"""An amount that is never reached; prints as "unlimited"."""
+
+MIG_SLICES = 7
+"""Compute slices of a GPU: a `1g` slice costs a seventh of it (rule 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one task needs. At most one of `gpus`, `share`, `gpu_memory`, `mig` is set; none is a CPU-only task."""
+
+    gpus: int = 0
+    """Whole devices."""
+    share: int = 0
+    """Part of one device, in nano-GPU."""
+    gpu_memory: int = 0
+    """Bytes of one device's memory."""
+    mig: tuple[tuple[str, int], ...] = ()
+    """MIG profiles with counts, sorted by profile."""
+    cpu: int = 0
+    """Milli-cores."""
+    memory: int = 0
+    """Bytes."""
+
+    @property
+    def cpu_only(self) -> bool:
+        """Whether the task needs no GPU of any kind."""
+        return not (self.gpus or self.share or self.gpu_memory or self.mig)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the task takes a part of one device and can share it."""
+        return bool(self.share or self.gpu_memory)
+
+
+def mig_cost(profile: str) -> int:
+    """The share of a GPU that a slice of `profile` costs: g ÷ 7 (rule 5)."""
+    head = profile.split("g.", 1)[0]
+    return WHOLE * int(head) // MIG_SLICES if head.isdigit() else WHOLE // MIG_SLICES
+
+
+def as_gpus(amount: float) -> float | int | str:
+    """An amount of nano-GPU as people read it: `8`, `0.5`, `"unlimited"`."""
+    if amount >= UNLIMITED:
+        return "unlimited"
+    whole = round(amount / WHOLE, 3)
+    return int(whole) if whole == int(whole) else whole
