@@ -1,0 +1,59 @@
+"""What every test shares: hypothesis profiles, and the rule that a skip needs a good reason.
+
+With CI=true a skipped test is a failed test, unless its reason begins with "needs a real GPU": a test that
+nobody runs proves nothing, and a missing tool on the build machine must not look like success.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ALLOWED_SKIP = "needs a real GPU"
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+# Deadlines are off: on a shared machine they measure the neighbours.
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "proof", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skipped test into a failed one, in CI."""
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips itself as a whole while it is collected."""
+    report = yield
+    refuse_skip(report)
+    return report
+
+
+def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Mark the report as failed if it is a skip nobody may take in CI. Expected failures are no skips."""
+    if not IN_CI or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = skip_reason(report)
+    if not reason.startswith(ALLOWED_SKIP):
+        report.outcome = "failed"
+        report.longrepr = (
+            f'{report.nodeid} was skipped, and CI allows that only for "{ALLOWED_SKIP}": {reason}'
+        )
+
+
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The words given with the skip, without pytest's own prefix."""
+    longrepr = report.longrepr
+    text = longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+    return text.removeprefix("Skipped: ")
