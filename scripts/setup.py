@@ -1,4 +1,4 @@
-"""Makes `.venv` with everything in it. Called by `make setup`; needs Python 3.11 and a package index, no more.
+"""Makes `.venv` with everything in it. Called by `make setup`; needs Python 3.11 and a package index.
 
 uv does not read pip's configuration, so whatever index, certificate or host pip has been told about is
 passed on to uv. Versions and hashes come from `uv.lock`; addresses do not: the lock is exported as hashed
@@ -35,16 +35,18 @@ UV_NAMES = {
 
 def main() -> None:
     """Make the environment, find uv, install what the lock says, then the project itself."""
-    if sys.version_info < (3, 11):
-        sys.exit(f"GPUYard needs Python 3.11 or newer; this is {sys.version.split()[0]}. Try: make setup PYTHON=python3.11")
+    if sys.version_info < (3, 11):  # noqa: UP036 (this is where an older Python is turned away)
+        sys.exit(
+            f"GPUYard needs Python 3.11 or newer, not {sys.version.split()[0]}. Try: make setup PYTHON=..."
+        )
     make_venv()
     environment = {**os.environ, "VIRTUAL_ENV": str(VENV), "UV_PYTHON_DOWNLOADS": "never"}
     for name, value in uv_settings(pip_settings()).items():
         environment.setdefault(name, value)
     uv = find_uv()
-    lock = [uv, "export", "--quiet", "--frozen", "--all-groups", "--no-emit-project", "--format", "requirements-txt"]
+    export = [uv, "export", "--quiet", "--frozen", "--all-groups", "--no-emit-project"]
     requirements = VENV / "requirements.txt"
-    run([*lock, "--output-file", str(requirements)], environment)
+    run([*export, "--format", "requirements-txt", "--output-file", str(requirements)], environment)
     install = [uv, "pip", "install", "--quiet", "--python", str(PYTHON)]
     run([*install, "--require-hashes", "-r", str(requirements)], environment)
     run([*install, "--no-deps", "--editable", str(ROOT)], environment)
@@ -58,7 +60,7 @@ def make_venv() -> None:
         venv.create(VENV, clear=True, symlinks=True, with_pip=True)
     except subprocess.CalledProcessError:
         if shutil.which("uv") is None:
-            sys.exit("This Python cannot make environments: install its venv package (Debian: python3-venv), or uv.")
+            sys.exit("This Python cannot make environments: install python3-venv, or uv.")
         venv.create(VENV, clear=True, symlinks=True, with_pip=False)
 
 
@@ -101,7 +103,7 @@ def parse_pip_settings(listing: str, environment: Mapping[str, str]) -> dict[str
 
 
 def uv_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The same settings in uv's words. Folders of wheels that do not exist are left out: uv minds, pip does not."""
+    """The same settings in uv's words. Missing folders are left out: uv minds them, pip does not."""
     words: dict[str, str] = {}
     for key, name in UV_NAMES.items():
         values = settings.get(key, "").split()
