@@ -69,7 +69,10 @@ def find_uv() -> str:
     found = shutil.which("uv") or shutil.which("uv", path=str(VENV / "bin"))
     if found:
         return found
-    run([str(PYTHON), "-m", "pip", "install", "--quiet", UV_VERSION], dict(os.environ))
+    run(
+        [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV_VERSION],
+        dict(os.environ),
+    )
     return str(VENV / "bin" / "uv")
 
 
