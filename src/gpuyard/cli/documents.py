@@ -1,0 +1,190 @@
+"""Plans, reasons and fragmentation as plain dicts: what `-o json` and `-o yaml` print.
+
+Called by the commands. Keys are part of the contract (additive changes only); nothing here draws or decides.
+GPU amounts leave the model's nano-GPU here and become GPUs; what is None is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuyard.model.actions import (
+    Action,
+    Cordon,
+    Deadlock,
+    Drain,
+    Evict,
+    Move,
+    QueueLine,
+    Reserve,
+    Scale,
+    Start,
+    Terminate,
+)
+from gpuyard.model.job import Placement
+from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
+from gpuyard.model.reasons import Code, Explanation, Reason, RungCount, Suggestion
+from gpuyard.model.resources import UNLIMITED, as_gpus
+
+Document = dict[str, Any]
+
+
+def plan_document(outlook: Outlook, timing: Document) -> Document:
+    """All of `yard plan -o json`."""
+    return {
+        "actions": [action_document(action) for action in outlook.actions],
+        "waiting": [explanation_document(waiting) for waiting in outlook.waiting],
+        "running": [
+            {"job": running.job, "placements": placement_documents(running.placements)} for running in outlook.running
+        ],
+        "queues": [queue_line_document(line) for line in outlook.queues],
+        "fragmentation": fragmentation_document(outlook.fragmentation),
+        "deadlocks": [_deadlock_document(deadlock) for deadlock in outlook.deadlocks],
+        "timing": timing,
+    }
+
+
+def action_document(action: Action) -> Document:
+    """One action with its reason. `for` names the job that an eviction or a move makes room for."""
+    document: Document = {"action": type(action).__name__.lower()}
+    match action:
+        case Start():
+            document |= {"job": action.job, "placements": placement_documents(action.placements)}
+            document |= _given(after=list(action.after))
+        case Evict():
+            document |= {"job": action.job} | _given(
+                {"for": action.beneficiary}, placements=placement_documents(action.placements)
+            )
+        case Move():
+            document |= {"job": action.job, "from": placement_documents(action.source)}
+            document["to"] = placement_documents(action.target)
+            document |= _given({"for": action.beneficiary}, after=list(action.after))
+        case Terminate():
+            document["job"] = action.job
+        case Reserve():
+            document |= {"job": action.job, "placements": placement_documents(action.placements)}
+            document |= _given(until=moment(action.until))
+        case Cordon() | Drain():
+            document["node"] = action.node
+            document |= {} if action.gpu is None else {"gpu": action.gpu}
+        case Scale():
+            document |= {"pool": action.pool, "nodes": action.nodes}
+    return document | {"reason": reason_document(action.reason)}
+
+
+def placement_documents(placements: Iterable[Placement]) -> list[Document]:
+    """Where each task runs."""
+    return [_placement_document(placement) for placement in placements]
+
+
+def _placement_document(placement: Placement) -> Document:
+    document: Document = {
+        "group": placement.group,
+        "task": placement.task,
+        "node": placement.node,
+        "gpus": list(placement.gpus),
+    }
+    return document | _given(mig=list(placement.mig), terminating=placement.terminating)
+
+
+def reason_document(reason: Reason) -> Document:
+    """A reason with its numbers. The outcome is told of a "no" only: an action has no "not now"."""
+    return {"code": reason.code.value, "message": str(reason)} | {
+        key: value
+        for key, value in (
+            ("needed", _amount(reason.code, reason.needed)),
+            ("free", _amount(reason.code, reason.free)),
+            ("largest_fit", _amount(reason.code, reason.largest_fit)),
+            ("outcome", reason.outcome.value if reason.code.rung is not None else None),
+            ("where", reason.where or None),
+        )
+        if value is not None
+    }
+
+
+def explanation_document(explanation: Explanation) -> Document:
+    """Why a job waits: the dominant reason with what would help, the ladder, and who is in the way."""
+    suggestions = [_suggestion_document(suggestion) for suggestion in explanation.suggestions]
+    return {
+        "job": explanation.job,
+        "reason": reason_document(explanation.reason) | {"suggestions": suggestions},
+        "ladder": [_rung_document(rung) for rung in explanation.ladder],
+    } | _given(in_the_way=list(explanation.in_the_way))
+
+
+def fragmentation_document(fragmentation: Fragmentation) -> Document:
+    """Rule 25's numbers, for the fleet and per pool."""
+    return {
+        "ratio": round(fragmentation.ratio, 4),
+        "stranded_gpus": as_gpus(fragmentation.stranded),
+        "free_gpus": as_gpus(fragmentation.free),
+        "largest_gang": dict(fragmentation.largest_gang),
+        "shapes": [_shape_document(shape) for shape in fragmentation.shapes],
+        "pools": [_pool_document(pool) for pool in fragmentation.pools],
+    }
+
+
+def queue_line_document(line: QueueLine) -> Document:
+    """What a queue is due and holds, in GPUs."""
+    share = as_gpus(line.fair_share)
+    return {
+        "name": line.name,
+        "quota": as_gpus(line.quota),
+        "limit": as_gpus(line.limit),
+        "used": as_gpus(line.used),
+        "fair_share": share if isinstance(share, str) else float(share),
+        "waiting": line.waiting,
+    }
+
+
+def moment(seconds: float | None) -> str | None:
+    """A time as RFC 3339 in UTC; None where there is none."""
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _pool_document(pool: PoolFragmentation) -> Document:
+    return {
+        "name": pool.name,
+        "gpus": as_gpus(pool.gpus),
+        "free_gpus": as_gpus(pool.free),
+        "stranded_gpus": as_gpus(pool.stranded),
+        "largest_gang": dict(pool.largest_gang),
+        "shapes": [_shape_document(shape) for shape in pool.shapes],
+    }
+
+
+def _shape_document(shape: ShapeFit) -> Document:
+    return {"gpus": shape.gpus, "level": shape.level, "now": shape.now, "packed": shape.packed}
+
+
+def _rung_document(rung: RungCount) -> Document:
+    return {"rung": rung.rung.title, "holds": rung.holds, "nodes": rung.nodes} | _given(note=rung.note)
+
+
+def _suggestion_document(suggestion: Suggestion) -> Document:
+    return {"change": suggestion.change, "kind": suggestion.kind} | _given(effect=suggestion.effect)
+
+
+def _deadlock_document(deadlock: Deadlock) -> Document:
+    return {"jobs": list(deadlock.jobs), "message": deadlock.message, "break": deadlock.victim}
+
+
+def _amount(code: Code, amount: int | None) -> float | int | str | None:
+    """A reason's number in the unit people use: cores, bytes, else GPUs."""
+    if amount is None or amount >= UNLIMITED:
+        return None if amount is None else "unlimited"
+    if code is Code.NOT_ENOUGH_MEMORY:
+        return amount
+    if code is Code.NOT_ENOUGH_CPU:
+        return amount / 1000 if amount % 1000 else amount // 1000
+    return as_gpus(amount)
+
+
+def _given(more: Document | None = None, /, **values: Any) -> Document:
+    """Those entries that say something."""
+    return {key: value for key, value in ({**(more or {}), **values}).items() if value}

@@ -1,0 +1,88 @@
+"""The door: runs `yard`, and turns whatever comes out of it into an exit code and at most one sentence.
+
+Called by the `yard`, `gpuyard` and `kubectl-yard` scripts. It knows no command; those are listed in `root`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from gpuyard.cli.root import yard
+from gpuyard.model.errors import NotFound, Refused
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+FAILED, USAGE, NOT_FOUND = 1, 2, 3
+
+
+def main() -> None:
+    """Run the command line of this process and leave with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show ✓ still gets the rest of the line.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
+    sys.exit(run(sys.argv[1:], _program_name(sys.argv[0])))
+
+
+def run(args: Sequence[str], name: str = "yard") -> int:
+    """Run one command; the exit code says how it went, and a mistake has been explained on stderr."""
+    try:
+        result = yard.main(list(args), prog_name=name, complete_var="_YARD_COMPLETE", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _pipe_closed()
+    except SystemExit as left:  # click leaves like this when the pipe is closed while it runs
+        return _pipe_closed() if isinstance(left.__context__, BrokenPipeError) else FAILED
+    except Exception as mistake:  # noqa: BLE001 -- nothing may reach the user as a traceback
+        return _explain(mistake, debug="--debug" in args)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        return INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def _explain(mistake: Exception, debug: bool) -> int:
+    if isinstance(mistake, click.Abort):
+        return INTERRUPTED
+    if isinstance(mistake, click.ClickException):
+        return _explain_usage(mistake)
+    if isinstance(mistake, Refused):
+        click.echo(f"error: {mistake}", err=True)
+        return NOT_FOUND if isinstance(mistake, NotFound) else USAGE
+    return _own_fault(mistake, debug)
+
+
+def _explain_usage(mistake: click.ClickException) -> int:
+    hint = ""
+    context = getattr(mistake, "ctx", None)
+    if isinstance(mistake, click.UsageError) and context is not None:
+        hint = f" Try '{context.command_path} --help'."
+    text = mistake.format_message()
+    click.echo(f"error: {text}{'' if text.endswith(('.', '?', '!')) else '.'}{hint}", err=True)
+    return mistake.exit_code
+
+
+def _own_fault(mistake: Exception, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exception(mistake)
+    what = " ".join(f"{type(mistake).__name__}: {mistake}".split())
+    more = "" if debug else " (--debug shows where)"
+    click.echo(f"error: this is a bug in yard, please report it with the snapshot: {what}{more}", err=True)
+    return FAILED
+
+
+def _pipe_closed() -> int:
+    """Whoever read our output has seen enough. Leave quietly, also when the interpreter flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
+
+
+def _program_name(path: str) -> str:
+    name = Path(path).name
+    return {"kubectl-yard": "kubectl yard", "gpuyard": "gpuyard"}.get(name, "yard")

@@ -1,0 +1,122 @@
+"""A plan as a person reads it: the changes, who waits and why, the queues, one line of fragmentation.
+
+Called by `plan` and `demo`. It draws an Outlook; it changes and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpuyard.cli import words
+from gpuyard.cli.documents import Document
+from gpuyard.cli.terminal import Column, Screen, text
+from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, QueueLine, Reserve, Scale, Start
+from gpuyard.model.job import Job
+from gpuyard.model.outlook import Fragmentation, Outlook
+from gpuyard.model.reasons import Code, Explanation, Outcome
+from gpuyard.model.snapshot import Snapshot
+
+_STYLES = {
+    Start: ("+ start", "green"),
+    Evict: ("- evict", "red"),
+    Move: ("~ move", "yellow"),
+    Reserve: ("= reserve", "cyan"),
+}
+_ACTIONS = (Column(""), Column("JOB"), Column("SIZE"), Column("WHERE", wraps=True), Column("WHY", wraps=True))
+_WAITING = (Column(""), Column("JOB"), Column("SIZE"), Column("WHY", wraps=True))
+_QUEUES = tuple(
+    Column(title, right=title != "QUEUE") for title in ("QUEUE", "QUOTA", "LIMIT", "FAIR SHARE", "USED", "WAITING")
+)
+
+
+def draw(screen: Screen, snapshot: Snapshot, outlook: Outlook, timing: Document) -> None:
+    """The whole plan."""
+    jobs = {job.name: job for job in snapshot.jobs}
+    screen.show(text(headline(outlook, timing), "bold"))
+    if outlook.actions:
+        _section(screen, _ACTIONS, [_action_row(action, jobs) for action in outlook.actions])
+    if outlook.waiting:
+        _section(screen, _WAITING, [_waiting_row(waiting, jobs) for waiting in outlook.waiting])
+    for deadlock in outlook.deadlocks:
+        screen.show(text(""), text(f"Deadlock: {deadlock.message}", "red"))
+    if outlook.queues:
+        _section(screen, _QUEUES, [_queue_row(line) for line in outlook.queues])
+    screen.show(text(""), text(fragmentation_line(outlook.fragmentation)))
+
+
+def headline(outlook: Outlook, timing: Document) -> str:
+    """What the plan comes to, in one line."""
+    names = {Start: "start", Move: "move", Evict: "evict"}
+    counts = [f"{number} {name}" for kind, name in names.items() if (number := _number(outlook.actions, kind))] or [
+        "nothing to change"
+    ]
+    counts.append(f"{len(outlook.waiting)} wait")
+    counts.append(f"{len(outlook.running)} run")
+    took = f"{words.counted(timing['cycles'], 'cycle')}, {timing['decide_ms']:.1f} ms"
+    return f"Plan: {', '.join(counts)}  ({took})"
+
+
+def fragmentation_line(fragmentation: Fragmentation) -> str:
+    """Fragmentation in one sentence."""
+    free, stranded = words.gpus(fragmentation.free), words.gpus(fragmentation.stranded)
+    gangs = ", ".join(f"{gpus} in {words.place(level)}" for level, gpus in fragmentation.largest_gang)
+    head = f"Fragmentation {words.percent(fragmentation.ratio)}: {free} GPUs stay free, {stranded} of them stranded"
+    return f"{head}; the largest gang is {gangs}." if gangs else f"{head}."
+
+
+def _section(screen: Screen, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
+    screen.show(text(""))
+    screen.table(columns, rows)
+
+
+def _number(actions: Iterable[Action], kind: type[Any]) -> int:
+    return sum(isinstance(action, kind) for action in actions)
+
+
+def _action_row(action: Action, jobs: dict[str, Job]) -> list[Any]:
+    name, style = _STYLES.get(type(action), (f"! {type(action).__name__.lower()}", "magenta"))
+    subject, size, where = _subject(action, jobs)
+    return [text(name, style), subject, size, where, _why(action)]
+
+
+def _subject(action: Action, jobs: dict[str, Job]) -> tuple[str, str, str]:
+    """Whom an action is about, how much of it, and where."""
+    match action:
+        case Start() | Reserve():
+            return action.job, words.shape(jobs[action.job], action.placements), words.places(action.placements)
+        case Evict():
+            gone = action.placements or jobs[action.job].placements
+            return action.job, words.shape(jobs[action.job], gone), f"{words.places(gone)} freed"
+        case Move():
+            way = f"{words.places(action.source)} → {words.places(action.target)}"
+            return action.job, words.shape(jobs[action.job], action.target), way
+        case Cordon() | Drain():
+            return action.node, "", "" if action.gpu is None else f"GPU {action.gpu}"
+        case Scale():
+            return action.pool, "", words.counted(action.nodes, "node")
+        case _:
+            return action.job, words.shape(jobs[action.job]), words.places(jobs[action.job].placements)
+
+
+def _why(action: Action) -> str:
+    """The reason, unless it is the plain one, and for whom or after whom."""
+    parts = []
+    if isinstance(action, Evict | Move) and action.beneficiary:
+        parts.append(f"for {action.beneficiary}")
+    if action.reason.code is not Code.FITS or action.reason.message:
+        parts.append(str(action.reason))
+    if isinstance(action, Start | Move) and action.after:
+        parts.append(f"after {', '.join(action.after)}")
+    return "; ".join(parts)
+
+
+def _waiting_row(waiting: Explanation, jobs: dict[str, Job]) -> list[Any]:
+    never = waiting.reason.outcome is Outcome.NEVER
+    mark = text("✗ never", "red") if never else text("· waits", "yellow")
+    return [mark, waiting.job, words.shape(jobs[waiting.job]), str(waiting.reason)]
+
+
+def _queue_row(line: QueueLine) -> list[str]:
+    share = words.gpus(round(line.fair_share))
+    return [line.name, words.gpus(line.quota), words.gpus(line.limit), share, words.gpus(line.used), str(line.waiting)]

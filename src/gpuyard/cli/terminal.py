@@ -1,0 +1,146 @@
+"""Stdout as we use it: a screen that draws tables, and writers for JSON and YAML.
+
+Called by the commands, which decide what is said. Rich, msgspec and YAML are imported when they are first needed.
+NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are honoured; off a terminal lines are never cut, so that grep works.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, JustifyMethod, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+UNBOUNDED = 10_000
+"""Columns of something that is not a terminal."""
+
+GAP = 2
+"""Spaces between columns."""
+
+READABLE = 24
+"""A column that wraps is not made narrower than this."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its title, and how its cells are laid out."""
+
+    title: str
+    right: bool = False
+    wraps: bool = False
+    """Gives way when the terminal is narrow; the others keep their width."""
+
+
+class Screen:
+    """Draws on stdout as it is at this moment."""
+
+    def __init__(self) -> None:
+        self.width = _columns()
+        self._console = _console(self.width)
+
+    def show(self, *things: RenderableType, width: int | None = None) -> None:
+        """Draw these below each other."""
+        self._console.width = width or self.width
+        with self._console.capture() as capture:
+            for thing in things:
+                self._console.print(thing)
+        write("".join(line.rstrip() + "\n" for line in capture.get().removesuffix("\n").split("\n")))
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Any]], headers: bool = True) -> None:
+        """Draw a table. Where even its narrowest form is too wide it runs over, as kubectl's do: nothing is cut."""
+        cells = [[_cell(value) for value in row] for row in rows]
+        narrowest = _narrowest(columns, cells)
+        self.show(_table(columns, cells, headers), width=max(self.width, narrowest))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], headers: bool) -> Table:
+    from rich.table import Table
+
+    drawn = Table(box=None, show_header=headers, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold dim")
+    for column in columns:
+        justify: JustifyMethod = "right" if column.right else "left"
+        drawn.add_column(column.title, justify=justify, no_wrap=not column.wraps, overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def _narrowest(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> int:
+    """The width in which every column that does not wrap is whole, and every other one still readable."""
+    total = 0
+    for position, column in enumerate(columns):
+        widest = max([len(column.title), *(row[position].cell_len for row in rows)])
+        total += GAP + (min(widest, READABLE) if column.wraps else widest)
+    return total
+
+
+def _cell(value: Any) -> Text:
+    from rich.text import Text
+
+    return value if isinstance(value, Text) else Text(str(value))
+
+
+def text(words: str, style: str = "") -> Text:
+    """Words in a style; nothing inside them is taken for markup."""
+    from rich.text import Text
+
+    return Text(words, style=style)
+
+
+def write(words: str) -> None:
+    """To stdout, as it is."""
+    sys.stdout.write(words)
+
+
+def write_json(value: Any) -> None:
+    """One value, laid out for reading."""
+    import msgspec
+
+    write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def write_document(value: Any, form: str) -> None:
+    """One value as `json` or `yaml`."""
+    (write_json if form == "json" else write_yaml)(value)
+
+
+def write_json_line(value: Any) -> None:
+    """One value on one line, and out at once: whoever reads along need not wait for the next."""
+    import msgspec
+
+    write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def write_yaml(value: Any, separator: bool = False) -> None:
+    """One YAML document; lists of plain values stay on one line."""
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    words = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    write(("---\n" if separator else "") + words)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((UNBOUNDED, 24)).columns
+
+
+def _console(width: int) -> Console:
+    from rich.console import Console
+
+    # Without a colour system rich writes no escape at all; its own NO_COLOR would still write bold and dim.
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return Console(
+        width=width,
+        color_system=None if plain else "auto",
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
