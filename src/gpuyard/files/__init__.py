@@ -1,5 +1,11 @@
 """How things are written down: reading with line numbers, JSON Schema, data tables.
 
-Called by the command line, `server` and the worlds. It turns text into the model's values and back, and
-reports every mistake with its place; it makes no decision about what the values mean.
+Called by the command line, `server` and the worlds. It turns text into the model's values and back, and reports
+every mistake with its place; it makes no decision about what the values mean.
 """
+
+from gpuyard.files.jobs import parse_job, read_job
+from gpuyard.files.problems import Problem, Unreadable
+from gpuyard.files.snapshots import parse_snapshot, read_snapshot
+
+__all__ = ["Problem", "Unreadable", "parse_job", "parse_snapshot", "read_job", "read_snapshot"]

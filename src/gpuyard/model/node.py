@@ -8,6 +8,12 @@ from enum import Enum
 from gpuyard.model.resources import UNLIMITED
 
 
+ARCHITECTURES = (
+    "kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "rubin",
+)  # fmt: skip
+"""Oldest first; `min_architecture` accepts the named one and all that follow."""
+
+
 class Health(Enum):
     """The state of one GPU. Nothing new goes on a sick one; a suspect one is used last (rule 13)."""
 
@@ -42,6 +48,11 @@ class Gpu:
     health: Health = Health.HEALTHY
     slices: tuple[str, ...] | None = None
     uuid: str = ""
+
+    @property
+    def sick(self) -> bool:
+        """Nothing new goes on it."""
+        return self.health is Health.SICK
 
 
 @dataclass(frozen=True, slots=True)

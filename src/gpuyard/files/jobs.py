@@ -1,0 +1,231 @@
+"""Jobs: from entries to the model's values, and job files.
+
+Called by `snapshots` for every job, and by the command line for `yard submit FILE`. What a job says about itself is
+checked here; whether its queue and nodes exist, and whether its GPUs are free, is for `crosscheck`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuyard.files import documents
+from gpuyard.files.entries import (
+    AskEntry,
+    CheckpointEntry,
+    ExpressionEntry,
+    JobEntry,
+    JobFileEntry,
+    RunEntry,
+    TolerationEntry,
+)  # fmt: skip
+from gpuyard.files.placements import placements_of
+from gpuyard.files.problems import Path, Problems, inside_of
+from gpuyard.files.tables import read_entry
+from gpuyard.model.job import (
+    MAIN,
+    AffinityTerm,
+    Avoid,
+    Bundle,
+    Checkpoint,
+    Expression,
+    Job,
+    Run,
+    TaskGroup,
+    Toleration,
+    one_group,
+)  # fmt: skip
+from gpuyard.model.queue import DEFAULT
+from gpuyard.model.resources import Request
+from gpuyard.model.topology import ANYWHERE, TopologyAsk
+
+
+def read_job(path: pathlib.Path, now: float) -> Job:
+    """The job a file describes; `now` is when it was submitted, if it does not say."""
+    return parse_job(documents.read_text(path), str(path), now)
+
+
+def parse_job(text: str, name: str, now: float) -> Job:
+    """The job a text describes; `name` is what to call the text when it is wrong."""
+    document = documents.parse(text, name)
+    problems = Problems(name, document.data)
+    entry = read_entry(JobFileEntry, document.data, (), problems)
+    for key in ("placements", "started", "stale_since"):
+        if isinstance(document.data, dict) and key in document.data:
+            problems.add((key,), f"a job file describes what is to be run, so it has no {key}")
+    job = job_of(entry, (), now, problems) if entry is not None else None
+    problems.refuse_if_any(document.line)
+    assert job is not None
+    return job
+
+
+def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
+    """A job as the model holds it."""
+    started, submitted = entry.started, entry.submitted
+    gang = _gang(entry, at, problems)
+    for place, term in enumerate(entry.affinity):
+        for number, expression in enumerate(term.match_expressions):
+            _check_expression(expression, (*at, "affinity", place, "matchExpressions", number), problems)
+    return Job(
+        name=entry.name,
+        gang=gang,
+        # A foreign load may stand in no queue at all: it is nobody's here.
+        queue=entry.queue or ("" if entry.foreign else DEFAULT),
+        user=entry.user,
+        job_class=entry.job_class,
+        priority=entry.priority,
+        preemptible=entry.preemptible,
+        submitted=submitted if submitted is not None else started if started is not None else now,
+        started=started,
+        models=entry.models,
+        min_gpu_memory=entry.min_gpu_memory,
+        min_architecture=entry.min_architecture,
+        affinity=tuple(AffinityTerm(tuple(map(_expression, term.match_expressions))) for term in entry.affinity),
+        avoid=Avoid(entry.avoid.level, entry.avoid.queues, entry.avoid.own) if entry.avoid else None,
+        time_limit=entry.time_limit,
+        min_runtime=entry.min_runtime,
+        warm_up=entry.warm_up,
+        checkpoint=_checkpoint(entry.checkpoint) if entry.checkpoint else None,
+        evictions=entry.evictions,
+        stale_since=entry.stale_since,
+        stale_grace=entry.stale_grace,
+        placements=placements_of(entry.placements, list(gang.leaves()), (*at, "placements"), problems),
+        foreign=entry.foreign,
+        held=entry.held,
+        run=_run(entry.run) if entry.run else None,
+    )
+
+
+def _checkpoint(entry: CheckpointEntry) -> Checkpoint:
+    return Checkpoint(entry.interval, entry.last, entry.grace, entry.signal)
+
+
+def _run(entry: RunEntry) -> Run:
+    return Run(entry.command, entry.env, entry.workdir, entry.retries, entry.image)
+
+
+def _expression(entry: ExpressionEntry) -> Expression:
+    return Expression(entry.key, entry.operator, entry.values)
+
+
+def _check_expression(entry: ExpressionEntry, at: Path, problems: Problems) -> None:
+    match entry.operator:
+        case "Exists" | "DoesNotExist" if entry.values:
+            problems.tell(at, f"takes no values with {entry.operator}")
+        case "In" | "NotIn" if not entry.values:
+            problems.tell(at, f"needs values with {entry.operator}")
+        case "Gt" | "Lt" if len(entry.values) != 1 or not entry.values[0].lstrip("-").isdecimal():
+            problems.tell(at, f"needs one whole number (in quotes) as its value with {entry.operator}")
+
+
+# --- the gang ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Inherited:
+    """What a leaf takes from the groups around it and from the job where it says nothing itself."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+    def under(self, entry: AskEntry, at: Path, problems: Problems) -> _Inherited:
+        if entry.node_selector is None and entry.tolerations is None:
+            return self
+        own = self.tolerations if entry.tolerations is None else _tolerations(entry.tolerations, at, problems)
+        return _Inherited(self.node_selector if entry.node_selector is None else entry.node_selector, own)
+
+
+_NOTHING = _Inherited()
+
+_ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "memory", "failed", "succeeded")
+"""What only a group of tasks can say; a group of groups leaves it to them."""
+
+
+def _gang(entry: JobEntry, at: Path, problems: Problems) -> Bundle:
+    inherited = _NOTHING.under(entry, at, problems)
+    if entry.groups is None:
+        if entry.min_groups is not None:
+            problems.add((*at, "min_groups"), "min_groups is given, but there are no groups")
+        return one_group(_leaf(MAIN, entry, at, inherited, problems), _topology(entry))
+    bundle = _bundle("", entry, at, inherited, problems)
+    _check_group_names(bundle, at, problems)
+    return bundle
+
+
+def _bundle(name: str, entry: AskEntry, at: Path, inherited: _Inherited, problems: Problems) -> Bundle:
+    for key in _ON_LEAVES:
+        if getattr(entry, key) not in (None, ()):
+            problems.add((*at, key), f"{inside_of((*at, key))} must stand on the groups, because there are groups")
+    entries = entry.groups or ()
+    groups = [_group(group, (*at, "groups", place), inherited, problems) for place, group in enumerate(entries)]
+    least = len(groups) if entry.min_groups is None else entry.min_groups
+    if least > len(groups):
+        problems.tell((*at, "min_groups"), f"is {least}, but there are only {len(groups)} groups")
+    return Bundle(name, tuple(groups), least, _topology(entry))
+
+
+def _group(entry: AskEntry, at: Path, inherited: _Inherited, problems: Problems) -> TaskGroup | Bundle:
+    inherited = inherited.under(entry, at, problems)
+    if entry.groups is not None:
+        return _bundle(entry.name, entry, at, inherited, problems)
+    if entry.min_groups is not None:
+        problems.tell((*at, "min_groups"), "is given, but there are no groups")
+    return _leaf(entry.name, entry, at, inherited, problems, _topology(entry))
+
+
+def _leaf(
+    name: str, entry: AskEntry, at: Path, inherited: _Inherited, problems: Problems, topology: TopologyAsk = ANYWHERE
+) -> TaskGroup:
+    tasks = 1 if entry.tasks is None else entry.tasks
+    least = tasks if entry.min is None else entry.min
+    failed, succeeded = entry.failed or 0, entry.succeeded or 0
+    if least > tasks:
+        problems.tell((*at, "min"), f"is {least}, more than tasks ({tasks})")
+    if failed + succeeded > tasks:
+        problems.tell((*at, "failed"), f"and succeeded count {failed + succeeded} members, and there are {tasks} tasks")
+    request = _request(entry, at, problems)
+    return TaskGroup(
+        name, tasks, least, request, topology, inherited.node_selector, inherited.tolerations, failed, succeeded
+    )
+
+
+def _request(entry: AskEntry, at: Path, problems: Problems) -> Request:
+    asked = [key for key in ("gpus", "fraction", "gpu_memory", "mig") if getattr(entry, key)]
+    if len(asked) > 1:
+        problems.tell((*at, asked[1]), f"and {asked[0]} are both given; a task asks for one of them")
+    return Request(
+        gpus=entry.gpus or 0,
+        share=entry.fraction or 0,
+        gpu_memory=entry.gpu_memory or 0,
+        mig=entry.mig,
+        cpu=entry.cpu or 0,
+        memory=entry.memory or 0,
+    )
+
+
+def _topology(entry: AskEntry) -> TopologyAsk:
+    return TopologyAsk(entry.topology.required, entry.topology.preferred) if entry.topology else ANYWHERE
+
+
+def _tolerations(entries: Iterable[TolerationEntry], at: Path, problems: Problems) -> tuple[Toleration, ...]:
+    made = []
+    for place, entry in enumerate(entries):
+        here = (*at, "tolerations", place)
+        if entry.operator == "Exists" and entry.value:
+            problems.tell(here, "takes no value with Exists")
+        if entry.operator == "Equal" and not entry.key:
+            problems.tell(here, "needs a key, or the operator Exists")
+        made.append(Toleration(entry.key, entry.operator, entry.value, entry.effect))
+    return tuple(made)
+
+
+def _check_group_names(bundle: Bundle, at: Path, problems: Problems, seen: set[str] | None = None) -> None:
+    seen = set() if seen is None else seen
+    for place, group in enumerate(bundle.groups):
+        here = (*at, "groups", place)
+        if group.name in seen:
+            problems.tell((*here, "name"), f"is {group.name}, as another group of this job is named")
+        seen.add(group.name)
+        if isinstance(group, Bundle):
+            _check_group_names(group, here, problems, seen)
