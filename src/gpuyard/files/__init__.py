@@ -6,6 +6,10 @@ every mistake with its place; it makes no decision about what the values mean.
 
 from gpuyard.files.jobs import parse_job, read_job
 from gpuyard.files.problems import Problem, Unreadable
+from gpuyard.files.schema import schema
 from gpuyard.files.snapshots import parse_snapshot, read_snapshot
+from gpuyard.files.writing import snapshot_document
 
-__all__ = ["Problem", "Unreadable", "parse_job", "parse_snapshot", "read_job", "read_snapshot"]
+__all__ = [
+    "Problem", "Unreadable", "parse_job", "parse_snapshot", "read_job", "read_snapshot", "schema", "snapshot_document",
+]  # fmt: skip

@@ -15,7 +15,7 @@ from gpuyard.files.units import Wrong
 from gpuyard.model.queue import Allowance
 from gpuyard.model.resources import MILLI, UNLIMITED, WHOLE
 
-GPUS_MAX = 10_000_000
+GPUS_MAX = 1_000_000
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from gpuyard.files.kinds import (
     Whole,
     Word,
 )  # fmt: skip
+from gpuyard.files.policies import POLICY
 from gpuyard.files.tables import EntryOf, slot
 from gpuyard.model.job import JobClass
 from gpuyard.model.node import ARCHITECTURES, Effect, Health
@@ -312,7 +313,7 @@ class SnapshotEntry:
     topology: tuple[str, ...] = slot(
         ListOf(LEVEL, distinct=True), "Levels above the node, outermost first; node and nvlink are implied.", ()
     )
-    policy: Any = slot(Opaque(), "Overrides of the policy.", None)
+    policy: dict[str, Any] | None = slot(POLICY, "Overrides of the policy; the same keys.", None)
     pools: tuple[PoolEntry, ...] = slot(ListOf(EntryOf(lambda: PoolEntry)), "What is known about pools.", ())
     nodes: tuple[NodeEntry, ...] = slot(ListOf(EntryOf(lambda: NodeEntry)), "The fleet.", ())
     queues: tuple[QueueEntry, ...] = slot(

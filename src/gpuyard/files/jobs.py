@@ -138,6 +138,9 @@ class _Inherited:
 
 _NOTHING = _Inherited()
 
+NESTED_MAX = 16
+"""Groups within groups; trainings have two or three levels."""
+
 _ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "memory", "failed", "succeeded")
 """What only a group of tasks can say; a group of groups leaves it to them."""
 
@@ -158,6 +161,9 @@ def _bundle(name: str, entry: AskEntry, at: Path, inherited: _Inherited, problem
         if getattr(entry, key) not in (None, ()):
             problems.add((*at, key), f"{inside_of((*at, key))} must stand on the groups, because there are groups")
     entries = entry.groups or ()
+    if at.count("groups") > NESTED_MAX:
+        problems.tell(at, f"nests groups deeper than {NESTED_MAX} levels")
+        entries = ()
     groups = [_group(group, (*at, "groups", place), inherited, problems) for place, group in enumerate(entries)]
     least = len(groups) if entry.min_groups is None else entry.min_groups
     if least > len(groups):

@@ -298,11 +298,19 @@ class ListOf(Kind):
         if len(value) < self.least:
             problems.tell(at, "must not be empty")
         before = problems.count
-        items = tuple(self.of.read(item, (*at, place), problems) for place, item in enumerate(value))
+        items = self._items(value, at, problems)
         if self.distinct and problems.count == before and len(set(items)) < len(items):
             doubled = next(item for place, item in enumerate(items) if item in items[:place])
             problems.tell(at, f"names {shown(doubled)} twice")
         return items
+
+    def _items(self, value: list[Any], at: Path, problems: Problems) -> tuple[Any, ...]:
+        if isinstance(self.of, Scalar):
+            try:
+                return tuple(map(self.of.check, value))
+            except Wrong:
+                pass  # now one by one, to note each at its place
+        return tuple([self.of.read(item, (*at, place), problems) for place, item in enumerate(value)])
 
     def schema(self, definitions: Definitions) -> Schema:
         schema: Schema = {"type": "array", "items": self.of.schema(definitions)}

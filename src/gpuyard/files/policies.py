@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cached_property
 from typing import Any, get_type_hints
 
 from gpuyard.files.kinds import Choice, Definitions, Duration, Flag, Kind, ListOf, Number, Schema, Text, Whole
@@ -27,6 +27,7 @@ class OverridesOf(Kind):
     """A mapping of knobs; read as those that are given, so that the others keep their value."""
 
     title: str
+    doc: str
     defaults: Any
     """A frozen value of the model; its fields' metadata say the rest."""
 
@@ -34,42 +35,46 @@ class OverridesOf(Kind):
         if not isinstance(value, dict):
             problems.tell(at, f"must be a mapping, not {shown(value)}")
             return {}
-        return read_keys(self.entry(), value, at, problems)
+        return read_keys(self.entry, value, at, problems)
 
     def schema(self, definitions: Definitions) -> Schema:
-        definitions[self.title] = entry_schema(self.entry(), definitions)
+        definitions[self.title] = entry_schema(self.entry, definitions)
         return {"$ref": f"#/$defs/{self.title}"}
 
+    @cached_property
     def entry(self) -> type[Any]:
         """The table of keys."""
-        return _entry(self.title)
+        made = dataclasses.make_dataclass(self.title.replace(".", "_"), self.knobs(), kw_only=True)
+        made.__doc__ = self.doc
+        return made
 
     def knobs(self) -> list[tuple[str, Any, Any]]:
-        """Name, type and declaration of each field."""
+        """Name, type and declaration of each key: a class's name, or a field's."""
         if isinstance(self.defaults, dict):
-            doc = "How jobs of this class are treated."
-            return [
-                (of.value, Any, slot(OverridesOf(f"Policy.{of.value}", treatment), doc, None))
-                for of, treatment in self.defaults.items()
-            ]
+            return [(of.value, Any, self._treatment(of)) for of in self.defaults]
         types = get_type_hints(type(self.defaults))
         return [(field.name, Any, self._knob(field, types[field.name])) for field in dataclasses.fields(self.defaults)]
 
+    def _treatment(self, of: JobClass) -> Any:
+        doc = f"How {of.value} jobs are treated."
+        return slot(OverridesOf(f"{self.title}.{of.value}", doc, self.defaults[of]), doc, None)
+
     def _knob(self, field: dataclasses.Field[Any], of: Any) -> Any:
         default, unit = getattr(self.defaults, field.name), field.metadata["unit"]
-        doc = field.metadata["doc"] + (f" Unit: {unit}." if unit else "")
-        return slot(_kind(field.name, of, unit, default), doc, default if isinstance(default, _PLAIN) else None)
+        doc = field.metadata["doc"]
+        if dataclasses.is_dataclass(default) or isinstance(default, dict):
+            return slot(OverridesOf(f"{self.title}.{field.name}", doc, default), doc, None)
+        told = f"{doc} Unit: {unit}." if unit else doc
+        return slot(_kind(field.name, of, unit), told, default if isinstance(default, _PLAIN) else None)
 
 
 _PLAIN = bool | int | float | str | Enum
 
 
-def _kind(name: str, of: Any, unit: str, default: Any) -> Kind:
+def _kind(name: str, of: Any, unit: str) -> Kind:
     """The kind of a knob, from its type and unit."""
-    if dataclasses.is_dataclass(default) or isinstance(default, dict):
-        return OverridesOf(f"Policy.{name}", default)
-    if isinstance(default, Enum):
-        return Choice(type(default))
+    if isinstance(of, type) and issubclass(of, Enum):
+        return Choice(of)
     if of is bool:
         return Flag()
     if of is int:
@@ -79,27 +84,11 @@ def _kind(name: str, of: Any, unit: str, default: Any) -> Kind:
     return ListOf(Text(least=1), distinct=True)
 
 
-POLICY = OverridesOf("Policy", Policy())
-_ALL = {POLICY.title: POLICY}
+POLICY = OverridesOf("Policy", "All knobs of the brain.", Policy())
 
 
-@cache
-def _entry(title: str) -> type[Any]:
-    overrides = _ALL[title]
-    knobs = overrides.knobs()
-    for _, _, field in knobs:
-        if isinstance(field.metadata["kind"], OverridesOf):
-            _ALL[field.metadata["kind"].title] = field.metadata["kind"]
-    made = dataclasses.make_dataclass(title.replace(".", "_"), knobs, kw_only=True)
-    made.__doc__ = (
-        (type(overrides.defaults).__doc__ or "") if not isinstance(overrides.defaults, dict) else "Per class."
-    )
-    return made
-
-
-def policy_of(data: Any, at: Path, problems: Problems) -> Policy:
-    """The default policy with these overrides."""
-    given = POLICY.read(data, at, problems)
+def policy_of(given: dict[str, Any]) -> Policy:
+    """The default policy with these overrides, as `POLICY` read them."""
     base = Policy()
     classes = {
         of: dataclasses.replace(treatment, **given.get("classes", {}).get(of.value, {}))
@@ -108,6 +97,3 @@ def policy_of(data: Any, at: Path, problems: Problems) -> Policy:
     weights = dataclasses.replace(base.weights, **given.get("weights", {}))
     rest = {name: value for name, value in given.items() if name not in ("classes", "weights")}
     return dataclasses.replace(base, classes=classes, weights=weights, **rest)
-
-
-assert set(Policy().classes) == set(JobClass)

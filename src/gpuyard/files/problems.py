@@ -19,6 +19,9 @@ Path = tuple[str | int, ...]
 TOLD_MAX = 50
 """So many problems are told; the rest are counted."""
 
+DEPTH_MAX = 100
+"""Nesting beyond this is refused: no real file comes near, and the C parsers would overflow their stack."""
+
 SCANNED_MAX = 2_000
 """A hint is looked for among at most so many names: comparing with every name of a large fleet takes seconds."""
 

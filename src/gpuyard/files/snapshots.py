@@ -6,8 +6,10 @@ entries key by key (`entries`), entries to values (`fleet`, `jobs`), and a secon
 
 from __future__ import annotations
 
+import gc
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from gpuyard.files import crosscheck, documents, fleet
@@ -15,7 +17,7 @@ from gpuyard.files.entries import API_VERSION, BudgetEntry, JobEntry, Reservatio
 from gpuyard.files.jobs import job_of
 from gpuyard.files.placements import placements_of
 from gpuyard.files.policies import policy_of
-from gpuyard.files.problems import Path, Problems, nearest, shown, unreadable
+from gpuyard.files.problems import DEPTH_MAX, Path, Problems, nearest, shown, unreadable
 from gpuyard.files.tables import read_keys
 from gpuyard.model.job import Job
 from gpuyard.model.node import Budget, Node, Pool
@@ -33,12 +35,28 @@ def read_snapshot(path: pathlib.Path, now: float) -> Snapshot:
 
 def parse_snapshot(text: str, name: str, now: float) -> Snapshot:
     """The moment a text describes; `name` is what to call the text when it is wrong."""
-    document = documents.parse(text, name)
-    check_header(document, "Snapshot")
-    problems = Problems(name, document.data)
-    snapshot = _Reading(document.data, now, problems).snapshot()
-    problems.refuse_if_any(document.line)
+    with _collector_resting():
+        document = documents.parse(text, name)
+        check_header(document, "Snapshot")
+        problems = Problems(name, document.data)
+        try:
+            snapshot = _Reading(document.data, now, problems).snapshot()
+        except RecursionError:
+            raise unreadable(name, f"nested deeper than {DEPTH_MAX} levels") from None
+        problems.refuse_if_any(document.line)
     return snapshot
+
+
+@contextmanager
+def _collector_resting() -> Iterator[None]:
+    """Reading makes a million values that all stay: looking among them for garbage doubles the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def check_header(document: documents.Document, kind: str) -> None:
@@ -79,7 +97,7 @@ class _Reading:
         return Snapshot(
             now=self.now,
             topology=self.levels,
-            policy=policy_of(self.entry.policy or {}, ("policy",), self.problems),
+            policy=policy_of(self.entry.policy or {}),
             pools=self._all_pools(_whole(pools), _whole(nodes)),
             nodes=_whole(nodes),
             queues=_whole(queues),

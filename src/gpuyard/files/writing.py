@@ -1,0 +1,342 @@
+"""The model's values back to plain data, as short as the reader allows: what it would fill in itself is left out.
+
+Called by `yard snapshot` and wherever a moment is kept as a file; turning data into text is the caller's. Reading what
+is written here gives the same snapshot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from gpuyard.files.data.gpu_models import architecture_of, memory_of
+from gpuyard.files.entries import API_VERSION, PlacementEntry
+from gpuyard.files.fleet import ONLY_QUEUE
+from gpuyard.files.placements import task_numbers
+from gpuyard.files.units import write_bytes, write_cpu, write_duration, write_time
+from gpuyard.model.job import (
+    MAIN,
+    AffinityTerm,
+    Avoid,
+    Bundle,
+    Checkpoint,
+    Job,
+    JobClass,
+    Placement,
+    Run,
+    TaskGroup,
+    Toleration,
+)  # fmt: skip
+from gpuyard.model.node import Budget, Effect, Health, Node, Pool, Taint
+from gpuyard.model.policy import Policy
+from gpuyard.model.queue import DEFAULT, NO_LIMIT, NO_QUOTA, ROOT, Allowance, Queue
+from gpuyard.model.resources import UNLIMITED, Request, as_gpus
+from gpuyard.model.snapshot import Reservation, Snapshot
+from gpuyard.model.topology import TopologyAsk
+
+Data = dict[str, Any]
+
+
+def snapshot_document(snapshot: Snapshot) -> Data:
+    """A snapshot as the data of its file."""
+    named_by_nodes = {node.pool for node in snapshot.nodes}
+    pools = [
+        pool_document(pool) for pool in snapshot.pools if pool != Pool(pool.name) or pool.name not in named_by_nodes
+    ]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Snapshot",
+        "now": write_time(snapshot.now),
+        **_given(
+            topology=list(snapshot.topology),
+            policy=policy_document(snapshot.policy),
+            pools=pools,
+            nodes=[node_document(node) for node in snapshot.nodes],
+            queues=[queue_document(queue) for queue in snapshot.queues if snapshot.queues != (ONLY_QUEUE,)],
+            jobs=[job_document(job, snapshot.now) for job in snapshot.jobs],
+            budgets=[budget_document(budget) for budget in snapshot.budgets],
+            reservations=[reservation_document(reservation, snapshot) for reservation in snapshot.reservations],
+            memory=dict(snapshot.memory),
+        ),
+    }
+
+
+def _given(**values: Any) -> Data:
+    """Without what is None, empty, zero or false: those are the reader's defaults wherever this is used."""
+    return {key: value for key, value in values.items() if value not in (None, "", 0, False, [], {})}
+
+
+# --- the fleet -----------------------------------------------------------------------------------
+
+
+def pool_document(pool: Pool) -> Data:
+    """One entry of `pools`."""
+    return {"name": pool.name} | _given(
+        price=_number(pool.price), max_busy=dict(pool.max_busy), min_nodes=pool.min_nodes, max_nodes=pool.max_nodes
+    )
+
+
+def node_document(node: Node) -> Data:
+    """One entry of `nodes`."""
+    known_memory, known_architecture = memory_of(node.model), architecture_of(node.model)
+    health = {gpu.index: gpu.health.value for gpu in node.gpus if gpu.health is not Health.HEALTHY}
+    slices = {gpu.index: list(gpu.slices) for gpu in node.gpus if gpu.slices is not None}
+    return {"name": node.name} | _given(
+        pool=node.pool,
+        gpus=len(node.gpus),
+        model=node.model,
+        gpu_memory=write_bytes(node.gpu_memory) if node.gpu_memory != known_memory else None,
+        architecture=node.architecture if node.architecture != known_architecture else None,
+        uuids=[gpu.uuid for gpu in node.gpus] if any(gpu.uuid for gpu in node.gpus) else None,
+        cpu=write_cpu(node.cpu) if node.cpu != UNLIMITED else None,
+        memory=write_bytes(node.memory) if node.memory != UNLIMITED else None,
+        islands=_islands(node),
+        domains=dict(node.domains),
+        labels=dict(node.labels),
+        taints=[_taint(taint) for taint in node.taints],
+        health=health,
+        cordoned=node.cordoned,
+        mig=slices,
+    )
+
+
+def _islands(node: Node) -> list[list[int]] | None:
+    numbers = {gpu.island for gpu in node.gpus}
+    if len(numbers) <= 1:
+        return None
+    return [[gpu.index for gpu in node.gpus if gpu.island == number] for number in sorted(numbers)]
+
+
+def _taint(taint: Taint) -> Data:
+    effect = taint.effect.value if taint.effect is not Effect.NO_SCHEDULE else None
+    return {"key": taint.key} | _given(value=taint.value, effect=effect)
+
+
+def queue_document(queue: Queue) -> Data:
+    """One entry of `queues`."""
+    written: Data = {"name": queue.name}
+    if queue.parent not in (ROOT, ""):
+        written["parent"] = queue.parent
+    if queue.quota != NO_QUOTA:
+        written["quota"] = _allowance(queue.quota)
+    if queue.limit != NO_LIMIT:
+        written["limit"] = _allowance(queue.limit)
+    if queue.weight != 1.0:
+        written["weight"] = _number(queue.weight)
+    return written | _given(priority=queue.priority, users=list(queue.users), groups=list(queue.groups))
+
+
+def _allowance(allowance: Allowance) -> Any:
+    gpu = _gpus(allowance.gpu)
+    if allowance == Allowance(allowance.gpu):
+        return gpu
+    written = {"gpu": gpu, **{model: _gpus(amount) for model, amount in allowance.models}}
+    if allowance.cpu is not None:
+        written["cpu"] = write_cpu(allowance.cpu)
+    if allowance.memory is not None:
+        written["memory"] = write_bytes(allowance.memory)
+    return written
+
+
+def _gpus(nano: int) -> float | str:
+    """`as_gpus` is for people and rounds; a file must not."""
+    if nano >= UNLIMITED:
+        return as_gpus(nano)
+    return _number(nano / 1e9)
+
+
+def _number(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def job_document(job: Job, now: float) -> Data:
+    """One entry of `jobs`."""
+    default_queue = "" if job.foreign else DEFAULT
+    default_submitted = now if job.started is None else job.started
+    written: Data = {"name": job.name} | _given(
+        queue=job.queue if job.queue != default_queue else None,
+        user=job.user,
+        **{"class": job.job_class.value if job.job_class is not JobClass.TRAINING else None},
+    )
+    for key, value in (("priority", job.priority), ("preemptible", job.preemptible)):
+        if value is not None:
+            written[key] = value
+    written |= _times(job, default_submitted) | _gang(job.gang)
+    return written | _given(
+        models=list(job.models),
+        min_gpu_memory=write_bytes(job.min_gpu_memory),
+        min_architecture=job.min_architecture,
+        affinity=[_term(term) for term in job.affinity],
+        avoid=_avoid(job.avoid) if job.avoid else None,
+        evictions=job.evictions,
+        placements=_placements(job.placements, job.task_groups()),
+        foreign=job.foreign,
+        held=job.held,
+    ) | _parts(job)  # fmt: skip
+
+
+def _parts(job: Job) -> Data:
+    """What means something even where it is empty."""
+    return ({"checkpoint": _checkpoint(job.checkpoint)} if job.checkpoint else {}) | (
+        {"run": _run(job.run)} if job.run else {}
+    )
+
+
+def _times(job: Job, default_submitted: float) -> Data:
+    moments = {
+        "submitted": job.submitted if job.submitted != default_submitted else None,
+        "started": job.started,
+        "stale_since": job.stale_since,
+    }
+    spans = {
+        "time_limit": job.time_limit, "min_runtime": job.min_runtime, "warm_up": job.warm_up,
+        "stale_grace": job.stale_grace,
+    }  # fmt: skip
+    return {key: write_time(moment) for key, moment in moments.items() if moment is not None} | {
+        key: write_duration(span) for key, span in spans.items() if span is not None
+    }
+
+
+def _gang(gang: Bundle) -> Data:
+    """A job with one group named `main` is written without groups."""
+    only = gang.groups[0] if len(gang.groups) == 1 else None
+    if isinstance(only, TaskGroup) and only.name == MAIN and only.topology == TopologyAsk():
+        return _tasks(only) | _given(topology=_topology(gang.topology))
+    return _given(topology=_topology(gang.topology)) | _bundle(gang)
+
+
+def _bundle(bundle: Bundle) -> Data:
+    groups = []
+    for group in bundle.groups:
+        inner = (
+            _bundle(group) if isinstance(group, Bundle) else _tasks(group) | _given(topology=_topology(group.topology))
+        )
+        groups.append({"name": group.name, **inner})
+    least = bundle.min_groups if bundle.min_groups != len(bundle.groups) else None
+    return {**_given(min_groups=least), "groups": groups}
+
+
+def _tasks(group: TaskGroup) -> Data:
+    return _given(
+        tasks=group.tasks if group.tasks != 1 else None,
+        min=group.min if group.min != group.tasks else None,
+        **_request(group.request),
+        node_selector=dict(group.node_selector),
+        tolerations=[_toleration(toleration) for toleration in group.tolerations],
+        failed=group.failed,
+        succeeded=group.succeeded,
+    )
+
+
+def _request(request: Request) -> Data:
+    single = len(request.mig) == 1 and request.mig[0][1] == 1
+    return {
+        "gpus": request.gpus,
+        "fraction": _gpus(request.share),
+        "gpu_memory": write_bytes(request.gpu_memory),
+        "mig": request.mig[0][0] if single else dict(request.mig),
+        "cpu": write_cpu(request.cpu),
+        "memory": write_bytes(request.memory),
+    }
+
+
+def _topology(ask: TopologyAsk) -> Data:
+    return _given(required=ask.required, preferred=ask.preferred)
+
+
+def _toleration(toleration: Toleration) -> Data:
+    operator = toleration.operator if toleration.operator != "Equal" else None
+    return _given(key=toleration.key, operator=operator, value=toleration.value, effect=toleration.effect)
+
+
+def _term(term: AffinityTerm) -> Data:
+    expressions = [{"key": e.key, "operator": e.operator} | _given(values=list(e.values)) for e in term.expressions]
+    return {"matchExpressions": expressions}
+
+
+def _avoid(avoid: Avoid) -> Data:
+    return {"level": avoid.level} | _given(queues=list(avoid.queues), self=avoid.own)
+
+
+def _checkpoint(checkpoint: Checkpoint) -> Data:
+    written: Data = {}
+    if checkpoint.interval is not None:
+        written["interval"] = write_duration(checkpoint.interval)
+    if checkpoint.last is not None:
+        written["last"] = write_time(checkpoint.last)
+    return written | {"grace": write_duration(checkpoint.grace), "signal": checkpoint.signal}
+
+
+def _run(run: Run) -> Data:
+    return _given(
+        command=list(run.command), env=dict(run.env), workdir=run.workdir, retries=run.retries, image=run.image
+    )
+
+
+def _placements(placements: Sequence[Placement], groups: Sequence[TaskGroup]) -> list[Data]:
+    """Groups where there are several, task numbers where the reader would give others."""
+    numbered = {}
+    for group in groups:
+        members = [place for place, placement in enumerate(placements) if placement.group == group.name]
+        bare = [PlacementEntry(node="", terminating=placements[place].terminating) for place in members]
+        given = task_numbers(bare, group.tasks)
+        by_itself = all(placements[place].task == number for place, number in zip(members, given, strict=True))
+        numbered.update(dict.fromkeys(members, not by_itself))
+    return [_placement(placement, len(groups) > 1, numbered[place]) for place, placement in enumerate(placements)]
+
+
+def _placement(placement: Placement, grouped: bool, numbered: bool) -> Data:
+    written: Data = {"node": placement.node}
+    if placement.gpus:
+        written["gpus"] = list(placement.gpus)
+    if grouped:
+        written["group"] = placement.group
+    if numbered:
+        written["task"] = placement.task
+    return written | _given(mig=list(placement.mig), terminating=placement.terminating)
+
+
+# --- the rest of a moment ------------------------------------------------------------------------
+
+
+def budget_document(budget: Budget) -> Data:
+    """One entry of `budgets`."""
+    bounds = {"min_available": budget.min_available, "max_unavailable": budget.max_unavailable}
+    given = {key: bound for key, bound in bounds.items() if bound is not None}
+    return {"name": budget.name, "jobs": list(budget.jobs), **given}
+
+
+def reservation_document(reservation: Reservation, snapshot: Snapshot) -> Data:
+    """One entry of `reservations`."""
+    groups = next(job.task_groups() for job in snapshot.jobs if job.name == reservation.job)
+    until = write_time(reservation.until) if reservation.until is not None else None
+    return {"job": reservation.job} | _given(placements=_placements(reservation.placements, groups), until=until)
+
+
+def policy_document(policy: Policy) -> Data:
+    """The overrides that make this policy out of the default one."""
+    return _changes(policy, Policy())
+
+
+def _changes(value: Any, default: Any) -> Data:
+    changed = {}
+    for field in dataclasses.fields(value):
+        new, old = getattr(value, field.name), getattr(default, field.name)
+        if new == old:
+            continue
+        if isinstance(new, dict):
+            changed[field.name] = {of.value: _changes(new[of], old[of]) for of in new if new[of] != old[of]}
+        elif dataclasses.is_dataclass(new):
+            changed[field.name] = _changes(new, old)
+        else:
+            changed[field.name] = _plain(new)
+    return changed
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
