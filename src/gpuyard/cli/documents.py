@@ -1,7 +1,7 @@
 """Plans, reasons and fragmentation as plain dicts: what `-o json` and `-o yaml` print.
 
 Called by the commands. Keys are part of the contract (additive changes only); nothing here draws or decides.
-GPU amounts leave the model's nano-GPU here and become GPUs; what is None is left out.
+GPU amounts leave the model's grains here and become GPUs; what is None is left out.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Use:
     """What is taken of one node."""
 
     gpus: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """nano-GPU taken, by device."""
+    """grains taken, by device."""
     cpu: int = 0
     memory: int = 0
     jobs: set[str] = field(default_factory=set)
@@ -36,7 +36,7 @@ class Inventory:
     jobs: Mapping[str, Job]
     use: Mapping[str, Use]
     held: Mapping[str, int]
-    """nano-GPU held, by job."""
+    """grains held, by job."""
 
     def free(self, node: Node) -> int:
         """Whole devices that something new could have now; suspect ones count, sick and cut ones do not."""
@@ -47,7 +47,7 @@ class Inventory:
         return self.use[node.name].gpus.get(gpu.index, 0) > 0
 
     def used_by_queue(self) -> dict[str, int]:
-        """nano-GPU held per queue; a parent holds what its children do."""
+        """grains held per queue; a parent holds what its children do."""
         parents = {queue.name: queue.parent for queue in self.snapshot.queues}
         used: dict[str, int] = defaultdict(int)
         for job in self.snapshot.jobs:

@@ -15,6 +15,7 @@ import click
 from gpuyard.cli.root import yard
 from gpuyard.model.errors import NotFound, Refused
 
+COMPLETE = "_YARD_COMPLETE"
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 FAILED, USAGE, NOT_FOUND = 1, 2, 3
@@ -31,18 +32,33 @@ def main() -> None:
 def run(args: Sequence[str], name: str = "yard") -> int:
     """Run one command; the exit code says how it went, and a mistake has been explained on stderr."""
     try:
-        result = yard.main(list(args), prog_name=name, complete_var="_YARD_COMPLETE", standalone_mode=False)
+        # Not click's own `main`: that one answers for a closed pipe itself, and not as we want it.
+        code = _complete(name, os.environ[COMPLETE]) if COMPLETE in os.environ else _invoke(args, name)
         sys.stdout.flush()
     except BrokenPipeError:
         return _pipe_closed()
-    except SystemExit as left:  # click leaves like this when the pipe is closed while it runs
-        return _pipe_closed() if isinstance(left.__context__, BrokenPipeError) else FAILED
     except Exception as mistake:  # noqa: BLE001 -- nothing may reach the user as a traceback
         return _explain(mistake, debug="--debug" in args)
     except KeyboardInterrupt:
         click.echo(err=True)
         return INTERRUPTED
-    return result if isinstance(result, int) else 0
+    return code
+
+
+def _invoke(args: Sequence[str], name: str) -> int:
+    try:
+        with yard.make_context(name, list(args)) as context:
+            yard.invoke(context)
+    except click.exceptions.Exit as left:
+        return left.exit_code
+    return 0
+
+
+def _complete(name: str, instruction: str) -> int:
+    """Answer the shell, whose completion script has set the variable."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(yard, {}, name, COMPLETE, instruction)
 
 
 def _explain(mistake: Exception, debug: bool) -> int:

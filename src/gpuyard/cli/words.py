@@ -24,7 +24,7 @@ _DURATIONS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def gpus(amount: float) -> str:
-    """An amount of nano-GPU; "unlimited" is drawn as a dash."""
+    """An amount of grains; "unlimited" is drawn as a dash."""
     return "-" if amount >= UNLIMITED else str(as_gpus(amount))
 
 

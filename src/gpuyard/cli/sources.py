@@ -1,0 +1,76 @@
+"""Where a command's input comes from: snapshot files, stdin, and the examples that travel with the package.
+
+Called by the commands. Reading and checking is `files`' work; this only opens the door and says who knocked.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuyard.cli.hints import nearest
+from gpuyard.model.errors import NotFound, Refused
+from gpuyard.model.job import Job
+from gpuyard.model.ports import Clock
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.clock import SystemClock
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A snapshot that was read, and how long that took."""
+
+    snapshot: Snapshot
+    read_ms: float
+
+
+class Unusable(Refused):
+    """A file that cannot be read as a snapshot; `problems` has one sentence each."""
+
+    def __init__(self, path: str, problems: tuple[str, ...]) -> None:
+        super().__init__("\n       ".join(problems))
+        self.path = path
+        self.problems = problems
+
+
+def read(path: str, clock: Clock | None = None) -> Source:
+    """Read and check a snapshot; `Unusable` says what is wrong with it."""
+    from gpuyard import files
+
+    clock = clock or SystemClock()
+    begun = clock.monotonic()
+    try:
+        snapshot = _read(path, clock.now())
+    except files.Unreadable as unreadable:
+        raise Unusable(path, tuple(str(unreadable).splitlines())) from None
+    return Source(snapshot, (clock.monotonic() - begun) * 1000)
+
+
+def job_named(snapshot: Snapshot, name: str) -> Job:
+    """The job of that name; `NotFound` with the nearest one otherwise."""
+    for job in snapshot.jobs:
+        if job.name == name:
+            return job
+    hint = nearest(name, (job.name for job in snapshot.jobs))
+    raise NotFound(f"There is no job '{name}' in the snapshot.{hint or ' `yard jobs` lists them.'}")
+
+
+def examples() -> list[Path]:
+    """The example snapshots: those of the clone this runs from, else those in the package."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package.parent.parent / "examples", package / "examples"):
+        found = sorted(folder.glob("*.yaml"))
+        if found:
+            return found
+    return []
+
+
+def _read(path: str, now: float) -> Snapshot:
+    from gpuyard import files
+
+    if path == STDIN:
+        return files.parse_snapshot(sys.stdin.read(), "stdin", now)
+    return files.read_snapshot(Path(path), now)

@@ -1,0 +1,194 @@
+"""The door: help, speed, mistakes, exit codes. What every command shares."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+
+from gpuyard import __version__
+from gpuyard.cli import main, root
+from gpuyard.model.errors import Broken, NotFound, Refused
+from tests.unit.cli.conftest import Yard
+
+HEAVY = ("numpy", "pydantic", "rich", "yaml", "msgspec", "asyncio", "gpuyard.brain", "gpuyard.files")
+IN_TIME_S = 0.150
+
+
+def python(code: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def raising(mistake: BaseException) -> click.Command:
+    @click.command("version")
+    @click.option("--debug", is_flag=True)
+    def fail(debug: bool) -> None:
+        raise mistake
+
+    return fail
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch):
+    def with_mistake(mistake: BaseException) -> None:
+        monkeypatch.setattr(root.LazyGroup, "get_command", lambda *_: raising(mistake))
+
+    return with_mistake
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
+def test_help_shows_examples_every_command_and_the_exit_codes(yard: Yard, args: tuple[str, ...]):
+    answer = yard(*args)
+    assert answer.code == 0
+    assert answer.out.index("Examples:") < answer.out.index("Decide and explain:")
+    for name in root.ENTRIES:
+        assert f"\n  {name} " in answer.out
+    for line in root.EXIT_CODES.splitlines():
+        assert line in answer.out
+
+
+@pytest.mark.parametrize("name", sorted(root.ENTRIES))
+def test_every_command_has_help_with_examples(yard: Yard, name: str):
+    answer = yard(name, "--help")
+    assert answer.code == 0
+    assert f"Usage: yard {name}" in answer.out
+    assert f"  yard {name}" in answer.out[answer.out.index("Examples:") :] or name == "completion"
+
+
+def test_help_fits_eighty_columns(yard: Yard):
+    for args in ((), *((name,) for name in root.ENTRIES)):
+        assert max(map(len, yard(*args, "--help").lines)) <= 80
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, json, gpuyard.cli.main as m\n"
+        "m.run(['--help'])\n"
+        "print('\\n' + json.dumps(sorted(sys.modules)), end='')"
+    )
+    loaded = set(json.loads(python(code).stdout.splitlines()[-1]))
+    assert {name for name in loaded if name.startswith(HEAVY)} == set()
+    assert not any(f"gpuyard.cli.{entry.module}" in loaded for entry in root.ENTRIES.values())
+
+
+def test_help_answers_before_anybody_waits():
+    """The best of several tries: a busy machine may be slow, but never fast by accident."""
+    took = []
+    for _ in range(10):
+        begun = time.perf_counter()
+        python("import sys; sys.argv = ['yard', '--help']; from gpuyard.cli.main import main; main()")
+        took.append(time.perf_counter() - begun)
+        if took[-1] < IN_TIME_S:
+            return
+    pytest.fail(f"yard --help took {min(took) * 1000:.0f} ms at best, {IN_TIME_S * 1000:.0f} allowed")
+
+
+def test_the_version_is_told_in_three_ways(yard: Yard):
+    assert yard("version").out == f"yard {__version__}\n" == yard("--version").out
+    assert yard("version", "-o", "json").json["version"] == __version__
+
+
+# --- mistakes of the user ------------------------------------------------------------------------
+
+
+def test_an_unknown_command_gets_the_nearest_name(yard: Yard):
+    answer = yard("pln")
+    assert answer.code == main.USAGE
+    assert answer.err == "error: There is no command 'pln'. Did you mean 'plan'? Try 'yard --help'.\n"
+
+
+def test_an_unknown_option_gets_the_nearest_name(yard: Yard):
+    answer = yard("plan", "--cycle", "2", "x.yaml")
+    assert answer.code == main.USAGE
+    assert "--cycles" in answer.err
+
+
+def test_a_missing_argument_is_one_sentence(yard: Yard):
+    answer = yard("why")
+    assert answer.code == main.USAGE
+    assert len(answer.err.splitlines()) == 1
+    assert answer.out == ""
+
+
+@pytest.mark.parametrize(("mistake", "code"), [(Refused("No."), main.USAGE), (NotFound("Who?"), main.NOT_FOUND)])
+def test_a_refusal_is_its_sentence_and_its_exit_code(yard: Yard, failing, mistake: Exception, code: int):
+    failing(mistake)
+    assert (yard("version").code, yard("version").err) == (code, f"error: {mistake}\n")
+
+
+# --- mistakes of ours ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mistake", [Broken("two jobs hold one GPU"), KeyError("n0"), RecursionError("deep")])
+def test_a_bug_is_one_line_that_asks_for_a_report(yard: Yard, failing, mistake: Exception):
+    failing(mistake)
+    answer = yard("version")
+    assert answer.code == main.FAILED
+    assert len(answer.err.splitlines()) == 1
+    assert "this is a bug" in answer.err
+    assert "report it with the snapshot" in answer.err
+    assert type(mistake).__name__ in answer.err
+
+
+@pytest.mark.parametrize("args", [("--debug", "version"), ("version", "--debug")])
+def test_debug_shows_the_traceback_wherever_it_stands(yard: Yard, failing, args: tuple[str, ...]):
+    failing(Broken("two jobs hold one GPU"))
+    assert "Traceback (most recent call last)" in yard(*args).err
+
+
+# --- the world around ----------------------------------------------------------------------------
+
+
+def test_an_interrupt_leaves_with_130(yard: Yard, failing):
+    failing(KeyboardInterrupt())
+    answer = yard("version")
+    assert answer.code == main.INTERRUPTED
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("name", ["schema", "plan"])
+def test_a_reader_that_has_seen_enough_is_no_error(name: str, tmp_path: Path):
+    """A pipe that is closed before the first byte: no words, and the exit code of a tool that died of it."""
+    path = tmp_path / "s.yaml"
+    path.write_text("apiVersion: gpuyard.dev/v1\nkind: Snapshot\n")
+    args = {"schema": ["schema", "snapshot"], "plan": ["plan", str(path)]}[name]
+    read, write = os.pipe()
+    os.close(read)
+    code = f"import sys; sys.argv = ['yard', *{args!r}]; from gpuyard.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert done.stderr == b""
+    assert done.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("program", "name"), [("/x/yard", "yard"), ("kubectl-yard", "kubectl yard"), ("gpuyard", "gpuyard"), ("-c", "yard")]
+)
+def test_help_speaks_of_the_command_that_was_typed(program: str, name: str):
+    assert main._program_name(program) == name
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_each_shell(yard: Yard, shell: str):
+    answer = yard("completion", shell)
+    assert answer.code == 0
+    assert "_YARD_COMPLETE" in answer.out
+
+
+def test_completion_knows_the_commands():
+    env = {**os.environ, "_YARD_COMPLETE": "bash_complete", "COMP_WORDS": "yard p", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv = ['yard']; from gpuyard.cli.main import main; main()"
+    assert python(code, env=env).stdout.split() == ["plain,plan"]
