@@ -109,7 +109,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class QueueLine:
-    """What a queue holds after the plan; amounts in nano-GPU."""
+    """What a queue holds after the plan; amounts in grains."""
 
     name: str
     quota: int

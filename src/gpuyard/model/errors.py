@@ -1,9 +1,9 @@
 """The errors of GPUYard, split by who is at fault.
 
-    GpuYardError
-    ├── Refused        the user asked for something that is wrong; says what, why and what next
-    │   └── NotFound   a name that nobody knows
-    └── Broken         a bug in GPUYard: an invariant of ours does not hold
+GpuYardError
+├── Refused        the user asked for something that is wrong; says what, why and what next
+│   └── NotFound   a name that nobody knows
+└── Broken         a bug in GPUYard: an invariant of ours does not hold
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class ShapeFit:
 
 @dataclass(frozen=True, slots=True)
 class PoolFragmentation:
-    """Fragmentation of one pool; amounts in nano-GPU, `largest_gang` in GPUs per level, innermost first."""
+    """Fragmentation of one pool; amounts in grains, `largest_gang` in GPUs per level, innermost first."""
 
     name: str
     gpus: int
@@ -32,7 +32,7 @@ class PoolFragmentation:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """Rule 25. `ratio` is 0 when nobody waits; `stranded` and `free` are nano-GPU."""
+    """Rule 25. `ratio` is 0 when nobody waits; `stranded` and `free` are grains."""
 
     ratio: float
     free: int

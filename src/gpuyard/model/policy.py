@@ -84,23 +84,30 @@ class Policy:
     """All knobs. Overrides in a snapshot use the same keys."""
 
     classes: dict[JobClass, ClassPolicy] = field(
-        default_factory=_classes, metadata={"doc": "Treatment per class: batch, training, interactive, inference.", "unit": ""}
+        default_factory=_classes,
+        metadata={"doc": "Treatment per class: batch, training, interactive, inference.", "unit": ""},
     )
     weights: Weights = field(
         default_factory=Weights, metadata={"doc": "Weights of the placement score's terms.", "unit": ""}
     )
     consolidate: bool = _knob(True, "Move running jobs when that lets a waiting one start (rule 15).")
     preempt: bool = _knob(True, "Take GPUs back by priority and by shares (rules 16 to 19).")
-    move_factor: float = _knob(2.0, "A claimant above its fair share moves at most this many times its own GPUs.", "ratio")
+    move_factor: float = _knob(
+        2.0, "A claimant above its fair share moves at most this many times its own GPUs.", "ratio"
+    )
     preempt_across_queues: AcrossQueues = _knob(
         AcrossQueues.NEVER, "What critical jobs may take from other queues by priority: never, borrowed, any."
     )
     critical_priority: int = _knob(1000, "Jobs at or above this priority are critical.")
     pdb: PdbRule = _knob(PdbRule.NEVER, "Whether disruption budgets may be broken: never, or last-resort.")
-    min_runtime: float = _knob(0.0, "How long a job that names no min_runtime runs before it can be a victim.", "seconds")
+    min_runtime: float = _knob(
+        0.0, "How long a job that names no min_runtime runs before it can be a victim.", "seconds"
+    )
     warm_up: float = _knob(0.0, "What a restart costs a job that names no warm_up.", "seconds")
     eviction_grace: float = _knob(
-        600.0, "How long a victim is spared after its first eviction; doubles with each further one.", "seconds"
+        600.0,
+        "How long a victim is spared after its first eviction; doubles with each further one.",
+        "seconds",
     )
     protect_after: int = _knob(3, "A job evicted this often in a day is protected and raises an alert.", "evictions")
     stale_grace: float = _knob(60.0, "How long a gang below its minimum is borne; negative is for ever.", "seconds")

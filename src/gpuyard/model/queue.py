@@ -15,9 +15,9 @@ class Allowance:
     """A quota or a limit. CPU and memory that are None are not counted; models not named share in `gpu`."""
 
     gpu: int
-    """nano-GPU."""
+    """grains."""
     models: tuple[tuple[str, int], ...] = ()
-    """(model name or prefix, nano-GPU)."""
+    """(model name or prefix, grains)."""
     cpu: int | None = None
     memory: int | None = None
 

@@ -130,7 +130,7 @@ _RUNGS = {
 class Reason:
     """One "no" or one "because", with the numbers it rests on.
 
-    GPU amounts are nano-GPU unless the code speaks of CPU (milli-cores) or memory (bytes). `where` names the queue,
+    GPU amounts are grains unless the code speaks of CPU (milli-cores) or memory (bytes). `where` names the queue,
     level, model or job the reason is about; `message` is filled by whoever knows the whole story, else made here.
     """
 

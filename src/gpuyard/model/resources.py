@@ -1,15 +1,16 @@
 """Amounts of GPU, CPU and memory, and what one task asks for.
 
 Everybody uses these; nothing here knows a node, a queue or a unit string (units are read in `files`).
-GPU shares are integers in nano-GPU so that sums are exact: three thirds of a device fit on it, four do not.
+GPU amounts are integers in grains, so that sums are exact to the byte of a device's memory: three tasks of 8 GiB fit a
+card of 24 GiB, and with one byte more they do not.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-WHOLE = 1_000_000_000
-"""One whole GPU, in nano-GPU."""
+WHOLE = 10**13
+"""One whole GPU, in grains: fine enough for single bytes of memory, coarse enough for a million GPUs in 64 bits."""
 
 MILLI = WHOLE // 1000
 """A thousandth of a GPU, the smallest fraction a job may ask for."""
@@ -28,7 +29,7 @@ class Request:
     gpus: int = 0
     """Whole devices."""
     share: int = 0
-    """Part of one device, in nano-GPU."""
+    """Part of one device, in grains."""
     gpu_memory: int = 0
     """Bytes of one device's memory."""
     mig: tuple[tuple[str, int], ...] = ()
@@ -56,7 +57,7 @@ def mig_cost(profile: str) -> int:
 
 
 def as_gpus(amount: float) -> float | int | str:
-    """An amount of nano-GPU as people read it: `8`, `0.5`, `"unlimited"`."""
+    """An amount of grains as people read it: `8`, `0.5`, `"unlimited"`."""
     if amount >= UNLIMITED:
         return "unlimited"
     whole = round(amount / WHOLE, 3)

@@ -1,0 +1,65 @@
+"""Whether a job may start at all, wherever it would run: held back, members gone, limits, quotas (rules 2 to 4)."""
+
+from __future__ import annotations
+
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.quota import Amounts, Excess
+from gpuyard.model.reasons import Code, Outcome, Reason
+from gpuyard.model.resources import as_gpus
+
+
+def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
+    """The reason why the job may not start now, before any place is looked for; None if it may."""
+    if row.job.held:
+        return Reason(Code.HELD, message=f"{row.name} is held back by its owner; `yard release {row.name}` lets it go")
+    if _members_ended(row):
+        return Reason(Code.MEMBERS_ENDED, message=f"{row.name} lost members that ended; it waits for new ones")
+    excess = draft.fleet.tree.refuses(row.queue, asked, row.firm)
+    return None if excess is None else over_reason(row, excess)
+
+
+def _members_ended(row: JobRow) -> bool:
+    short = [leaf for leaf in range(len(row.groups)) if row.missing(leaf)]
+    return bool(short) and all(row.pending(leaf) < row.missing(leaf) for leaf in short)
+
+
+def allowed(draft: Draft, row: JobRow, mark: int) -> bool:
+    """Whether what the job took since the mark keeps every limit, now that models are known.
+
+    The check before placing counts what every node has in common; this one counts what the chosen nodes really cost.
+    """
+    tree = draft.fleet.tree
+    if draft.quota_aside:
+        return True
+    if len(tree.resources) == 1 and not any(ask.request.gpu_memory for ask in row.asks):
+        return True
+    taken = draft.fleet.costs.nothing()
+    for held in draft.tx.added(row, mark):
+        for r, amount in enumerate(draft.fleet.vector(held.cost, held.cpu, held.memory, held.node)):
+            taken[r] += amount
+    return tree.exceeds(row.queue, taken, row.firm) is None
+
+
+def over_reason(row: JobRow, excess: Excess) -> Reason:
+    """A limit or quota in the way, told with its numbers."""
+    code = Code.OVER_LIMIT if excess.kind == "limit" else Code.OVER_QUOTA
+    never = excess.kind == "limit" and excess.asked > excess.allowed
+    left = max(excess.allowed - excess.used, 0)
+    unit = "GPUs" if excess.resource not in ("cpu", "memory") else excess.resource
+    what = "limit" if excess.kind == "limit" else "quota for non-preemptible jobs"
+    message = (
+        f"{row.name} needs {_amount(excess.asked, excess)} {unit}; queue {excess.queue} has "
+        f"{_amount(left, excess)} left of its {what} of {_amount(excess.allowed, excess)}"
+        + (f" ({excess.resource})" if unit == "GPUs" and excess.resource != "gpu" else "")
+    )
+    outcome = Outcome.NEVER if never else Outcome.NOT_NOW
+    return Reason(code, outcome, needed=excess.asked, free=left, where=excess.queue, message=message)
+
+
+def _amount(amount: int, excess: Excess) -> object:
+    if excess.resource == "cpu":
+        return f"{amount / 1000:g}"
+    if excess.resource == "memory":
+        return f"{amount / 2**30:g}Gi"
+    return as_gpus(amount)

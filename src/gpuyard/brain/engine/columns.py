@@ -1,0 +1,279 @@
+"""The nodes of the fleet as NumPy columns: what is free where, and where each node stands in the topology.
+
+Owned by `Fleet`; changed only by `put` and `lift`, which are exact inverses. Nodes are ordered by their path through
+the topology, then by name, so that every domain of every level is one contiguous slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuyard.model.node import Health, Node
+from gpuyard.model.resources import UNLIMITED, WHOLE
+from gpuyard.model.topology import NODE
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Held(NamedTuple):
+    """What one task holds on a node: whole devices (`share` 0), a share of one, MIG slices, or none."""
+
+    leaf: int
+    task: int
+    node: int
+    gpus: tuple[int, ...]
+    share: int
+    mig: tuple[str, ...]
+    cost: int
+    cpu: int
+    memory: int
+    terminating: bool
+
+
+class Region(NamedTuple):
+    """A slice of the node order, and the NVLink island inside it if it is narrower than a node (-1: not)."""
+
+    start: int
+    stop: int
+    island: int = -1
+
+
+class Level:
+    """One named level: which domain each node is in, and each domain's slice of the node order."""
+
+    __slots__ = ("domain", "known", "name", "names", "starts", "stops")
+
+    def __init__(self, name: str, paths: Sequence[tuple[str, ...]]) -> None:
+        self.name = name
+        starts = [i for i, path in enumerate(paths) if i == 0 or path != paths[i - 1]]
+        self.starts = np.array(starts, dtype=np.int64)
+        self.stops = np.array([*starts[1:], len(paths)], dtype=np.int64)
+        self.domain = np.repeat(np.arange(len(starts)), self.stops - self.starts)
+        self.names = [paths[i][-1] for i in starts]
+        self.known = np.array([bool(name) for name in self.names], dtype=bool)
+        """Nodes without a value for the level form a domain nobody can require."""
+
+    def region(self, domain: int) -> Region:
+        """The domain's slice of the node order."""
+        return Region(int(self.starts[domain]), int(self.stops[domain]))
+
+
+class GpuFacts(NamedTuple):
+    """What a set of free devices amounts to: counts, and the most in one island; `healthy` leaves suspects out."""
+
+    whole: int
+    healthy: int
+    island: int
+    island_healthy: int
+
+
+class Columns:
+    """Free resources and places of all nodes. Integers only, so that undoing is exact."""
+
+    def __init__(self, nodes: Iterable[Node], levels: Sequence[str]) -> None:
+        self.nodes = sorted(nodes, key=lambda node: (_path(node, levels), node.name))
+        self.index = {node.name: i for i, node in enumerate(self.nodes)}
+        self.levels = _levels(self.nodes, levels)
+        self.level_names = (*levels, NODE)
+        self.touched: list[int] = []
+        """Every node changed so far, in order; those who keep derived columns catch up from here."""
+        self._facts: dict[tuple[int, int, int], GpuFacts] = {}
+        self._layouts: dict[tuple[int, ...], int] = {}
+        self._lay_statics()
+        self._lay_free()
+
+    def _lay_statics(self) -> None:
+        nodes = self.nodes
+        models = sorted({node.model for node in nodes})
+        self.models = models
+        model_ids = {model: i for i, model in enumerate(models)}
+        self.model = np.array([model_ids[node.model] for node in nodes], dtype=np.int64)
+        self.width = max((len(node.gpus) for node in nodes), default=0)
+        self.islands = [_island_masks(node) for node in nodes]
+        self.layout = [self._layouts.setdefault(masks, len(self._layouts)) for masks in self.islands]
+        self.island_masks = list(self._layouts)
+        self.usable = [_mask(node, (Health.HEALTHY, Health.SUSPECT)) for node in nodes]
+        self.suspect = [_mask(node, (Health.SUSPECT,)) for node in nodes]
+        self.any_suspect = any(self.suspect)
+        self.cpu_width = max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0)
+        self.profiles = sorted({p for node in nodes for gpu in node.gpus for p in gpu.slices or ()})
+
+    def _lay_free(self) -> None:
+        count = len(self.nodes)
+        self.busy = [0] * count
+        self.used = [[0] * len(node.gpus) for node in self.nodes]
+        self.free_mask = list(self.usable)
+        self.cpu = np.array([node.cpu for node in self.nodes], dtype=np.int64)
+        self.memory = np.array([node.memory for node in self.nodes], dtype=np.int64)
+        self.shares = np.zeros((count, self.width), dtype=np.int64)
+        self.idle = np.zeros(count, dtype=np.int64)
+        self.trusted = np.ones((count, self.width), dtype=np.int64)
+        self.whole, self.healthy, self.island, self.island_healthy = (np.zeros(count, dtype=np.int64) for _ in range(4))
+        self.partial = np.zeros(count, dtype=bool)
+        self.opened = np.zeros(count, dtype=np.int64)
+        """Devices in use, shared and sliced ones included."""
+        self.slices = {profile: np.zeros(count, dtype=np.int64) for profile in self.profiles}
+        self.free_slices = [_free_slices(node) for node in self.nodes]
+        for n in range(count):
+            self._lay_node(n)
+
+    def _lay_node(self, n: int) -> None:
+        for g in range(len(self.used[n])):
+            self._sync_share(n, g)
+            self.trusted[n, g] = not self.suspect[n] >> g & 1
+        self.idle[n] = self.usable[n].bit_count() * WHOLE
+        self._sync(n)
+        for (g, profile), free in self.free_slices[n].items():
+            if self.usable_slice(n, g):
+                self.slices[profile][n] += free
+
+    # --- change ---------------------------------------------------------------------------------------------------
+
+    def put(self, held: Held) -> None:
+        """Take what `held` says from its node."""
+        self._shift(held, 1)
+
+    def lift(self, held: Held) -> None:
+        """Give back what `held` says; the exact inverse of `put`."""
+        self._shift(held, -1)
+
+    def _shift(self, held: Held, sign: int) -> None:
+        n = held.node
+        if held.cpu:
+            self.cpu[n] -= sign * held.cpu
+        if held.memory:
+            self.memory[n] -= sign * held.memory
+        if held.mig:
+            self._shift_slices(held, sign)
+        elif held.gpus:
+            self._shift_devices(held, sign)
+        self.touched.append(n)
+
+    def _shift_devices(self, held: Held, sign: int) -> None:
+        n, amount = held.node, sign * (held.share or WHOLE)
+        used, busy, usable = self.used[n], self.busy[n], self.usable[n]
+        for g in held.gpus:
+            used[g] += amount
+            busy = busy | 1 << g if used[g] else busy & ~(1 << g)
+            if usable >> g & 1:
+                self.shares[n, g] -= amount
+                self.idle[n] -= amount
+        self.busy[n] = busy
+        self._sync(n)
+
+    def _shift_slices(self, held: Held, sign: int) -> None:
+        n, free = held.node, self.free_slices[held.node]
+        for g, profile in zip(held.gpus, held.mig, strict=True):
+            free[g, profile] -= sign
+            if self.usable_slice(n, g):
+                self.slices[profile][n] -= sign
+            used = self.used[n]
+            used[g] += sign
+            self.busy[n] = self.busy[n] | 1 << g if used[g] else self.busy[n] & ~(1 << g)
+        self.opened[n] = self.busy[n].bit_count()
+
+    def usable_slice(self, n: int, g: int) -> bool:
+        """Whether slices of this device may be given out at all."""
+        return self.nodes[n].gpus[g].health is not Health.SICK
+
+    def _sync_share(self, n: int, g: int) -> None:
+        self.shares[n, g] = WHOLE - self.used[n][g] if self.usable[n] >> g & 1 else 0
+
+    def _sync(self, n: int) -> None:
+        free = self.usable[n] & ~self.busy[n]
+        self.free_mask[n] = free
+        facts = self._facts_of(n, free)
+        self.whole[n], self.healthy[n], self.island[n], self.island_healthy[n] = facts
+        self.opened[n] = self.busy[n].bit_count()
+        self.partial[n] = self._is_partial(n)
+
+    def _is_partial(self, n: int) -> bool:
+        busy = self.busy[n]
+        return bool(busy) and any(0 < used < WHOLE for used in self.used[n])
+
+    def _facts_of(self, n: int, free: int) -> GpuFacts:
+        suspect = self.suspect[n] & free
+        key = (self.layout[n], free, suspect)
+        facts = self._facts.get(key)
+        if facts is None:
+            healthy = free & ~suspect
+            masks = self.islands[n]
+            facts = self._facts[key] = GpuFacts(
+                free.bit_count(),
+                healthy.bit_count(),
+                max(((mask & free).bit_count() for mask in masks), default=0),
+                max(((mask & healthy).bit_count() for mask in masks), default=0),
+            )
+        return facts
+
+    # --- look -----------------------------------------------------------------------------------------------------
+
+    def slices_of(self, profile: str) -> Ints:
+        """Free slices of a profile per node; none where nobody has it."""
+        found = self.slices.get(profile)
+        return np.zeros(len(self.nodes), dtype=np.int64) if found is None else found
+
+    def idle_if_well(self) -> Ints:
+        """GPUs that would be free per node if the sick ones were well, in grains."""
+        idle = self.idle.copy()
+        for n, node in enumerate(self.nodes):
+            for gpu in node.gpus:
+                if gpu.sick and gpu.slices is None:
+                    idle[n] += WHOLE - self.used[n][gpu.index]
+        return idle
+
+    def pretend_well(self, well: bool) -> None:
+        """Count sick devices as usable (or no longer), to learn whether they are what stands in the way."""
+        for n, node in enumerate(self.nodes):
+            sick = [gpu.index for gpu in node.gpus if gpu.sick and gpu.slices is None]
+            for g in sick:
+                self.usable[n] = self.usable[n] | 1 << g if well else self.usable[n] & ~(1 << g)
+                self._sync_share(n, g)
+                self.idle[n] += (1 if well else -1) * (WHOLE - self.used[n][g])
+            if sick:
+                self._sync(n)
+
+    @property
+    def everywhere(self) -> Region:
+        """All nodes."""
+        return Region(0, len(self.nodes))
+
+    def level(self, name: str) -> Level:
+        """The level of that name; `node` is one too."""
+        return self.levels[name]
+
+
+def _path(node: Node, levels: Sequence[str]) -> tuple[str, ...]:
+    domains = dict(node.domains)
+    return tuple(domains.get(level, "") for level in levels)
+
+
+def _levels(nodes: Sequence[Node], names: Sequence[str]) -> dict[str, Level]:
+    paths = [_path(node, names) for node in nodes]
+    levels = {name: Level(name, [path[: i + 1] for path in paths]) for i, name in enumerate(names)}
+    levels[NODE] = Level(NODE, [(node.name,) for node in nodes])
+    return levels
+
+
+def _island_masks(node: Node) -> tuple[int, ...]:
+    masks: dict[int, int] = {}
+    for gpu in node.gpus:
+        masks[gpu.island] = masks.get(gpu.island, 0) | 1 << gpu.index
+    return tuple(sorted(masks.values(), key=lambda mask: mask & -mask))
+
+
+def _mask(node: Node, states: Sequence[Health]) -> int:
+    return sum(1 << gpu.index for gpu in node.gpus if gpu.slices is None and gpu.health in states)
+
+
+def _free_slices(node: Node) -> dict[tuple[int, str], int]:
+    free: dict[tuple[int, str], int] = {}
+    for gpu in node.gpus:
+        for profile in gpu.slices or ():
+            free[gpu.index, profile] = free.get((gpu.index, profile), 0) + 1
+    return free

@@ -1,0 +1,60 @@
+"""The plan in the making: one fleet, one moment, every change so far, and every "no" with its reason.
+
+Made by the cycle, passed to each step. Steps change the fleet through `tx` only, so the whole draft can be undone.
+"""
+
+from __future__ import annotations
+
+from gpuyard.brain.engine.columns import Held
+from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.quota import Shares
+from gpuyard.brain.engine.transaction import Transaction
+from gpuyard.model.actions import Deadlock
+from gpuyard.model.reasons import Code, Reason
+
+
+class Draft:
+    """Working state of one cycle."""
+
+    def __init__(self, fleet: Fleet, memory: Memory, now: float) -> None:
+        self.fleet = fleet
+        self.memory = memory
+        self.policy = fleet.policy
+        self.now = now
+        self.tx = Transaction(fleet)
+        self.shares: Shares = []
+        self.before: dict[str, tuple[Held, ...]] = {}
+        """What changed jobs held when the cycle began."""
+        self.because: dict[str, Reason] = {}
+        """Why a job was changed."""
+        self.served: dict[str, str] = {}
+        """For whom a job was moved or evicted."""
+        self.waits: dict[str, Reason] = {}
+        """Why a job could not start."""
+        self.quota_aside = False
+        """Set while `explain` asks whether a job would fit if its queues let it."""
+        self.deadlocks: list[Deadlock] = []
+
+    def remember(self, row: JobRow) -> None:
+        """Note what a job held before its first change."""
+        if row.name not in self.before:
+            self.before[row.name] = tuple(row.held)
+
+    def origin(self, row: JobRow) -> tuple[Held, ...]:
+        """What a job held when the plan began."""
+        return self.before.get(row.name, tuple(row.held))
+
+    def accept(self, row: JobRow, reason: Reason) -> None:
+        """The job's change stands, for this reason."""
+        self.waits.pop(row.name, None)
+        self.because[row.name] = reason
+
+    def wait(self, row: JobRow, reason: Reason) -> None:
+        """The job cannot start, for this reason."""
+        self.waits[row.name] = reason
+
+
+FITS = Reason(Code.FITS, message="fits now")
+GROWS = Reason(Code.GROWS, message="room for more of its tasks")
+REPAIRED = Reason(Code.REPAIRED, message="brought back to its minimum")

@@ -1,0 +1,461 @@
+"""Why a job waits: one dominant reason with numbers, the ladder with counts, and what would let it run (rule 24).
+
+`no_place` is what the cycle notes in passing; `explain` tells the whole story and is asked only when somebody wants to
+know. It folds what the checkers say; it never parses text. A rung is dominant if leaving it out alone, in a
+transaction, lets the job start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuyard.brain.engine import admission, asks, feasibility, gang, neighbours, suggestions
+from gpuyard.brain.engine.asks import Checker
+from gpuyard.brain.engine.columns import Bools, Ints
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
+from gpuyard.model.resources import WHOLE, as_gpus
+from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
+
+
+def no_place(draft: Draft, row: JobRow) -> Reason:
+    """The cheap answer while planning: nothing fits now."""
+    return Reason(Code.NOT_ENOUGH_GPUS, needed=draft.fleet.shortfall(row)[0])
+
+
+class _View(NamedTuple):
+    """What the nodes say about one group of a job."""
+
+    leaf: int
+    shape: Bools
+    """Has the GPUs for one task when empty."""
+    model: Bools
+    labels: Bools
+    machinery: Bools
+    cpu: Bools
+    """Has the CPU and memory now."""
+    policy: dict[Code, Bools]
+    free: Ints
+    """GPUs free, in grains."""
+    with_sick: Ints
+    """GPUs free if the sick ones were well."""
+    gpu_room: Ints
+    """Tasks that fit by their GPUs alone."""
+    room: Ints
+    """Tasks that fit."""
+
+    @property
+    def suitable(self) -> Bools:
+        """Nodes that are open, of the right model, labels and shape."""
+        return self.shape & self.model & self.labels & self.machinery
+
+
+def explain(draft: Draft, row: JobRow, started: list[JobRow], ask_what_if: bool = True) -> Explanation:
+    """The whole story of one waiting job. `started` are the jobs that start in this plan."""
+    views = [_view(draft, row, leaf) for leaf in range(len(row.groups))]
+    view = next((view for view in views if not _fits_alone(draft, row, view)), views[0])
+    reason = _dominant(draft, row, view, started)
+    ladder = _ladder(draft, row, view, reason)
+    changes = suggestions.find(draft, row, reason) if ask_what_if else ()
+    return Explanation(row.name, reason, ladder, tuple(changes))
+
+
+def _fits_alone(draft: Draft, row: JobRow, view: _View) -> bool:
+    return int(np.minimum(view.room, row.missing(view.leaf)).sum()) >= row.missing(view.leaf)
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def _view(draft: Draft, row: JobRow, leaf: int) -> _View:
+    fleet, ask = draft.fleet, row.asks[leaf]
+    columns, shapes = fleet.columns, fleet.shapes
+    everyone = np.arange(len(columns.nodes))
+    suitable = shapes.static(ask, asks.STATIC_CHECKERS)
+    gpu_room = np.where(suitable, feasibility.gpu_room(columns, ask, shapes.need(ask), everyone, False), 0)
+    limits = neighbours.limits(draft, row, leaf)
+    room = np.where(suitable, feasibility.room_on(columns, ask, shapes.need(ask), everyone, False), 0)
+    if limits is not None:
+        room = limits.cut(room, columns.everywhere)
+    return _View(
+        leaf,
+        shape=shapes.static(ask, (asks.could_hold,)),
+        model=shapes.static(ask, (asks.has_model,)),
+        labels=shapes.static(ask, (asks.has_labels, asks.bears_taints)),
+        machinery=shapes.static(ask, (asks.is_open,)),
+        cpu=(columns.cpu >= ask.request.cpu) & (columns.memory >= ask.request.memory),
+        policy=limits.closed if limits is not None else {},
+        free=columns.idle,
+        with_sick=columns.idle_if_well(),
+        gpu_room=gpu_room,
+        room=room,
+    )
+
+
+# --- the dominant reason ----------------------------------------------------------------------------------------------
+
+
+def _dominant(draft: Draft, row: JobRow, view: _View, started: list[JobRow]) -> Reason:
+    refusal = admission.refuses(draft, row, draft.fleet.shortfall(row))
+    if refusal is not None and refusal.code in (Code.HELD, Code.MEMBERS_ENDED):
+        return refusal
+    if refusal is not None and (refusal.outcome is Outcome.NEVER or _would_start(draft, row)):
+        return refusal
+    failed = _failed_rungs(draft, row, view)
+    if refusal is None and started and _if_first(draft, row, started):
+        return _outranked(row, started)
+    for reason, relaxed in failed:
+        if relaxed is not None and _would_start(draft, relaxed):
+            return reason
+        if reason.code is Code.FRAGMENTED and len(failed) == 1:
+            return reason
+        if reason.code is Code.GPUS_SICK and _if_well(draft, row):
+            return reason
+    if refusal is not None:
+        return refusal
+    return (
+        failed[0][0]
+        if failed
+        else Reason(
+            Code.NOT_ENOUGH_GPUS,
+            Outcome.BUG,
+            message=f"{row.name} seems to fit, yet was not started: please report this",
+        )
+    )
+
+
+def _would_start(draft: Draft, row: JobRow) -> bool:
+    """Whether the job (or a stand-in for it) finds its places now, quota aside."""
+    mark = draft.tx.checkpoint()
+    draft.quota_aside = True
+    fits = gang.place(draft, row)
+    draft.quota_aside = False
+    draft.tx.rollback(mark)
+    return fits
+
+
+def _if_first(draft: Draft, row: JobRow, started: list[JobRow]) -> bool:
+    """Whether it would start had it gone before those that start in this plan."""
+    mark = draft.tx.checkpoint()
+    for other in started:
+        if other is not row:
+            draft.tx.lift_all(other, [held for held in other.held if held not in draft.origin(other)])
+    fits = gang.place(draft, row)
+    draft.tx.rollback(mark)
+    return fits
+
+
+def _if_well(draft: Draft, row: JobRow) -> bool:
+    columns = draft.fleet.columns
+    columns.pretend_well(True)
+    draft.fleet.shapes.revalue()
+    fits = _would_start(draft, row)
+    columns.pretend_well(False)
+    draft.fleet.shapes.revalue()
+    return fits
+
+
+def _outranked(row: JobRow, started: list[JobRow]) -> Reason:
+    names = ", ".join(other.name for other in started[:3]) + (" and others" if len(started) > 3 else "")
+    return Reason(
+        Code.OUTRANKED,
+        where=started[0].name,
+        message=f"{row.name} would fit, but {names} came first in the order and took the room",
+    )
+
+
+Failed = list[tuple[Reason, JobRow | None]]
+"""Reasons in ladder order, each with a stand-in for the job that leaves this rung out (None: no such stand-in)."""
+
+
+def _failed_rungs(draft: Draft, row: JobRow, view: _View) -> Failed:
+    missing, ask = row.missing(view.leaf), row.asks[view.leaf]
+    failed: Failed = []
+    if ask.request.cpu_only:
+        return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_closed(draft, row, view)]
+    if not (view.shape & view.model & view.labels).any():
+        failed += _impossible(draft, row, view)
+    needed = draft.fleet.shortfall(row)[0]
+    free = int(view.free[view.suitable].sum())
+    if view.suitable.any() and free < needed:
+        failed.append((_not_enough(row, view, needed, free), None))
+    elif view.suitable.any() and int(np.minimum(view.gpu_room, missing).sum()) < missing:
+        failed.append((_fragmented(row, view, needed, free), None))
+    failed += _topology(draft, row, view)
+    failed += _model(draft, row, view)
+    failed += _health(draft, row, view, needed)
+    failed += _excluded(draft, row, view)
+    failed += _short_of_cpu(draft, row, view)
+    failed += _closed(draft, row, view)
+    return failed
+
+
+def _impossible(draft: Draft, row: JobRow, view: _View) -> Failed:
+    """No node could hold one task even when empty; told only if model and labels are not the cause."""
+    nodes = draft.fleet.columns.nodes
+    fitting = view.model & view.labels
+    if not fitting.any():
+        return []
+    most = max(len(nodes[i].gpus) for i in np.flatnonzero(fitting))
+    request = row.asks[view.leaf].request
+    cost = row.asks[view.leaf].cost_on(nodes[int(np.flatnonzero(fitting)[0])])
+    if request.gpus and request.gpus <= most and not request.cpu and not request.memory:
+        return []
+    message = f"{row.name} asks for {_task(row, view.leaf)} on one node; the largest node has {most} GPUs"
+    if request.gpus <= most:
+        message = f"{row.name} asks for {_task(row, view.leaf)} on one node; no node has that even when empty"
+    return [(Reason(Code.SHAPE_IMPOSSIBLE, Outcome.NEVER, cost, largest_fit=most * WHOLE, message=message), None)]
+
+
+def _not_enough(row: JobRow, view: _View, needed: int, free: int) -> Reason:
+    together = "at once" if row.groups[view.leaf].min > 1 or len(row.groups) > 1 else "together"
+    message = f"{row.name} needs {as_gpus(needed)} GPUs {together}; {as_gpus(free)} are free where it may run"
+    fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * _task_cost(row, view)
+    largest = fit or int(view.free[view.suitable].max(initial=0))
+    return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
+
+
+def _fragmented(row: JobRow, view: _View, needed: int, free: int) -> Reason:
+    fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum())
+    best = int(view.free[view.suitable].max(initial=0))
+    largest = fit * _task_cost(row, view) or best
+    tasks = row.missing(view.leaf)
+    if tasks == 1:
+        message = (
+            f"{row.name} needs {as_gpus(needed)} GPUs on one node; {as_gpus(free)} are free but scattered: "
+            f"the most on one node is {as_gpus(best)}"
+        )
+    else:
+        message = (
+            f"{row.name} needs {tasks} tasks of {_task(row, view.leaf)}; {as_gpus(free)} GPUs are free but scattered: "
+            f"{fit} of its tasks fit"
+        )
+    return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
+
+
+def _task_cost(row: JobRow, view: _View) -> int:
+    request = row.asks[view.leaf].request
+    return request.gpus * WHOLE or request.share or 0
+
+
+def _topology(draft: Draft, row: JobRow, view: _View) -> Failed:
+    levels = _required_levels(row.job.gang)
+    if not levels:
+        return []
+    relaxed = draft.fleet.probe(row, replace(row.job, gang=_without_levels(row.job.gang), placements=()))
+    if not _would_start(draft, relaxed):
+        return []
+    level = gang.innermost(draft, levels) or levels[0]
+    room, where = _best_domain(draft, view, level, row.missing(view.leaf))
+    needed = draft.fleet.shortfall(row)[0]
+    fit = room * _task_cost(row, view)
+    message = (
+        f"{row.name} needs {as_gpus(needed)} GPUs inside one {level}; "
+        f"the roomiest ({where}) holds {as_gpus(fit)} of them"
+        if where
+        else f"{row.name} needs {as_gpus(needed)} GPUs inside one {level}, and no node says which {level} it is in"
+    )
+    free = int(view.free[view.suitable].sum())
+    reason = Reason(Code.TOPOLOGY_UNMET, needed=needed, free=free, largest_fit=fit, where=level, message=message)
+    return [(reason, relaxed)]
+
+
+def _required_levels(bundle: Bundle) -> list[str]:
+    levels = [bundle.topology.required] if bundle.topology.required else []
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            levels += _required_levels(group)
+        elif group.topology.required:
+            levels.append(group.topology.required)
+    return levels
+
+
+def _without_levels(bundle: Bundle) -> Bundle:
+    groups = tuple(
+        _without_levels(g) if isinstance(g, Bundle) else replace(g, topology=ANYWHERE) for g in bundle.groups
+    )
+    return replace(bundle, topology=ANYWHERE, groups=groups)
+
+
+def _best_domain(draft: Draft, view: _View, level: str, missing: int) -> tuple[int, str]:
+    columns = draft.fleet.columns
+    domains = columns.level(NODE if level == NVLINK else level)
+    sums = np.bincount(domains.domain, weights=np.minimum(view.room, missing), minlength=len(domains.names))
+    sums = np.where(domains.known, sums, -1)
+    best = int(sums.argmax()) if len(sums) else -1
+    if best < 0 or sums[best] < 0:
+        return 0, ""
+    return int(sums[best]), f"{level} {domains.names[best]}"
+
+
+def _model(draft: Draft, row: JobRow, view: _View) -> Failed:
+    job = row.job
+    if not (job.models or job.min_gpu_memory or job.min_architecture):
+        return []
+    free_job = replace(job, models=(), min_gpu_memory=0, min_architecture="", placements=())
+    relaxed = draft.fleet.probe(row, free_job)
+    exists = bool((view.model & view.shape).any())
+    if exists and not _would_start(draft, relaxed):
+        return []
+    needed = draft.fleet.shortfall(row)[0]
+    free = int(view.free[view.suitable].sum())
+    wanted = " or ".join(job.models) or (
+        f"{job.min_architecture} or newer" if job.min_architecture else "enough memory"
+    )
+    if exists:
+        message = (
+            f"{row.name} needs {as_gpus(needed)} GPUs of {wanted}; "
+            f"{as_gpus(free)} of those are free, other models have room"
+        )
+    else:
+        message = f"{row.name} asks for {wanted}, and no node of the fleet has that"
+    outcome = Outcome.NOT_NOW if exists else Outcome.NEVER
+    reason = Reason(Code.MODEL_UNAVAILABLE, outcome, needed, free, where=wanted, message=message)
+    return [(reason, relaxed)]
+
+
+def _health(draft: Draft, row: JobRow, view: _View, needed: int) -> Failed:
+    sick = view.with_sick - view.free
+    held_up = view.suitable & (sick > 0)
+    if not held_up.any():
+        return []
+    count = int(sick[held_up].sum())
+    message = (
+        f"{row.name} needs {as_gpus(needed)} GPUs; {as_gpus(count)} that it could use are sick and take nothing new"
+    )
+    free = int(view.free[view.suitable].sum())
+    return [(Reason(Code.GPUS_SICK, needed=needed, free=free, message=message), None)]
+
+
+LABEL_CHECKS: frozenset[Checker] = frozenset((asks.has_labels, asks.bears_taints))
+
+
+def _excluded(draft: Draft, row: JobRow, view: _View) -> Failed:
+    failed: Failed = []
+    out = ~view.labels & view.model & view.shape
+    if out.any():
+        exists = bool((view.labels & view.model & view.shape).any())
+        message = f"{row.name} is kept off {int(out.sum())} nodes by taints or by its own selector"
+        outcome = Outcome.NOT_NOW if exists else Outcome.NEVER
+        relaxed = draft.fleet.probe(row, replace(row.job, placements=()), LABEL_CHECKS)
+        failed.append(
+            (Reason(Code.NODES_EXCLUDED, outcome, needed=draft.fleet.shortfall(row)[0], message=message), relaxed)
+        )
+    shut = ~view.machinery & view.labels & view.model & view.shape
+    if shut.any():
+        names = [draft.fleet.columns.nodes[i].name for i in np.flatnonzero(shut)[:3]]
+        message = f"{row.name} could use {', '.join(names)}, but {'it is' if len(names) == 1 else 'they are'} cordoned"
+        relaxed = draft.fleet.probe(row, replace(row.job, placements=()), frozenset((asks.is_open,)))
+        failed.append((Reason(Code.NODES_UNAVAILABLE, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
+    return failed
+
+
+def _short_of_cpu(draft: Draft, row: JobRow, view: _View) -> Failed:
+    request = row.asks[view.leaf].request
+    if not (request.cpu or request.memory) or not (view.suitable & (view.room < view.gpu_room)).any():
+        return []
+    columns = draft.fleet.columns
+    with_gpus = view.suitable & (view.gpu_room > 0)
+    cpu = int(columns.cpu[with_gpus].max(initial=0))
+    memory = int(columns.memory[with_gpus].max(initial=0))
+    tight_cpu = request.cpu > cpu or (request.memory <= memory and request.cpu > 0)
+    if tight_cpu:
+        reason = Reason(Code.NOT_ENOUGH_CPU, needed=request.cpu, free=cpu, message=(
+            f"{row.name} needs {request.cpu / 1000:g} CPUs a task; "
+            f"the most free on a node with GPUs for it is {cpu / 1000:g}"))  # fmt: skip
+    else:
+        reason = Reason(Code.NOT_ENOUGH_MEMORY, needed=request.memory, free=memory, message=(
+            f"{row.name} needs {request.memory / 2**30:g}Gi of memory a task; "
+            f"the most free on a node with GPUs for it is {memory / 2**30:g}Gi"))  # fmt: skip
+    return [(reason, draft.fleet.probe(row, replace(row.job, gang=_without_cpu(row.job.gang), placements=())))]
+
+
+def _without_cpu(bundle: Bundle) -> Bundle:
+    def bare(group: TaskGroup) -> TaskGroup:
+        return replace(group, request=replace(group.request, cpu=0, memory=0))
+
+    groups = tuple(_without_cpu(g) if isinstance(g, Bundle) else bare(g) for g in bundle.groups)
+    return replace(bundle, groups=groups)
+
+
+def _closed(draft: Draft, row: JobRow, view: _View) -> Failed:
+    failed: Failed = []
+    for code, mask in view.policy.items():
+        shut = mask & view.suitable
+        if shut.any():
+            what = "whom it avoids, or who avoids it," if code is Code.NEIGHBOURS else "the pool's cap on busy GPUs"
+            message = f"{row.name} is kept off {int(shut.sum())} nodes by {what}"
+            failed.append((Reason(code, needed=draft.fleet.shortfall(row)[0], message=message), None))
+    return failed
+
+
+# --- the ladder -------------------------------------------------------------------------------------------------------
+
+
+def _ladder(draft: Draft, row: JobRow, view: _View, reason: Reason) -> tuple[RungCount, ...]:
+    """Every rung: whether it holds, and how many nodes fail first there."""
+    counts = _first_failures(draft, row, view)
+    refused = admission.refuses(draft, row, draft.fleet.shortfall(row))
+    lines = []
+    for rung in Rung:
+        nodes = counts.get(rung, 0)
+        holds = rung is not reason.code.rung and not (rung is Rung.QUOTA and refused is not None)
+        lines.append(RungCount(rung, holds, nodes, reason.message if rung is reason.code.rung else ""))
+    return tuple(lines)
+
+
+def _first_failures(draft: Draft, row: JobRow, view: _View) -> dict[Rung, int]:
+    """Nodes per rung; each node counts once, at the first rung it fails."""
+    suitable, cost = view.suitable, _task_cost(row, view)
+    closed = np.zeros(len(suitable), dtype=bool)
+    for mask in view.policy.values():
+        closed |= mask
+    failing = {
+        Rung.PRIORITY: suitable & (view.free == 0) & (view.with_sick == 0) & (cost > 0),
+        Rung.SHAPE: ~view.shape,
+        Rung.FRAGMENTATION: suitable & (view.gpu_room == 0) & (view.with_sick < max(cost, 1)),
+        Rung.MODEL: ~view.model,
+        Rung.HEALTH: suitable & (view.gpu_room == 0),
+        Rung.LABELS: ~view.labels,
+        Rung.CPU_MEMORY: suitable & (view.gpu_room > 0) & ~view.cpu,
+        Rung.POLICY: closed,
+        Rung.MACHINERY: ~view.machinery,
+    }
+    counts: dict[Rung, int] = {}
+    rest = np.ones(len(suitable), dtype=bool)
+    for rung in sorted(failing):
+        first = failing[rung] & rest
+        counts[rung] = int(first.sum())
+        rest &= ~first
+    if draft.fleet.columns.nodes and _required_levels(row.job.gang):
+        counts[Rung.TOPOLOGY] = int(rest.sum())
+    return counts
+
+
+def _task(row: JobRow, leaf: int) -> str:
+    request = row.asks[leaf].request
+    if request.mig:
+        gpus = " + ".join(f"{count} × {profile}" for profile, count in request.mig)
+    elif request.gpu_memory:
+        gpus = f"{request.gpu_memory / 2**30:g}Gi of GPU memory"
+    else:
+        gpus = f"{as_gpus(request.gpus * WHOLE or request.share)} GPUs"
+    return gpus
+
+
+def for_job(explanation: Explanation, name: str) -> Explanation:
+    """The same story told of another job that is answered alike."""
+    if explanation.job == name:
+        return explanation
+
+    def renamed(text: str) -> str:
+        return name + text.removeprefix(explanation.job) if text.startswith(explanation.job) else text
+
+    reason = replace(explanation.reason, message=renamed(explanation.reason.message))
+    ladder = tuple(replace(line, note=renamed(line.note)) for line in explanation.ladder)
+    return replace(explanation, job=name, reason=reason, ladder=ladder)

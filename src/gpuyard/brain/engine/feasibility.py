@@ -1,0 +1,247 @@
+"""Where could it run: for each kind of task, which nodes are eligible and how many such tasks fit on each now.
+
+A `Shape` is one kind of task on one set of models. It keeps its columns and brings only the nodes up to date that
+changed since it was last asked, so a decision costs what has changed, not what exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuyard.brain.engine import scoring
+from gpuyard.brain.engine.asks import STATIC_CHECKERS, Ask, Checker, dislikes
+from gpuyard.brain.engine.columns import Bools, Columns, Ints
+from gpuyard.brain.engine.fragmentation import Gauge
+from gpuyard.model.node import Gpu
+from gpuyard.model.policy import Weights
+from gpuyard.model.queue import model_matches
+
+Tier = frozenset[int]
+"""Models (by id) that are equally good for a task group."""
+
+PLENTY = 1 << 31
+"""Room where only CPU-less, GPU-less tasks are asked for."""
+
+REFRESH_ALL = 0.5
+"""Beyond this share of changed nodes a whole-column refresh is cheaper than picking them out."""
+
+
+class Shape:
+    """One kind of task on one tier of models, with its room and score per node.
+
+    `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room).
+    """
+
+    __slots__ = (
+        "ask",
+        "careful",
+        "columns",
+        "dislike",
+        "eligible",
+        "gauge",
+        "need",
+        "room",
+        "score",
+        "seen",
+        "weights",
+    )
+
+    def __init__(self, shapes: Shapes, ask: Ask, eligible: Bools, careful: bool) -> None:
+        self.ask = ask
+        self.careful = careful
+        """Whether suspect GPUs are left out (rule 13)."""
+        self.columns = shapes.columns
+        self.gauge = shapes.gauge
+        self.weights = shapes.weights
+        self.eligible = eligible
+        self.need = shapes.need(ask)
+        self.dislike = shapes.static(ask, (dislikes,))
+        count = len(shapes.columns.nodes)
+        self.room: Ints = np.zeros(count, dtype=np.int64)
+        self.score = np.full(count, -1.0)
+        self.seen = 0
+        self._refresh(np.flatnonzero(eligible))
+        self.seen = len(shapes.columns.touched)
+
+    def sync(self) -> None:
+        """Bring room and score up to date with what changed since."""
+        touched = self.columns.touched
+        if self.seen == len(touched):
+            return
+        changed = touched[self.seen :] if self.seen >= 0 else ()
+        self.seen = len(touched)
+        if len(changed) == 1:
+            nodes = np.array(changed)
+        else:
+            nodes = np.unique(np.array(changed, dtype=np.int64))
+        nodes = nodes[self.eligible[nodes]]
+        if len(nodes):
+            self._refresh(nodes)
+
+    def _refresh(self, nodes: Ints) -> None:
+        room = room_on(self.columns, self.ask, self.need, nodes, self.careful)
+        self.room[nodes] = room
+        score = scoring.pack(self, nodes)
+        score[room == 0] = -1.0
+        self.score[nodes] = score
+
+
+def room_on(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    """How many tasks of `ask` fit on each of `nodes` now, counting devices, CPU and memory."""
+    room = gpu_room(columns, ask, need, nodes, careful)
+    if ask.request.cpu:
+        room = np.minimum(room, columns.cpu[nodes] // ask.request.cpu)
+    if ask.request.memory:
+        room = np.minimum(room, columns.memory[nodes] // ask.request.memory)
+    return np.maximum(room, 0)
+
+
+def gpu_room(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    """How many tasks of `ask` the free devices of each node could take, CPU and memory aside."""
+    if ask.gpus:
+        free = columns.healthy if careful else columns.whole
+        return free[nodes] // ask.gpus
+    if ask.request.shared:
+        return _share_room(columns, need, nodes, careful)
+    if ask.request.mig:
+        rooms = [columns.slices_of(profile)[nodes] // count for profile, count in ask.request.mig]
+        fewest: Ints = np.minimum.reduce(rooms)
+        return fewest
+    return np.full(len(nodes), PLENTY, dtype=np.int64)
+
+
+def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    shares = columns.shares[nodes]
+    if careful:
+        shares = shares * columns.trusted[nodes]
+    room: Ints = (shares // need[nodes, None]).sum(axis=1)
+    return room
+
+
+class Shapes:
+    """All shapes asked for so far. Thrown away when the nodes themselves change."""
+
+    def __init__(self, columns: Columns, weights: Weights) -> None:
+        self.columns = columns
+        self.weights = weights
+        self.gauge = Gauge(columns)
+        self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
+        self._static: dict[tuple[int, tuple[Checker, ...]], Bools] = {}
+        self._needs: dict[int, Ints] = {}
+        self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
+        self._codes: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
+
+    def get(self, ask: Ask, tier: Tier, careful: bool = False) -> Shape:
+        """The shape, up to date."""
+        key = (ask.id, tier, careful)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = Shape(self, ask, self.eligible(ask, tier), careful)
+        shape.sync()
+        return shape
+
+    def revalue(self) -> None:
+        """The demand changed: every score is worth nothing now."""
+        self._shapes.clear()
+
+    def eligible(self, ask: Ask, tier: Tier) -> Bools:
+        """Nodes that could ever run the task, on models of the tier."""
+        fits = self.static(ask, STATIC_CHECKERS)
+        if ask.request.cpu_only or len(tier) == len(self.columns.models):
+            return fits
+        return fits & np.isin(self.columns.model, sorted(tier))
+
+    def need(self, ask: Ask) -> Ints:
+        """The share of a device the task takes on each node (WHOLE and more: it cannot)."""
+        need = self._needs.get(ask.id)
+        if need is None:
+            need = self._needs[ask.id] = self._need(ask)
+        return need
+
+    def _need(self, ask: Ask) -> Ints:
+        if not ask.request.gpu_memory:
+            return np.full(len(self.columns.nodes), max(ask.request.share, 1), dtype=np.int64)
+        return np.array([ask.share_on(node) for node in self.columns.nodes], dtype=np.int64)
+
+    # --- static eligibility ---------------------------------------------------------------------------------------
+
+    def static(self, ask: Ask, checkers: tuple[Checker, ...]) -> Bools:
+        """Where all (for `dislikes`: any) of the checkers hold; they look at a node's description only."""
+        key = (ask.id, checkers)
+        mask = self._static.get(key)
+        if mask is None:
+            codes, examples = self._kinds(_label_keys(ask))
+            nodes = self.columns.nodes
+            asked = [check for check in checkers if check not in ask.waived]
+            verdicts = [all(check(ask, nodes[i]) for check in asked) for i in examples]
+            mask = self._static[key] = np.array(verdicts, dtype=bool)[codes] if examples else np.zeros(0, dtype=bool)
+        return mask
+
+    def _kinds(self, label_keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
+        """Nodes grouped by what checkers can see: a kind per node, and an example node per kind."""
+        found = self._codes.get(label_keys)
+        if found is None:
+            kinds: dict[object, int] = {}
+            examples: list[int] = []
+            codes = np.zeros(len(self.columns.nodes), dtype=np.int64)
+            for i, node in enumerate(self.columns.nodes):
+                labels = dict(node.labels) if label_keys else {}
+                seen = tuple(labels.get(key) for key in label_keys)
+                kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.cordoned, node.cpu,
+                        node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
+                if kind not in kinds:
+                    kinds[kind] = len(examples)
+                    examples.append(i)
+                codes[i] = kinds[kind]
+            found = self._codes[label_keys] = (codes, examples)
+        return found
+
+    # --- tiers of models ------------------------------------------------------------------------------------------
+
+    def tiers(self, ask: Ask, alone: bool) -> tuple[Tier, ...]:
+        """Sets of models to try, in order of preference (rule 11).
+
+        A single task may land on any model of an entry; several tasks need one model, so each gets its own tier.
+        Without a preference the tiers of several tasks stand in order of model name; who has room decides.
+        """
+        key = (ask.id, alone)
+        found = self._tiers.get(key)
+        if found is None:
+            found = self._tiers[key] = tuple(self._find_tiers(ask, alone))
+        return found
+
+    def _find_tiers(self, ask: Ask, alone: bool) -> list[Tier]:
+        models = self.columns.models
+        if ask.request.cpu_only:
+            return [frozenset(range(len(models)))]
+        fits = self.static(ask, STATIC_CHECKERS)
+        present = {int(i) for i in np.unique(self.columns.model[fits])}
+        tiers: list[Tier] = []
+        for wanted in ask.models or ("",):
+            matching = [i for i in sorted(present) if not wanted or model_matches(wanted, models[i])]
+            present -= set(matching)
+            if alone and matching:
+                tiers.append(frozenset(matching))
+            else:
+                tiers.extend(frozenset((i,)) for i in matching)
+        return tiers
+
+
+def _label_keys(ask: Ask) -> tuple[str, ...]:
+    keys = {key for key, _ in ask.node_selector}
+    keys |= {expression.key for term in ask.affinity for expression in term.expressions}
+    return tuple(sorted(keys))
+
+
+def _gpu_kind(gpus: Sequence[Gpu]) -> object:
+    """What checkers can see of a node's GPUs: how many whole ones, or every slice."""
+    if all(gpu.slices is None for gpu in gpus):
+        return len(gpus)
+    return tuple(gpu.slices for gpu in gpus)
+
+
+def free_gpus(columns: Columns, nodes: Bools | Ints) -> int:
+    """GPUs free on these nodes, parts of shared devices and MIG slices included, in grains."""
+    return int(columns.shares[nodes].sum()) if columns.width else 0

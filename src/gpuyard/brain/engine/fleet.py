@@ -1,0 +1,460 @@
+"""The brain's picture of the cluster: nodes as columns, jobs as rows, queues as a tree, kept up to date by events.
+
+Built once from a snapshot, then changed by `apply` (what the world reports) and by `put`/`lift` (what a plan tries,
+through a `Transaction`). Applying events one by one gives the same Fleet as building it afresh.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from gpuyard.brain.engine.asks import Ask, Checker, content_key
+from gpuyard.brain.engine.columns import Columns, Held
+from gpuyard.brain.engine.costs import Costs, plus, times
+from gpuyard.brain.engine.feasibility import Shapes
+from gpuyard.brain.engine.quota import Amounts, QueueTree
+from gpuyard.model.errors import Broken
+from gpuyard.model.events import (
+    BudgetsChanged,
+    Event,
+    GpuHealthChanged,
+    JobGone,
+    JobSeen,
+    NodeLost,
+    NodeSeen,
+    PoolsChanged,
+    QueuesChanged,
+    TasksEnded,
+    TasksStarted,
+    TasksStopping,
+)
+from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
+from gpuyard.model.node import Node
+from gpuyard.model.policy import Policy
+from gpuyard.model.queue import Queue
+from gpuyard.model.resources import UNLIMITED, WHOLE, mig_cost
+from gpuyard.model.snapshot import Reservation, Snapshot
+
+NO_QUEUE = -1
+"""Foreign loads may stand in no queue; they hold GPUs and are charged to nobody."""
+
+
+class JobRow:
+    """One job inside the fleet: its description compiled, and what its tasks hold now."""
+
+    __slots__ = (
+        "age", "asks", "avoids", "firm", "groups", "held", "job", "live", "name", "priority", "queue", "running",
+        "signature", "started", "wanted",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, asks: tuple[Ask, ...], queue: int, policy: Policy) -> None:
+        self.job = job
+        self.name = job.name
+        self.asks = asks
+        self.groups: tuple[TaskGroup, ...] = job.task_groups()
+        self.queue = queue
+        self.priority = policy.priority(job)
+        self.firm = not policy.preemptible(job)
+        """Not preemptible: its quota is never a loan (rule 3)."""
+        self.age = (job.submitted, job.name)
+        self.held: list[Held] = []
+        self.live = [0] * len(self.groups)
+        """Tasks per group that run and are not terminating."""
+        self.started = job.started
+        self.running = False
+        """Whether it ran when the plan began (rule 7)."""
+        self.avoids = job.avoid
+        self.wanted: Amounts = []
+        self.signature: object = None
+        """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""
+
+    def pending(self, leaf: int) -> int:
+        """Tasks of a group that could still be started; ended members are not restarted by a plan."""
+        group = self.groups[leaf]
+        return group.tasks - group.failed - group.succeeded - self.live[leaf]
+
+    def missing(self, leaf: int) -> int:
+        """Tasks a group lacks to its minimum; succeeded members count towards it (rule 22)."""
+        group = self.groups[leaf]
+        return max(0, group.min - group.succeeded - self.live[leaf])
+
+    def complete(self) -> bool:
+        """Whether every group that must run has its minimum."""
+        if len(self.groups) == 1:
+            return self.live[0] + self.groups[0].succeeded >= self.groups[0].min
+        return self.bundle_complete(self.job.gang, 0)[0]
+
+    def bundle_complete(self, bundle: Bundle, first: int) -> tuple[bool, int]:
+        """Whether the bundle has enough complete groups, and the leaf that follows it."""
+        done, leaf = 0, first
+        for group in bundle.groups:
+            if isinstance(group, Bundle):
+                complete, leaf = self.bundle_complete(group, leaf)
+            else:
+                complete, leaf = self.missing(leaf) == 0, leaf + 1
+            done += complete
+        return done >= bundle.min_groups, leaf
+
+    def alive(self) -> bool:
+        """Whether any task runs (terminating ones do not count)."""
+        return any(self.live)
+
+    def lowest_free_tasks(self, leaf: int, count: int) -> list[int]:
+        """Numbers for new tasks of a group: the lowest that no live task has."""
+        taken = {held.task for held in self.held if held.leaf == leaf and not held.terminating}
+        numbers: list[int] = []
+        number = 0
+        while len(numbers) < count:
+            if number not in taken:
+                numbers.append(number)
+            number += 1
+        return numbers
+
+
+class Fleet:
+    """Everything a plan is made from. One writer at a time."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.policy = snapshot.policy
+        self.topology = snapshot.topology
+        self.pools = {pool.name: pool for pool in snapshot.pools}
+        self.budgets = snapshot.budgets
+        self.reservations: tuple[Reservation, ...] = snapshot.reservations
+        self.asks: dict[tuple[object, ...], Ask] = {}
+        self.asked: dict[int, int] = {}
+        """Tasks that run or wait, per kind of task: the demand seen."""
+        self.jobs: dict[str, JobRow] = {}
+        self.short: dict[str, JobRow] = {}
+        """Jobs below their minimum."""
+        self.unowned: Amounts = []
+        """Held by foreign loads that stand in no queue."""
+        self._elastic: dict[str, JobRow] = {}
+        self.avoiders: dict[str, JobRow] = {}
+        """Jobs that will not share a domain with somebody (rule 14)."""
+        self._lay_nodes(snapshot.nodes)
+        self._lay_queues(snapshot.queues)
+        for job in sorted(snapshot.jobs, key=lambda job: job.name):
+            self._admit(job)
+
+    def _lay_nodes(self, nodes: Iterable[Node]) -> None:
+        self.columns = Columns(nodes, self.topology)
+        self.shapes = Shapes(self.columns, self.policy.weights)
+
+    def _lay_queues(self, queues: Iterable[Queue]) -> None:
+        self.queues = tuple(sorted(queues, key=lambda queue: queue.name))
+        self.tree = QueueTree(self.queues)
+        self.costs = Costs(self.columns, self.tree, self.shapes)
+        self.demand = [self.costs.nothing() for _ in self.tree.queues]
+        """What each queue runs and waits for, every task up to the maximum (rule 6)."""
+        self._vectors: dict[tuple[int, int, int, int], Amounts] = {}
+        self._lay_capacity()
+
+    # --- jobs -----------------------------------------------------------------------------------------------------
+
+    def _admit(self, job: Job) -> JobRow:
+        asks = tuple(self.ask(job, group) for group in job.task_groups())
+        queue = self.tree.index[job.queue] if job.queue else NO_QUEUE
+        row = self.jobs[job.name] = JobRow(job, asks, queue, self.policy)
+        row.signature = _signature(row)
+        for held in self.held_from(row, job.placements):
+            self.shift(row, held, 1)
+        row.running = bool(row.held)
+        if job.avoid is not None:
+            self.avoiders[job.name] = row
+        if _is_elastic(row):
+            self._elastic[job.name] = row
+        self._demand(row, 1)
+        self._note(row)
+        return row
+
+    def _demand(self, row: JobRow, sign: int) -> None:
+        if row.queue == NO_QUEUE or (row.job.held and not row.held):
+            return
+        self._count_demand(row, sign)
+        wanted = self.demand[row.queue]
+        for r, amount in enumerate(self.wanted(row) if sign > 0 else row.wanted):
+            wanted[r] += sign * amount
+
+    def _count_demand(self, row: JobRow, sign: int) -> None:
+        for ask, group in zip(row.asks, row.groups, strict=True):
+            self.asked[ask.id] = self.asked.get(ask.id, 0) + sign * (group.tasks - group.failed - group.succeeded)
+
+    def wanted(self, row: JobRow) -> Amounts:
+        """What the job runs and waits for: what it holds, and every task it may still start."""
+        total = self.costs.nothing()
+        for held in row.held:
+            if not held.terminating:
+                total = plus(total, self.vector(held.cost, held.cpu, held.memory, held.node))
+        for leaf, ask in enumerate(row.asks):
+            total = plus(total, times(self.costs.most(ask), max(row.pending(leaf), 0)))
+        row.wanted = total
+        return total
+
+    def shortfall(self, row: JobRow) -> Amounts:
+        """The least it costs to bring the job to its minimum."""
+        if len(row.groups) == 1:
+            return times(self.costs.least(row.asks[0]), row.missing(0))
+        parts = [times(self.costs.least(ask), row.missing(leaf)) for leaf, ask in enumerate(row.asks)]
+        return self.costs.minimum(row.job.gang, parts)
+
+    def _note(self, row: JobRow) -> None:
+        """Keep the lists of jobs that wait and of jobs that could grow."""
+        if self.jobs.get(row.name) is not row:
+            return  # a probe that only asks what would be
+        if row.complete() or row.job.foreign:
+            self.short.pop(row.name, None)
+        else:
+            self.short[row.name] = row
+
+    def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
+        """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
+        asks = tuple(self.ask(job, group, waived) for group in job.task_groups())
+        stand_in = JobRow(job, asks, row.queue, self.policy)
+        stand_in.signature = _signature(stand_in)
+        return stand_in
+
+    def elastic(self) -> list[JobRow]:
+        """Jobs that may grow beyond their minimum."""
+        return [row for row in self._elastic.values() if any(row.pending(leaf) > 0 for leaf in range(len(row.groups)))]
+
+    def ask(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> Ask:
+        """The one compiled request for tasks like these."""
+        key = (*content_key(job, group), waived)
+        found = self.asks.get(key)
+        if found is None:
+            found = self.asks[key] = Ask(len(self.asks), job, group, self.policy.of(job))
+            found.waived = waived
+        return found
+
+    def held_from(self, row: JobRow, placements: Iterable[Placement]) -> Iterator[Held]:
+        """What placements of a job hold; placements on nodes that are gone hold nothing."""
+        leaves = {group.name: leaf for leaf, group in enumerate(row.groups)}
+        for placement in placements:
+            node = self.columns.index.get(placement.node)
+            if node is not None:
+                yield self.hold(row, leaves[placement.group], node, placement)
+
+    def hold(self, row: JobRow, leaf: int, node: int, place: Placement) -> Held:
+        """What one task holds on a node at the given devices."""
+        ask, where = row.asks[leaf], self.columns.nodes[node]
+        share = ask.share_on(where) if ask.request.shared else 0
+        cost = ask.cost_on(where)
+        return Held(
+            leaf, place.task, node, place.gpus, share, place.mig, cost, ask.request.cpu, ask.request.memory,
+            place.terminating,
+        )  # fmt: skip
+
+    def placement(self, row: JobRow, held: Held) -> Placement:
+        """A held place, in the model's words."""
+        return Placement(
+            self.columns.nodes[held.node].name, held.gpus, row.groups[held.leaf].name, held.task, held.mig,
+            held.terminating,
+        )  # fmt: skip
+
+    def rows(self) -> Iterator[JobRow]:
+        """Every job, by name."""
+        return (self.jobs[name] for name in sorted(self.jobs))
+
+    # --- change; plans go through `Transaction` -------------------------------------------------------------------
+
+    def shift(self, row: JobRow, held: Held, sign: int) -> None:
+        """A task takes its place (sign 1) or leaves it (sign -1); the two are exact inverses."""
+        if sign > 0:
+            self.columns.put(held)
+            row.held.append(held)
+        else:
+            self.columns.lift(held)
+            row.held.remove(held)
+        if not held.terminating:
+            row.live[held.leaf] += sign
+        vector = self.vector(held.cost, held.cpu, held.memory, held.node)
+        if row.queue != NO_QUEUE:
+            self.tree.charge(row.queue, vector, row.firm, sign)
+        else:
+            self.unowned = plus(self.unowned, times(vector, sign))
+        self._note(row)
+
+    def vector(self, cost: int, cpu: int, memory: int, node: int) -> Amounts:
+        """What a hold costs its queue, in the tree's resource order."""
+        model = int(self.columns.model[node])
+        key = (cost, cpu, memory, model)
+        vector = self._vectors.get(key)
+        if vector is None:
+            vector = self._vectors[key] = self.tree.vector(cost, cpu, memory, self.columns.models[model])
+        return vector
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Take in what the world reports, in order."""
+        for event in events:
+            self._apply(event)
+
+    def _apply(self, event: Event) -> None:
+        match event:
+            case JobSeen(job):
+                self._readmit(job)
+            case JobGone(name):
+                self._drop(self._row(name))
+            case TasksStarted() | TasksStopping() | TasksEnded():
+                self._apply_tasks(event)
+            case NodeSeen() | NodeLost() | GpuHealthChanged():
+                self._apply_node(event)
+            case QueuesChanged(queues):
+                self._rebuild(queues=queues)
+            case PoolsChanged(pools):
+                self.pools = {pool.name: pool for pool in pools}
+            case BudgetsChanged(budgets):
+                self.budgets = budgets
+
+    def _row(self, name: str) -> JobRow:
+        try:
+            return self.jobs[name]
+        except KeyError:
+            raise Broken(f"an event speaks of job {name}, which nobody submitted") from None
+
+    def capacity(self) -> Amounts:
+        """What there is to divide: what open nodes have and is not sick, and what is in use elsewhere."""
+        total = plus(self._capacity, self.stuck())
+        return [max(0, amount - held) for amount, held in zip(total, self.unowned, strict=True)]
+
+    def stuck(self) -> Amounts:
+        """In use on cordoned nodes and sick devices: it counts while it runs, and nothing can follow it."""
+        total = self.costs.nothing()
+        for n in self._odd:
+            node = self.columns.nodes[n]
+            kept = sum(
+                used
+                for g, used in enumerate(self.columns.used[n])
+                if node.gpus[g].slices is None and (node.cordoned or node.gpus[g].sick)
+            )
+            total = plus(total, self.tree.vector(kept, 0, 0, node.model))
+        return total
+
+    def _lay_capacity(self) -> None:
+        nodes = self.columns.nodes
+        self._odd = [n for n, node in enumerate(nodes) if node.cordoned or any(gpu.sick for gpu in node.gpus)]
+        total = self.costs.nothing()
+        kinds = Counter((_sound_gpus(node), node.cpu, node.memory, node.model) for node in nodes if not node.cordoned)
+        for (gpu, cpu, memory, model), count in kinds.items():
+            total = plus(total, times(self.tree.vector(gpu, cpu, memory, model), count))
+        self._capacity = [min(amount, UNLIMITED) for amount in total]
+        self.unowned = self.costs.nothing()
+
+    def _readmit(self, job: Job) -> None:
+        if job.name in self.jobs:
+            self._drop(self.jobs[job.name])
+        self._admit(job)
+
+    def _drop(self, row: JobRow) -> None:
+        self._demand(row, -1)
+        for held in list(row.held):
+            self.shift(row, held, -1)
+        del self.jobs[row.name]
+        self.short.pop(row.name, None)
+        self.avoiders.pop(row.name, None)
+        self._elastic.pop(row.name, None)
+
+    def _apply_tasks(self, event: TasksStarted | TasksStopping | TasksEnded) -> None:
+        row = self._row(event.job)
+        match event:
+            case TasksStarted(placements=placements, at=at):
+                self._set_placements(row, (*row.job.placements, *placements), started=row.job.started or at)
+            case TasksStopping(placements=placements):
+                gone = _places(placements)
+                marked = [replace(p, terminating=True) if _place(p) in gone else p for p in row.job.placements]
+                self._set_placements(row, marked)
+            case TasksEnded(placements=placements):
+                gone = _places(placements)
+                self._count_ended(row, event)
+                self._set_placements(self._row(event.job), [p for p in row.job.placements if _place(p) not in gone])
+
+    def _count_ended(self, row: JobRow, event: TasksEnded) -> None:
+        if not (event.succeeded or event.failed):
+            return
+        name = event.placements[0].group if event.placements else row.groups[0].name
+        gang = _with_ended(row.job.gang, name, event)
+        self._readmit(replace(row.job, gang=gang))
+
+    def _set_placements(self, row: JobRow, placements: Sequence[Placement], started: float | None = None) -> None:
+        kept = tuple(sorted(placements, key=_place))
+        self._readmit(replace(row.job, placements=kept, started=started or (row.job.started if kept else None)))
+
+    def _apply_node(self, event: NodeSeen | NodeLost | GpuHealthChanged) -> None:
+        nodes = {node.name: node for node in self.columns.nodes}
+        match event:
+            case NodeSeen(node):
+                nodes[node.name] = node
+            case NodeLost(name):
+                nodes.pop(name, None)
+            case GpuHealthChanged(name, index, health):
+                node = nodes[name]
+                gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in node.gpus)
+                nodes[name] = replace(node, gpus=gpus)
+        self._rebuild(nodes=nodes.values())
+
+    def _rebuild(self, nodes: Iterable[Node] | None = None, queues: Iterable[Queue] | None = None) -> None:
+        # Nodes and queues change rarely; keeping the order of columns and queue ids simple is worth a rebuild then.
+        jobs = [row.job for row in self.jobs.values()]
+        if nodes is not None:
+            self._lay_nodes(nodes)
+        self._lay_queues(self.queues if queues is None else queues)
+        self.jobs, self.short, self.asked, self.avoiders, self._elastic = {}, {}, {}, {}, {}
+        for job in sorted(jobs, key=lambda job: job.name):
+            names = self.columns.index
+            self._admit(replace(job, placements=tuple(p for p in job.placements if p.node in names)))
+
+
+def _place(placement: Placement) -> tuple[str, int, str]:
+    return placement.group, placement.task, placement.node
+
+
+def _places(placements: Iterable[Placement]) -> set[tuple[str, int, str]]:
+    return {_place(placement) for placement in placements}
+
+
+def _with_ended(bundle: Bundle, name: str, event: TasksEnded) -> Bundle:
+    groups: list[TaskGroup | Bundle] = []
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            groups.append(_with_ended(group, name, event))
+        elif group.name == name:
+            ended = replace(group, succeeded=group.succeeded + event.succeeded, failed=group.failed + event.failed)
+            groups.append(ended)
+        else:
+            groups.append(group)
+    return replace(bundle, groups=tuple(groups))
+
+
+def _is_elastic(row: JobRow) -> bool:
+    if row.job.foreign:
+        return False
+    return any(group.min < group.tasks for group in row.groups) or _has_optional_groups(row.job.gang)
+
+
+def _has_optional_groups(bundle: Bundle) -> bool:
+    inner = [group for group in bundle.groups if isinstance(group, Bundle)]
+    return bundle.min_groups < len(bundle.groups) or any(_has_optional_groups(group) for group in inner)
+
+
+def _signature(row: JobRow) -> object:
+    groups = tuple((ask.id, g.tasks, g.min, g.failed, g.succeeded) for ask, g in zip(row.asks, row.groups, strict=True))
+    shape = _outline(row.job.gang)
+    avoid = (row.job.avoid, row.queue) if row.job.avoid else None
+    return (groups, shape, avoid)
+
+
+def _outline(bundle: Bundle) -> tuple[object, ...]:
+    inner = tuple(_outline(g) if isinstance(g, Bundle) else g.topology for g in bundle.groups)
+    return (bundle.min_groups, bundle.topology, inner)
+
+
+def _sound_gpus(node: Node) -> int:
+    """What the node has to give when empty: whole devices and MIG slices that are not sick, in grains."""
+    total = 0
+    for gpu in node.gpus:
+        if not gpu.sick:
+            total += WHOLE if gpu.slices is None else sum(mig_cost(profile) for profile in gpu.slices)
+    return total

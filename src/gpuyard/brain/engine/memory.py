@@ -1,0 +1,24 @@
+"""What the brain remembers between cycles: one frozen value, saved and restored by worlds, carried by snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Evictions that happened: times per job (rule 21)."""
+
+    evictions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def from_document(document: Mapping[str, Any]) -> Memory:
+        """As a snapshot carries it; what it does not know is forgotten."""
+        evictions = document.get("evictions", {})
+        return Memory({name: tuple(float(t) for t in times) for name, times in evictions.items()})
+
+    def to_document(self) -> dict[str, Any]:
+        """For a snapshot."""
+        return {"evictions": {name: list(times) for name, times in sorted(self.evictions.items())}}

@@ -1,0 +1,185 @@
+"""What a snapshot leads to: plans to a fixed point with effects instant and `now` standing still, and tells the story.
+
+Called by the command line and by what-if. Everything here works on a fleet of its own; nothing outside is changed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.brain.engine import evacuation, explain, gang
+from gpuyard.brain.engine.asks import STATIC_CHECKERS
+from gpuyard.brain.engine.columns import Held
+from gpuyard.brain.engine.cycle import cycle
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.feasibility import free_gpus
+from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.fragmentation import follow_demand, measure
+from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.ordering import rank_in_queue
+from gpuyard.model.actions import Deadlock, QueueLine, Running
+from gpuyard.model.errors import NotFound
+from gpuyard.model.job import Job, TaskGroup, one_group
+from gpuyard.model.outlook import Fragmentation, Outlook
+from gpuyard.model.queue import ROOT
+from gpuyard.model.reasons import Explanation, Reason
+from gpuyard.model.resources import UNLIMITED
+from gpuyard.model.snapshot import Snapshot
+
+MOST_CYCLES = 100
+"""A plan that has not settled by then contradicts rule 21; it is cut off rather than run for ever."""
+
+
+class Foresight:
+    """One planning run over a snapshot, kept so that questions can be asked about its end."""
+
+    def __init__(self, snapshot: Snapshot, cycles: int | None = None) -> None:
+        self.fleet = Fleet(snapshot)
+        self.memory = Memory.from_document(snapshot.memory)
+        self.now = snapshot.now
+        self.origin: dict[str, tuple[Held, ...]] = {}
+        self.because: dict[str, Reason] = {}
+        self.served: dict[str, str] = {}
+        self.deadlocks: list[Deadlock] = []
+        self.cycles = 0
+        self.draft = self._run(MOST_CYCLES if cycles is None else cycles)
+
+    def _run(self, most: int) -> Draft:
+        draft = Draft(self.fleet, self.memory, self.now)
+        while self.cycles < most:
+            draft = cycle(self.fleet, self.memory, self.now)
+            draft.tx.commit()
+            self.cycles += 1
+            if not self._take_over(draft):
+                break
+        return draft
+
+    def _take_over(self, draft: Draft) -> bool:
+        """Note what a cycle changed; whether it changed anything."""
+        changed = False
+        for name, before in draft.before.items():
+            if sorted(before) != sorted(self.fleet.jobs[name].held):
+                changed = True
+                self.origin.setdefault(name, before)
+        self.because.update(draft.because)
+        self.served.update(draft.served)
+        self.deadlocks += [deadlock for deadlock in draft.deadlocks if deadlock not in self.deadlocks]
+        return changed
+
+    def outlook(self) -> Outlook:
+        """The net change and the state it leads to."""
+        story = evacuation.Story(self.because, self.served)
+        return Outlook(
+            actions=evacuation.net_actions(self.fleet, self.origin, story),
+            waiting=tuple(self.explanations()),
+            running=tuple(self._running()),
+            queues=tuple(self._queues()),
+            fragmentation=self.fragmentation(),
+            deadlocks=tuple(self.deadlocks),
+            cycles=self.cycles,
+        )
+
+    def fragmentation(self) -> Fragmentation:
+        """Rule 25, of the fleet as it stands now."""
+        requested = served = 0
+        left = int(self.fleet.columns.idle.sum())
+        mark = self.draft.tx.checkpoint()
+        for row in sorted(self._waiting(), key=rank_in_queue):
+            needed = self.fleet.shortfall(row)[0]
+            if not self._entitled(row) or needed == 0 or needed > min(left, self._free_for(row)):
+                continue
+            requested, left = requested + needed, left - needed
+            inner = self.draft.tx.checkpoint()
+            if gang.place(self.draft, row):
+                served += needed
+            else:
+                self.draft.tx.rollback(inner)
+        self.draft.tx.rollback(mark)
+        return measure(self.fleet, requested, served)
+
+    def _free_for(self, row: JobRow) -> int:
+        """GPUs free on nodes that could ever run the job."""
+        suitable = [self.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks]
+        return free_gpus(self.fleet.columns, np.logical_or.reduce(suitable))
+
+    def _waiting(self) -> list[JobRow]:
+        return [self.fleet.short[name] for name in sorted(self.fleet.short)]
+
+    def _entitled(self, row: JobRow) -> bool:
+        asked = self.fleet.shortfall(row)
+        return not row.job.held and self.fleet.tree.refuses(row.queue, asked, row.firm) is None
+
+    def explanations(self) -> list[Explanation]:
+        """Why each waiting job waits; jobs that are answered alike are asked once."""
+        known: dict[object, Explanation] = {}
+        found = []
+        for row in self._waiting():
+            key = row.name if row.held or row.job.held else (row.queue, row.firm, row.signature)
+            if key not in known:
+                known[key] = self.explain(row)
+            found.append(explain.for_job(known[key], row.name))
+        return found
+
+    def explain(self, row: JobRow) -> Explanation:
+        """Why one job waits."""
+        self.draft.before = dict(self.origin)
+        started = [self.fleet.jobs[name] for name in sorted(self.origin) if self.fleet.jobs[name].alive()]
+        return explain.explain(self.draft, row, started)
+
+    def _running(self) -> list[Running]:
+        rows = [row for row in self.fleet.rows() if row.held]
+        return [Running(row.name, tuple(self.fleet.placement(row, held) for held in sorted(row.held))) for row in rows]
+
+    def _queues(self) -> list[QueueLine]:
+        tree, lines = self.fleet.tree, []
+        waiting = [row.queue for row in self._waiting()]
+        for q, queue in enumerate(tree.queues):
+            if queue.name == ROOT and queue.quota.gpu >= UNLIMITED and queue.limit.gpu >= UNLIMITED:
+                continue
+            share = self.draft.shares[q][0] if self.draft.shares else 0.0
+            line = QueueLine(queue.name, tree.quota[q][0], tree.limit[q][0], tree.used[q][0], share, waiting.count(q))
+            lines.append(line)
+        return sorted(lines, key=lambda line: line.name)
+
+
+def outlook(snapshot: Snapshot, cycles: int | None = None) -> Outlook:
+    """Plan to a fixed point (or so many cycles) and tell where it leads."""
+    return Foresight(snapshot, cycles).outlook()
+
+
+def why(snapshot: Snapshot, job: str) -> Explanation | None:
+    """Why a job does not run after the plan; None if it runs."""
+    foresight = Foresight(snapshot)
+    if job not in foresight.fleet.jobs:
+        raise NotFound(f"there is no job {job}")
+    row = foresight.fleet.short.get(job)
+    return None if row is None else foresight.explain(row)
+
+
+def fragmentation(snapshot: Snapshot) -> Fragmentation:
+    """Fragmentation of the snapshot as it stands, before any plan."""
+    foresight = Foresight(snapshot, cycles=0)
+    follow_demand(foresight.fleet)
+    return foresight.fragmentation()
+
+
+MOST_FITS = 100_000
+"""Counting stops there; nobody asks for more."""
+
+
+def fits(snapshot: Snapshot, group: TaskGroup, queue: str = "", models: tuple[str, ...] = ()) -> int:
+    """How many gangs of this one group fit now, the queue's quota and limit counted when one is given."""
+    foresight = Foresight(snapshot, cycles=0)
+    fleet, draft = foresight.fleet, foresight.draft
+    follow_demand(fleet)
+    name = queue or fleet.tree.queues[-1].name
+    job = Job("?", one_group(group), queue=name, models=models, submitted=snapshot.now)
+    count = 0
+    while count < MOST_FITS:
+        row = JobRow(job, (fleet.ask(job, group),), fleet.tree.index[name], fleet.policy)
+        if queue and fleet.tree.refuses(row.queue, fleet.shortfall(row), row.firm) is not None:
+            break
+        if not gang.place(draft, row):
+            break
+        count += 1
+    return count
