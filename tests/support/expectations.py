@@ -33,7 +33,8 @@ places, all optional:
 waiting, all optional:
   code: Fragmented (or a list: any of them), outcome: never, where: rack, message_has: text (or a list),
   needed: 8, free: 32, largest_fit: 4 (GPUs; cores for NotEnoughCpu; bytes or 64Gi for NotEnoughMemory),
-  suggests: [smaller, {kind: quota, has: "4"}], suggests_nothing: true, in_the_way: [x],
+  suggests: [smaller, {kind: quota, has: "4"}], suggests_not: [quota], suggests_nothing: true,
+      in_the_way: [x],
   ladder: {fragmentation: 8, model: 2}   nodes per rung; rungs left out are not looked at
 """
 
@@ -320,8 +321,8 @@ PLACES: dict[str, Callable[[list[Task], Any, Result], Any]] = {
 # --- why not -------------------------------------------------------------------------------------
 
 EXPLAINED = {
-    "code", "outcome", "where", "message_has", "needed", "free", "largest_fit", "suggests", "suggests_nothing",
-    "in_the_way", "ladder",
+    "code", "outcome", "where", "message_has", "needed", "free", "largest_fit", "suggests", "suggests_not",
+    "suggests_nothing", "in_the_way", "ladder",
 }  # fmt: skip
 
 
@@ -353,6 +354,8 @@ def suggested(job: str, spec: Spec, line: Explanation) -> Problems:
     told = "; ".join(f"{s.kind}: {s.change} {s.effect}" for s in line.suggestions) or "nothing"
     if spec.get("suggests_nothing") and line.suggestions:
         yield f"{job}: nothing should be suggested, not {told}"
+    if bad := {s.kind for s in line.suggestions} & set(spec.get("suggests_not", ())):
+        yield f"{job}: {sorted(bad)} should not be suggested, but it is: {told}"
     for wanted in spec.get("suggests", []):
         wanted = {"kind": wanted} if isinstance(wanted, str) else wanted
         strict(wanted, {"kind", "has"}, f"{job}, suggests")

@@ -36,7 +36,7 @@ Planner = Callable[[Snapshot], Outlook]
 Check = Callable[[Snapshot, Outlook], Iterator[str]]
 
 SLACK = Fraction(1, 1_000_000)
-"""Shares are kept in nano-GPU, so a sum may be off by less than this."""
+"""Shares are kept in grains, so a sum may be off by less than this."""
 
 
 def violations(snapshot: Snapshot, outlook: Outlook) -> list[str]:
