@@ -33,7 +33,7 @@ places, all optional:
 waiting, all optional:
   code: Fragmented (or a list: any of them), outcome: never, where: rack, message_has: text (or a list),
   needed: 8, free: 32, largest_fit: 4 (GPUs; cores for NotEnoughCpu; bytes or 64Gi for NotEnoughMemory),
-  suggests: [smaller, {kind: quota, has: "4"}], suggests_not: [quota], suggests_nothing: true,
+  suggests: [size, {kind: quota, has: "4"}], suggests_not: [quota], suggests_nothing: true,
       in_the_way: [x],
   ladder: {fragmentation: 8, model: 2}   nodes per rung; rungs left out are not looked at
 """
@@ -55,7 +55,7 @@ from gpuyard.model.snapshot import Snapshot
 from tests.support.scenario import Document, ScenarioError
 from tests.support.tasks import Task, of_job
 
-KINDS = {"smaller", "model", "level", "move", "quota"}
+KINDS = {"size", "gang", "model", "level", "move", "quota", "preemptible"}
 SIZES = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 Spec = dict[str, Any]

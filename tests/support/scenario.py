@@ -14,8 +14,8 @@ Shorthands, each a plain rewriting of the document:
 - A node or job with `times: 3` stands for three: `{i}` in any of its strings becomes 0, 1, 2 (a name without `{i}`
   gets it at its end).
 - A time may be told from now: `submitted: -10m`, `until: +1h`.
-- A job's `on` says where it runs: `on: n0:0-3` is one task on GPUs 0 to 3 of n0; `on: [n0:0+1, n1:2+3]` are two
-  tasks with two GPUs each; `on: n0` is a task without GPUs. `tasks` and `gpus` are then counted, unless the job gives
+- A job's `at` says where it runs: `at: n0:0-3` is one task on GPUs 0 to 3 of n0; `at: [n0:0+1, n1:2+3]` are two
+  tasks with two GPUs each; `at: n0` is a task without GPUs. `tasks` and `gpus` are then counted, unless the job gives
   them (a job with fraction, gpu_memory, mig or groups does). An entry that is a map is a placement as it is.
 - `busy: {n0: 0-5, n1: 2+3}` adds one job a node (`busy-n0`, ...) that holds those GPUs and cannot be taken or moved.
   Only in a snapshot without queues.
@@ -124,7 +124,7 @@ def expand(snapshot: Document) -> Document:
     if busy and "queues" in document:
         raise ScenarioError("`busy` needs a snapshot without queues")
     jobs = [job for entry in document.get("jobs", []) for job in repeated(entry)]
-    jobs += [{"name": f"busy-{n}", "preemptible": False, "on": f"{n}:{gpus}"} for n, gpus in busy.items()]
+    jobs += [{"name": f"busy-{n}", "preemptible": False, "at": f"{n}:{gpus}"} for n, gpus in busy.items()]
     document["jobs"] = [placed(job) for job in jobs]
     document["nodes"] = [node for entry in document.get("nodes", []) for node in repeated(entry)]
     dated: Document = with_times(document, moment(document["now"]))
@@ -154,11 +154,11 @@ def counted(value: Any, i: int) -> Any:
 
 
 def placed(job: Document) -> Document:
-    """The job with `on` written as placements."""
+    """The job with `at` written as placements."""
     job = dict(job)
-    if "on" not in job:
+    if "at" not in job:
         return job
-    places = job.pop("on")
+    places = job.pop("at")
     placements = [placement(place) for place in (places if isinstance(places, list) else [places])]
     if not OWN_SIZE & set(job) and placements[0].get("gpus"):
         job["gpus"] = len(placements[0]["gpus"])
