@@ -23,10 +23,12 @@ from tests.support.eligibility import unfit
 from tests.support.tasks import (
     Device,
     Task,
+    bundles,
     complete,
     domain_of,
     group_complete,
     key,
+    leaf_names,
     scopes,
     tasks_after,
     tasks_before,
@@ -148,9 +150,11 @@ def gangs_are_whole(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
             yield f"{job.name} was given tasks but is below its minimum"
         running = Counter(place.group for place in places if not place.terminating)
         fresh = Counter(t.group.name for t in tasks if t.fresh and t.job.name == job.name)
+        for inner in (*list(bundles(job.gang))[1:], *job.task_groups()):
+            given = sum(fresh[name] for name in leaf_names(inner))
+            if given and not group_complete(inner, running):
+                yield f"{job.name}/{inner.name} was given {given} tasks, below its minimum"
         for group in job.task_groups():
-            if fresh[group.name] and not group_complete(group, running):
-                yield f"{job.name}/{group.name} was given {fresh[group.name]} tasks, below its minimum"
             if running[group.name] + group.succeeded + group.failed > group.tasks and fresh[group.name]:
                 yield f"{job.name}/{group.name} runs more tasks than it has"
 

@@ -141,11 +141,15 @@ def scopes(job: Job) -> Iterator[tuple[str, set[str], str]]:
     """(what, the task groups it binds, level) for every level the job requires, its groups' too."""
     for bundle in bundles(job.gang):
         if bundle.topology.required:
-            names = {group.name for group in bundle.leaves()}
-            yield (bundle.name or job.name, names, bundle.topology.required)
+            yield (bundle.name or job.name, leaf_names(bundle), bundle.topology.required)
     for group in job.task_groups():
         if group.topology.required:
             yield (group.name, {group.name}, group.topology.required)
+
+
+def leaf_names(group: TaskGroup | Bundle) -> set[str]:
+    """The task groups inside, itself if it is one."""
+    return {leaf.name for leaf in group.leaves()} if isinstance(group, Bundle) else {group.name}
 
 
 def bundles(bundle: Bundle) -> Iterator[Bundle]:
