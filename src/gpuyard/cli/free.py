@@ -6,14 +6,13 @@ Called by `root`. The inventory counts devices, the brain says what fits; this a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import click
 
 from gpuyard.cli import inventory, options, shapes, sources, terminal
 from gpuyard.cli.documents import Document
 from gpuyard.cli.hints import nearest
-from gpuyard.cli.shapes import Shape
+from gpuyard.cli.shapes import Fit, ModelLine, Shape
 from gpuyard.cli.words import FLEET
 from gpuyard.model.errors import NotFound
 from gpuyard.model.node import Node
@@ -23,26 +22,6 @@ from gpuyard.model.topology import NODE, NVLINK
 
 LARGEST_ASKED = 1024
 """Sizes are asked up to this many GPUs; a larger gang is asked for by its shape."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How many gangs of a shape fit now inside one domain of a level, and how many of them a queue may have."""
-
-    shape: Shape
-    level: str
-    now: int
-    for_queue: int | None = None
-
-
-@dataclass(frozen=True)
-class ModelLine:
-    """What there is of one model."""
-
-    model: str
-    total: int
-    free: int
-    fits: tuple[Fit, ...]
 
 
 @options.command(

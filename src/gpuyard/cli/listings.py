@@ -35,7 +35,7 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class QueueRow:
-    """A queue, its depth in the tree, and what it holds."""
+    """A queue, its depth in the tree, what it holds, and the jobs in it and below it."""
 
     queue: Queue
     depth: int
@@ -110,9 +110,11 @@ def queue_rows(snapshot: Snapshot) -> list[QueueRow]:
 
     used = inventory.take(snapshot).used_by_queue()
     lines = {line.name: line for line in foresee.outlook(snapshot).queues}
+    parents = {queue.name: queue.parent for queue in snapshot.queues}
     standing: dict[str, list[Job]] = defaultdict(list)
     for job in snapshot.jobs:
-        standing[job.queue].append(job)
+        for name in inventory.lineage(job.queue, parents):
+            standing[name].append(job)
     return [
         QueueRow(
             queue,
@@ -342,7 +344,7 @@ JOBS: Listing[JobRow] = Listing(
         column("CLASS", lambda row: row.job.job_class.value, wide=True),
         column("PRIORITY", lambda row: row.snapshot.policy.priority(row.job), right=True, wide=True),
         column("WHERE", lambda row: words.places(row.job.placements) or "-", wide=True, wraps=True),
-        column("WHY", lambda row: str(row.reason) if row.reason else "-", wide=True, wraps=True),
+        column("WHY", lambda row: words.told(row.reason, row.job.name) if row.reason else "-", wide=True, wraps=True),
     ),
     _job_document,
 )

@@ -20,12 +20,12 @@ def draw(screen: Screen, fragmentation: Fragmentation) -> None:
     """The fleet's fragmentation, then each pool's where there are several."""
     screen.show(text(headline(fragmentation), "bold"), text(stranded_line(fragmentation)))
     if fragmentation.shapes:
-        screen.show(text(""), text("How many fit now (→ if what runs were packed):", "dim"))
+        screen.show(text(""), text("How many fit now (→ if what runs were packed):", "bold"))
         _draw_shapes(screen, fragmentation.shapes)
     if fragmentation.largest_gang:
         screen.show(text(""), text(f"Largest gang that fits now: {gangs(fragmentation.largest_gang)}."))
     if len(fragmentation.pools) > 1:
-        screen.show(text(""))
+        screen.show(text(""), text("Per pool, with its largest gang at each level:", "bold"))
         _draw_pools(screen, fragmentation.pools)
 
 
@@ -45,7 +45,7 @@ def stranded_line(fragmentation: Fragmentation) -> str:
     line = f"{free} GPUs {verb} free"
     if not fragmentation.stranded:
         return f"{line}, none of them stranded."
-    return f"{line}, {words.gpus(fragmentation.stranded)} stranded: of no use to the jobs seen where they lie."
+    return f"{line}, {words.about(fragmentation.stranded)} stranded: of no use to the jobs seen where they lie."
 
 
 def gangs(largest: Sequence[tuple[str, int]]) -> str:
@@ -60,7 +60,7 @@ def _draw_shapes(screen: Screen, shapes: Sequence[ShapeFit]) -> None:
         [words.counted(gpus, "GPU"), *(_cell(found.get((gpus, level))) for level in levels)]
         for gpus in sorted({shape.gpus for shape in shapes})
     ]
-    titles = (Column(f"IN {words.place(level).upper()}", right=True) for level in levels)
+    titles = (Column(words.level_title(level), right=True) for level in levels)
     screen.table((Column("SHAPE", right=True), *titles), rows)
 
 
@@ -75,11 +75,11 @@ def _cell(shape: ShapeFit | None) -> Any:
 def _draw_pools(screen: Screen, pools: Sequence[PoolFragmentation]) -> None:
     levels = list(dict.fromkeys(level for pool in pools for level, _ in pool.largest_gang))
     columns = [Column(title, right=title != "POOL") for title in _POOLS]
-    columns += [Column(f"LARGEST IN {words.place(level).upper()}", right=True) for level in levels]
+    columns += [Column(words.level_title(level), right=True) for level in levels]
     screen.table(columns, [_pool_row(pool, levels) for pool in pools])
 
 
 def _pool_row(pool: PoolFragmentation, levels: Sequence[str]) -> list[str]:
     largest = dict(pool.largest_gang)
-    amounts = [words.gpus(amount) for amount in (pool.gpus, pool.free, pool.stranded)]
+    amounts = [words.gpus(pool.gpus), words.gpus(pool.free), words.about(pool.stranded)]
     return [pool.name or "-", *amounts, *(str(largest.get(level, "·")) for level in levels)]

@@ -6,14 +6,11 @@ Called by `free` and `demo`. It draws numbers that `free` has gathered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuyard.cli import words
+from gpuyard.cli.shapes import Fit, ModelLine, Shape
 from gpuyard.cli.terminal import Column, Screen, text
-
-if TYPE_CHECKING:
-    from gpuyard.cli.free import Fit, ModelLine
-    from gpuyard.cli.shapes import Shape
 
 
 def draw(screen: Screen, lines: Sequence[ModelLine], wanted: Shape | None, queue: str) -> None:

@@ -5,10 +5,10 @@ Called by `plan` and `demo`. It draws an Outlook; it changes and decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from gpuyard.cli import words
+from gpuyard.cli import inventory, words
 from gpuyard.cli.documents import Document
 from gpuyard.cli.terminal import Column, Screen, text
 from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, QueueLine, Reserve, Scale, Start
@@ -16,6 +16,11 @@ from gpuyard.model.job import Job
 from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.reasons import Code, Explanation, Outcome
 from gpuyard.model.snapshot import Snapshot
+
+T = TypeVar("T")
+
+ROWS_SHOWN = 100
+"""Nobody reads more of a table; the rest is counted."""
 
 _STYLES = {
     Start: ("+ start", "green"),
@@ -35,13 +40,13 @@ def draw(screen: Screen, snapshot: Snapshot, outlook: Outlook, timing: Document)
     jobs = {job.name: job for job in snapshot.jobs}
     screen.show(text(headline(outlook, timing), "bold"))
     if outlook.actions:
-        _section(screen, _ACTIONS, [_action_row(action, jobs) for action in outlook.actions])
+        _listed(screen, _ACTIONS, outlook.actions, lambda action: _action_row(action, jobs))
     if outlook.waiting:
-        _section(screen, _WAITING, [_waiting_row(waiting, jobs) for waiting in outlook.waiting])
+        _listed(screen, _WAITING, outlook.waiting, lambda waiting: _waiting_row(waiting, jobs))
     for deadlock in outlook.deadlocks:
         screen.show(text(""), text(f"Deadlock: {deadlock.message}", "red"))
     if outlook.queues:
-        _section(screen, _QUEUES, [_queue_row(line) for line in outlook.queues])
+        _section(screen, _QUEUES, _queue_rows(snapshot, outlook.queues))
     screen.show(text(""), text(fragmentation_line(outlook.fragmentation)))
 
 
@@ -59,7 +64,7 @@ def headline(outlook: Outlook, timing: Document) -> str:
 
 def fragmentation_line(fragmentation: Fragmentation) -> str:
     """Fragmentation in one sentence."""
-    free, stranded = words.gpus(fragmentation.free), words.gpus(fragmentation.stranded)
+    free, stranded = words.gpus(fragmentation.free), words.about(fragmentation.stranded)
     gangs = ", ".join(f"{gpus} in {words.place(level)}" for level, gpus in fragmentation.largest_gang)
     head = f"Fragmentation {words.percent(fragmentation.ratio)}: {free} GPUs stay free, {stranded} of them stranded"
     return f"{head}; the largest gang is {gangs}." if gangs else f"{head}."
@@ -68,6 +73,13 @@ def fragmentation_line(fragmentation: Fragmentation) -> str:
 def _section(screen: Screen, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:
     screen.show(text(""))
     screen.table(columns, rows)
+
+
+def _listed(screen: Screen, columns: Sequence[Column], things: Sequence[T], row: Callable[[T], list[Any]]) -> None:
+    """A section that may be long: its beginning, and how much there is besides."""
+    _section(screen, columns, [row(thing) for thing in things[:ROWS_SHOWN]])
+    if len(things) > ROWS_SHOWN:
+        screen.show(text(f"... and {len(things) - ROWS_SHOWN} more (-o json has them all)", "dim"))
 
 
 def _number(actions: Iterable[Action], kind: type[Any]) -> int:
@@ -105,7 +117,7 @@ def _why(action: Action) -> str:
     if isinstance(action, Evict | Move) and action.beneficiary:
         parts.append(f"for {action.beneficiary}")
     if action.reason.code is not Code.FITS or action.reason.message:
-        parts.append(str(action.reason))
+        parts.append(words.told(action.reason, getattr(action, "job", "")))
     if isinstance(action, Start | Move) and action.after:
         parts.append(f"after {', '.join(action.after)}")
     return "; ".join(parts)
@@ -114,9 +126,17 @@ def _why(action: Action) -> str:
 def _waiting_row(waiting: Explanation, jobs: dict[str, Job]) -> list[Any]:
     never = waiting.reason.outcome is Outcome.NEVER
     mark = text("✗ never", "red") if never else text("· waits", "yellow")
-    return [mark, waiting.job, words.shape(jobs[waiting.job]), str(waiting.reason)]
+    return [mark, waiting.job, words.shape(jobs[waiting.job]), words.told(waiting.reason, waiting.job)]
 
 
-def _queue_row(line: QueueLine) -> list[str]:
-    share = words.gpus(round(line.fair_share))
-    return [line.name, words.gpus(line.quota), words.gpus(line.limit), share, words.gpus(line.used), str(line.waiting)]
+def _queue_rows(snapshot: Snapshot, lines: Sequence[QueueLine]) -> list[list[str]]:
+    """The lines as a tree."""
+    depths = {queue.name: depth for queue, depth in inventory.in_tree_order(snapshot.queues)}
+    order = {name: position for position, name in enumerate(depths)}
+    ordered = sorted(lines, key=lambda line: order.get(line.name, -1))
+    return [_queue_row(line, depths.get(line.name, 0)) for line in ordered]
+
+
+def _queue_row(line: QueueLine, depth: int) -> list[str]:
+    amounts = (line.quota, line.limit, line.fair_share, line.used)
+    return ["  " * depth + line.name, *(words.gpus(amount) for amount in amounts), str(line.waiting)]

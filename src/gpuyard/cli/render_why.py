@@ -27,10 +27,10 @@ def draw(screen: Screen, jobs: Mapping[str, Job], phase: Phase, explanation: Exp
     screen.show(text(sentence(jobs[explanation.job], phase, explanation), "bold"))
     if explanation.ladder:
         screen.show(text(""))
-        screen.table(_LADDER, [_rung_row(rung) for rung in explanation.ladder], headers=False)
+        screen.table(_LADDER, [_rung_row(rung, explanation) for rung in explanation.ladder], headers=False)
         screen.show(text(f"  {LEGEND}", "dim"))
     if explanation.suggestions:
-        screen.show(text(""), text("Would start if", "bold"))
+        screen.show(text(""), text("Would start if you", "bold"))
         screen.table(_POINTS, [["  •", _suggested(each)] for each in explanation.suggestions], headers=False)
     if explanation.in_the_way:
         screen.show(text(""), text("In the way", "bold"))
@@ -46,13 +46,15 @@ def sentence(job: Job, phase: Phase, explanation: Explanation) -> str:
         verb = "is held"
     elif phase in (Phase.RUNNING, Phase.STARTING):
         verb = f"is {phase.value}, but has to give way"
-    return f"{job.name} ({words.shape(job)}) {verb}: {explanation.reason}"
+    reason = explanation.reason
+    return f"{job.name} ({words.shape(job)}) {verb} ({reason.code.value}): {words.told(reason, job.name)}"
 
 
-def _rung_row(rung: RungCount) -> list[Any]:
+def _rung_row(rung: RungCount, explanation: Explanation) -> list[Any]:
     mark, style = _mark(rung)
     nodes = words.counted(rung.nodes, "node") if rung.nodes else ""
-    return [text(f"  {mark}", style), text(rung.rung.title, style if style == "red" else ""), nodes, rung.note]
+    note = "" if rung.note == str(explanation.reason) else rung.note  # said once, at the top
+    return [text(f"  {mark}", style), text(rung.rung.title, style if style == "red" else ""), nodes, note]
 
 
 def _mark(rung: RungCount) -> tuple[str, str]:

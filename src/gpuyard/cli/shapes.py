@@ -1,6 +1,7 @@
 """The shape grammar of `yard free`: `8`, `H100:8`, `8x4`, `H100:8x4` (model : GPUs a task × tasks).
 
-Called by `free`. It reads text into a TaskGroup; whether that fits is the brain's question.
+Called by `free` and `render_free`. It reads text into a TaskGroup and holds the answers; whether a shape fits is the
+brain's question.
 """
 
 from __future__ import annotations
@@ -35,6 +36,26 @@ class Shape:
             request=Request(gpus=self.gpus),
             topology=TopologyAsk(required=level),
         )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How many gangs of a shape fit now inside one domain of a level, and how many of them a queue may have."""
+
+    shape: Shape
+    level: str
+    now: int
+    for_queue: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelLine:
+    """What there is of one model."""
+
+    model: str
+    total: int
+    free: int
+    fits: tuple[Fit, ...]
 
 
 def parse(text: str) -> Shape:

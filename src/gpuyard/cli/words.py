@@ -10,7 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from gpuyard.model.job import Job, Placement
-from gpuyard.model.resources import UNLIMITED, Request, as_gpus
+from gpuyard.model.reasons import Reason
+from gpuyard.model.resources import UNLIMITED, WHOLE, Request, as_gpus
 from gpuyard.model.topology import NVLINK
 
 FLEET = "fleet"
@@ -26,6 +27,16 @@ _DURATIONS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 def gpus(amount: float) -> str:
     """An amount of grains; "unlimited" is drawn as a dash."""
     return "-" if amount >= UNLIMITED else str(as_gpus(amount))
+
+
+def about(amount: float) -> str:
+    """An amount of nano-GPU that is a measure and not a count: one decimal says enough."""
+    return f"{round(amount / WHOLE, 1):g}"
+
+
+def told(reason: Reason, job: str) -> str:
+    """A reason where the job has just been named: the sentence without its subject."""
+    return str(reason).removeprefix(f"{job} ")
 
 
 def counted(number: int, noun: str) -> str:
@@ -119,6 +130,11 @@ def place(level: str) -> str:
     if level == FLEET:
         return "the whole fleet"
     return f"an {level}" if level[:1] in "aeiou" else f"a {level}"
+
+
+def level_title(level: str) -> str:
+    """A topology level at the head of a column."""
+    return "ISLAND" if level == NVLINK else level.upper()
 
 
 def _fold(nodes: list[tuple[str, str]]) -> list[tuple[str, int]]:

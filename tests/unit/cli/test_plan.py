@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from tests.unit.cli.conftest import Yard
-from tests.unit.cli.hand_made import Oracle
+from tests.unit.cli.hand_made import FRAGMENTED, OUTLOOK, Oracle
 
 pytestmark = pytest.mark.usefixtures("oracle")
 
@@ -116,3 +117,11 @@ def test_the_table_fits_the_terminal(yard: Yard, snapshot_file: str, monkeypatch
 def test_several_files_as_tables_carry_their_names(yard: Yard, snapshot_file: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("COLUMNS")
     assert yard("plan", snapshot_file, snapshot_file).lines.count(snapshot_file) == 2
+
+
+def test_a_long_plan_is_cut_in_the_table_and_says_by_how_much(yard: Yard, snapshot_file: str, oracle: Oracle):
+    oracle.planned = dataclasses.replace(OUTLOOK, waiting=(FRAGMENTED,) * 250)
+    answer = yard("plan", snapshot_file)
+    assert sum("· waits" in line for line in answer.lines) == 100
+    assert "... and 150 more (-o json has them all)" in answer.lines
+    assert len(yard("plan", snapshot_file, "-o", "json").json["waiting"]) == 250

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("oracle")
 def test_a_waiting_job_gets_a_sentence_a_ladder_and_what_would_help(yard: Yard, snapshot_file: str):
     answer = yard("why", "wide", "--snapshot", snapshot_file)
     assert answer.code == 0
-    assert answer.lines[0].startswith("wide (1×8) waits: needs 8 GPUs in one node")
+    assert answer.lines[0].startswith("wide (1×8) waits (Fragmented): needs 8 GPUs in one node")
     assert "  ✓  quota" in answer.lines
     assert "  ✗  fragmentation  3 nodes  at most 4 of 8 GPUs together" in answer.lines
     assert "  ·  health          1 node  1 sick GPU" in answer.lines
@@ -27,7 +27,7 @@ def test_a_waiting_job_gets_a_sentence_a_ladder_and_what_would_help(yard: Yard, 
 
 def test_a_job_that_can_never_run_is_told_so(yard: Yard, snapshot_file: str):
     answer = yard("why", "huge", "--snapshot", snapshot_file)
-    assert answer.lines[0] == "huge (1×16) can never run here: no node has 16 GPUs."
+    assert answer.lines[0] == "huge (1×16) can never run here (ShapeImpossible): no node has 16 GPUs."
 
 
 def test_a_running_job_says_so_and_where(yard: Yard, snapshot_file: str):

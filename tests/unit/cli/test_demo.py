@@ -1,0 +1,58 @@
+"""`yard demo`: a tour that a newcomer takes to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.cli import sources
+from tests.unit.cli.conftest import Yard
+
+EXAMPLE = """\
+# Two nodes with one small job each,
+# so a whole-node job waits.
+apiVersion: gpuyard.dev/v1
+kind: Snapshot
+nodes: [{name: n0, gpus: 8}, {name: n1, gpus: 8}]
+jobs:
+  - {name: a, gpus: 1, preemptible: false, placements: [{node: n0, gpus: [0]}]}
+  - {name: b, gpus: 1, preemptible: false, placements: [{node: n1, gpus: [0]}]}
+  - {name: whole, gpus: 8}
+"""
+
+
+@pytest.fixture
+def one_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "scattered.yaml"
+    path.write_text(EXAMPLE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sources, "examples", lambda: [path])
+    return path
+
+
+def test_the_tour_tells_the_story_and_asks_plan_why_and_frag(yard: Yard, one_example: Path):
+    answer = yard("demo")
+    assert answer.code == 0
+    assert "Two nodes with one small job each, so a whole-node job waits." in answer.lines
+    typed = [line for line in answer.lines if line.startswith("$ ")]
+    assert typed == [
+        "$ yard plan scattered.yaml",
+        "$ yard why whole --snapshot scattered.yaml",
+        "$ yard frag --snapshot scattered.yaml",
+    ]
+    assert "whole (1×8) waits (Fragmented)" in answer.out
+
+
+def test_the_tour_ends_with_three_commands_to_go_on_with(yard: Yard, one_example: Path):
+    next_commands = yard("demo").lines[-3:]
+    assert all(line.startswith("  yard ") for line in next_commands)
+    for line in next_commands:
+        assert yard(*line.split()[1:]).code == 0
+
+
+def test_without_examples_the_tour_says_what_to_do(yard: Yard, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sources, "examples", list)
+    answer = yard("demo")
+    assert answer.code == 2
+    assert "install gpuyard again" in answer.err
