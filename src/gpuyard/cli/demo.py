@@ -7,6 +7,7 @@ that those commands do not.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpuyard.cli import frag, options, plan, render_plan, sources, terminal, why
@@ -32,12 +33,12 @@ def demo() -> None:
         raise Refused("There are no example snapshots beside the package; install gpuyard again.")
     screen = terminal.Screen()
     say(screen, "GPUYard reads a whole moment of a fleet from one file, and plans it. Nothing here touches a machine.")
-    for path in paths[:STOPS_MAX]:
-        visit(screen, path)
+    stops = [visit(screen, path) for path in paths[:STOPS_MAX]]
+    measure(screen, stops)
     farewell(screen, paths[0])
 
 
-def visit(screen: terminal.Screen, path: Path) -> None:
+def visit(screen: terminal.Screen, path: Path) -> Planned:
     """One example: its story, its plan, and the most telling question about it."""
     say(screen, story(path))
     typed(screen, "plan", shown(path))
@@ -45,9 +46,7 @@ def visit(screen: terminal.Screen, path: Path) -> None:
     render_plan.draw(screen, planned.snapshot, planned.outlook, planned.timing)
     if planned.outlook.waiting:
         explain(screen, path, planned)
-    if scattered(planned.outlook):
-        typed(screen, "frag", "--snapshot", shown(path))
-        frag.write(planned.snapshot, "table")
+    return planned
 
 
 def explain(screen: terminal.Screen, path: Path, planned: Planned) -> None:
@@ -55,6 +54,16 @@ def explain(screen: terminal.Screen, path: Path, planned: Planned) -> None:
     chosen = max(planned.outlook.waiting, key=lambda each: len(each.suggestions) + len(each.ladder))
     typed(screen, "why", chosen.job, "--snapshot", shown(path))
     why.write(planned.snapshot, sources.job_named(planned.snapshot, chosen.job), "table")
+
+
+def measure(screen: terminal.Screen, stops: Sequence[Planned]) -> None:
+    """How scattered the GPUs lie, where somebody waits because of it."""
+    for planned in stops:
+        if scattered(planned.outlook):
+            say(screen, "How much of a fleet is lost to scatter is a number, and so is what packing would win back.")
+            typed(screen, "frag", "--snapshot", shown(Path(planned.file)))
+            frag.write(planned.snapshot, "table")
+            return
 
 
 def scattered(outlook: Outlook) -> bool:

@@ -54,6 +54,12 @@ def snapshot() -> Decorator:
         "--snapshot",
         "path",
         metavar="FILE",
-        required=True,
-        help="The snapshot to ask, YAML or JSON; - reads stdin.",
+        callback=_given,
+        help="The snapshot to ask, YAML or JSON; - reads stdin.  [required]",
     )
+
+
+def _given(ctx: click.Context, _param: click.Parameter, path: str | None) -> str:
+    if path is None and not ctx.resilient_parsing:
+        raise click.UsageError("There is no yard to ask: name a snapshot with --snapshot FILE.", ctx)
+    return path or ""

@@ -156,6 +156,18 @@ def test_an_interrupt_leaves_with_130(yard: Yard, failing):
     assert "Traceback" not in answer.err
 
 
+def test_a_real_interrupt_ends_a_command_quietly():
+    """Ctrl-C while it waits for its input."""
+    code = "from gpuyard.cli.main import run; print('up', flush=True); raise SystemExit(run(['plan', '-']))"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "up\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == main.INTERRUPTED
+        assert "Traceback" not in process.stderr.read()
+
+
 @pytest.mark.parametrize("name", ["schema", "plan"])
 def test_a_reader_that_has_seen_enough_is_no_error(name: str, tmp_path: Path):
     """A pipe that is closed before the first byte: no words, and the exit code of a tool that died of it."""
