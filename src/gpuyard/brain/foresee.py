@@ -5,6 +5,9 @@ Called by the command line and by what-if. Everything here works on a fleet of i
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
+
 import numpy as np
 
 from gpuyard.brain.engine import evacuation, explain, gang
@@ -20,6 +23,7 @@ from gpuyard.brain.engine.ordering import rank_in_queue
 from gpuyard.model.actions import Deadlock, QueueLine, Running
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Job, TaskGroup, one_group
+from gpuyard.model.node import Health, Node
 from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.queue import ROOT
 from gpuyard.model.reasons import Explanation, Reason
@@ -124,7 +128,26 @@ class Foresight:
         """Why one job waits."""
         self.draft.before = dict(self.origin)
         started = [self.fleet.jobs[name] for name in sorted(self.origin) if self.fleet.jobs[name].alive()]
-        return explain.explain(self.draft, row, started)
+        return explain.explain(self.draft, row, started, self._could_ever)
+
+    def _could_ever(self, row: JobRow) -> bool:
+        """Whether the job could run if every node were empty, open and well, and its queues held nothing."""
+        fleet = self._empty.fleet
+        job = replace(row.job, placements=(), held=False)
+        alone = JobRow(job, tuple(fleet.ask(job, group) for group in job.task_groups()), row.queue, fleet.policy)
+        if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
+            return False
+        mark = self._empty.tx.checkpoint()
+        fits = gang.place(self._empty, alone)
+        self._empty.tx.rollback(mark)
+        return fits
+
+    @cached_property
+    def _empty(self) -> Draft:
+        nodes = tuple(_restored(node) for node in self.fleet.columns.nodes)
+        pools = tuple(self.fleet.pools.values())
+        bare = Snapshot(self.now, self.fleet.topology, self.fleet.policy, pools, nodes, self.fleet.queues)
+        return Draft(Fleet(bare), self.memory, self.now)
 
     def _running(self) -> list[Running]:
         rows = [row for row in self.fleet.rows() if row.held]
@@ -140,6 +163,11 @@ class Foresight:
             line = QueueLine(queue.name, tree.quota[q][0], tree.limit[q][0], tree.used[q][0], share, waiting.count(q))
             lines.append(line)
         return sorted(lines, key=lambda line: line.name)
+
+
+def _restored(node: Node) -> Node:
+    """The node as it would be open and well."""
+    return replace(node, cordoned=False, gpus=tuple(replace(gpu, health=Health.HEALTHY) for gpu in node.gpus))
 
 
 def outlook(snapshot: Snapshot, cycles: int | None = None) -> Outlook:

@@ -64,6 +64,8 @@ class Weights:
     fragmentation: float = _knob(1.0, "Leave free GPUs that the demand seen can still use (the FGD measure).", "weight")
     tightness: float = _knob(0.5, "Prefer nodes that are nearly full, so that others stay whole.", "weight")
     island: float = _knob(2.0, "Prefer nodes where a task's GPUs lie in one NVLink island.", "weight")
+    snug: float = _knob(0.75, "Prefer NVLink islands that the task fills, so that large ones stay whole.", "weight")
+    sharing: float = _knob(2.0, "Prefer nodes where a fraction joins a device that is shared already.", "weight")
     health: float = _knob(4.0, "Prefer nodes where no suspect GPU must be used.", "weight")
     taste: float = _knob(1.0, "Prefer nodes without PreferNoSchedule taints.", "weight")
 

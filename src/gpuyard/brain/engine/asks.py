@@ -157,12 +157,13 @@ def is_open(ask: Ask, node: Node) -> bool:
     return not node.cordoned
 
 
-def could_hold(ask: Ask, node: Node) -> bool:
-    """Whether the node, empty and healthy, has the shape for one task."""
-    return _gpu_shape(ask, node) and ask.request.cpu <= node.cpu and ask.request.memory <= node.memory
+def has_cpu(ask: Ask, node: Node) -> bool:
+    """Whether the node, empty, has the CPU and memory for one task."""
+    return ask.request.cpu <= node.cpu and ask.request.memory <= node.memory
 
 
-def _gpu_shape(ask: Ask, node: Node) -> bool:
+def has_shape(ask: Ask, node: Node) -> bool:
+    """Whether the node, empty and healthy, has the GPUs for one task."""
     if ask.request.mig:
         have = [profile for gpu in node.gpus for profile in gpu.slices or ()]
         return all(have.count(profile) >= count for profile, count in ask.request.mig)
@@ -172,5 +173,5 @@ def _gpu_shape(ask: Ask, node: Node) -> bool:
     return whole >= ask.gpus
 
 
-STATIC_CHECKERS: tuple[Checker, ...] = (is_open, has_model, has_labels, bears_taints, could_hold)
+STATIC_CHECKERS: tuple[Checker, ...] = (is_open, has_model, has_labels, bears_taints, has_shape, has_cpu)
 """What must hold for a node to be eligible at all, cheapest first."""

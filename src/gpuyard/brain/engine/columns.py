@@ -7,6 +7,7 @@ the topology, then by name, so that every domain of every level is one contiguou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -115,6 +116,9 @@ class Columns:
         self.trusted = np.ones((count, self.width), dtype=np.int64)
         self.whole, self.healthy, self.island, self.island_healthy = (np.zeros(count, dtype=np.int64) for _ in range(4))
         self.partial = np.zeros(count, dtype=bool)
+        self.several_islands = any(len(masks) > 1 for masks in self.islands)
+        self.tightest = np.zeros((count, self.width + 1), dtype=np.int64)
+        """Free devices in the tightest island that holds k, per node and k; kept only where nodes have several."""
         self.opened = np.zeros(count, dtype=np.int64)
         """Devices in use, shared and sliced ones included."""
         self.slices = {profile: np.zeros(count, dtype=np.int64) for profile in self.profiles}
@@ -190,6 +194,8 @@ class Columns:
         facts = self._facts_of(n, free)
         self.whole[n], self.healthy[n], self.island[n], self.island_healthy[n] = facts
         self.opened[n] = self.busy[n].bit_count()
+        if self.several_islands:
+            self.tightest[n] = _tightest(self.islands[n], free, self.width)
         self.partial[n] = self._is_partial(n)
 
     def _is_partial(self, n: int) -> bool:
@@ -246,6 +252,13 @@ class Columns:
     def level(self, name: str) -> Level:
         """The level of that name; `node` is one too."""
         return self.levels[name]
+
+
+@lru_cache(maxsize=1 << 16)
+def _tightest(islands: tuple[int, ...], free: int, width: int) -> tuple[int, ...]:
+    """For every k up to width: the fewest free devices an island has that still holds k; all of them if none does."""
+    counts = sorted((mask & free).bit_count() for mask in islands)
+    return tuple(next((count for count in counts if count >= k), free.bit_count()) for k in range(width + 1))
 
 
 def _path(node: Node, levels: Sequence[str]) -> tuple[str, ...]:

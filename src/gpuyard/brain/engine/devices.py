@@ -31,6 +31,13 @@ def pick(columns: Columns, ask: Ask, node: int, island: int) -> Pick | None:
     return (), ()
 
 
+def island_for(columns: Columns, node: int, gpus: int) -> int:
+    """The tightest island of the node that holds this many healthy devices, so that a gang shares one; -1 if none."""
+    free = columns.free_mask[node] & ~columns.suspect[node]
+    held = [((mask & free).bit_count(), island) for island, mask in enumerate(columns.islands[node])]
+    return min(((count, island) for count, island in held if count >= gpus), default=(0, -1))[1]
+
+
 @lru_cache(maxsize=1 << 16)
 def whole_devices(islands: tuple[int, ...], free: int, suspect: int, count: int) -> tuple[int, ...]:
     """`count` devices out of the `free` bits: healthy ones first, then as few islands as can be, the tightest."""

@@ -7,14 +7,15 @@ transaction, lets the job start.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from gpuyard.brain.engine import admission, asks, feasibility, gang, neighbours, suggestions
+from gpuyard.brain.engine import admission, asks, feasibility, fragmentation, gang, neighbours, suggestions
 from gpuyard.brain.engine.asks import Checker
-from gpuyard.brain.engine.columns import Bools, Ints
+from gpuyard.brain.engine.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.model.job import Bundle, TaskGroup
@@ -26,6 +27,10 @@ from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
 def no_place(draft: Draft, row: JobRow) -> Reason:
     """The cheap answer while planning: nothing fits now."""
     return Reason(Code.NOT_ENOUGH_GPUS, needed=draft.fleet.shortfall(row)[0])
+
+
+SUITABLE: tuple[Checker, ...] = tuple(check for check in asks.STATIC_CHECKERS if check is not asks.has_cpu)
+"""What makes a node suitable, its CPU and memory aside."""
 
 
 class _View(NamedTuple):
@@ -40,8 +45,13 @@ class _View(NamedTuple):
     cpu: Bools
     """Has the CPU and memory now."""
     policy: dict[Code, Bools]
+    """Closed by neighbours or caps."""
+    single: bool
+    """Whether a node takes at most one task of the job."""
     free: Ints
     """GPUs free, in grains."""
+    best: int
+    """The most free GPU on one node; on one device, for a task that takes part of one."""
     with_sick: Ints
     """GPUs free if the sick ones were well."""
     gpu_room: Ints
@@ -49,23 +59,28 @@ class _View(NamedTuple):
     room: Ints
     """Tasks that fit."""
 
-    @property
-    def suitable(self) -> Bools:
-        """Nodes that are open, of the right model, labels and shape."""
-        return self.shape & self.model & self.labels & self.machinery
+    suitable: Bools
+    """Nodes that are open, of the right model, labels and shape, and when empty have the CPU and memory."""
 
 
-def explain(draft: Draft, row: JobRow, started: list[JobRow], ask_what_if: bool = True) -> Explanation:
-    """The whole story of one waiting job. `started` are the jobs that start in this plan."""
+def explain(draft: Draft, row: JobRow, started: list[JobRow], ever: Callable[[JobRow], bool]) -> Explanation:
+    """The whole story of one waiting job.
+
+    `started` are the jobs that start in this plan; `ever` says whether a job could run on the fleet if it were empty.
+    """
     views = [_view(draft, row, leaf) for leaf in range(len(row.groups))]
-    view = next((view for view in views if not _fits_alone(draft, row, view)), views[0])
+    view = next((view for view in views if not _fits_alone(row, view)), views[0])
     reason = _dominant(draft, row, view, started)
-    ladder = _ladder(draft, row, view, reason)
-    changes = suggestions.find(draft, row, reason) if ask_what_if else ()
-    return Explanation(row.name, reason, ladder, tuple(changes))
+    if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not ever(row):
+        reason = replace(reason, outcome=Outcome.NEVER)
+    return Explanation(row.name, reason, _ladder(draft, row, view, reason), tuple(suggestions.find(draft, row, reason)))
 
 
-def _fits_alone(draft: Draft, row: JobRow, view: _View) -> bool:
+PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.OVER_QUOTA))
+"""Codes that somebody's decision ends, not the fleet."""
+
+
+def _fits_alone(row: JobRow, view: _View) -> bool:
     return int(np.minimum(view.room, row.missing(view.leaf)).sum()) >= row.missing(view.leaf)
 
 
@@ -76,7 +91,7 @@ def _view(draft: Draft, row: JobRow, leaf: int) -> _View:
     fleet, ask = draft.fleet, row.asks[leaf]
     columns, shapes = fleet.columns, fleet.shapes
     everyone = np.arange(len(columns.nodes))
-    suitable = shapes.static(ask, asks.STATIC_CHECKERS)
+    suitable = shapes.static(ask, SUITABLE)
     gpu_room = np.where(suitable, feasibility.gpu_room(columns, ask, shapes.need(ask), everyone, False), 0)
     limits = neighbours.limits(draft, row, leaf)
     room = np.where(suitable, feasibility.room_on(columns, ask, shapes.need(ask), everyone, False), 0)
@@ -84,49 +99,54 @@ def _view(draft: Draft, row: JobRow, leaf: int) -> _View:
         room = limits.cut(room, columns.everywhere)
     return _View(
         leaf,
-        shape=shapes.static(ask, (asks.could_hold,)),
+        shape=shapes.static(ask, (asks.has_shape,)),
         model=shapes.static(ask, (asks.has_model,)),
         labels=shapes.static(ask, (asks.has_labels, asks.bears_taints)),
         machinery=shapes.static(ask, (asks.is_open,)),
         cpu=(columns.cpu >= ask.request.cpu) & (columns.memory >= ask.request.memory),
         policy=limits.closed if limits is not None else {},
+        single=limits is not None and limits.single,
         free=columns.idle,
+        best=_most_in_one_place(columns, ask, suitable),
         with_sick=columns.idle_if_well(),
         gpu_room=gpu_room,
         room=room,
+        suitable=shapes.static(ask, asks.STATIC_CHECKERS),
     )
+
+
+def _most_in_one_place(columns: Columns, ask: asks.Ask, suitable: Bools) -> int:
+    if ask.request.shared:
+        return int(columns.shares[suitable].max(initial=0))
+    return int(columns.whole[suitable].max(initial=0)) * WHOLE
 
 
 # --- the dominant reason ----------------------------------------------------------------------------------------------
 
 
 def _dominant(draft: Draft, row: JobRow, view: _View, started: list[JobRow]) -> Reason:
+    """The cheapest rung whose removal alone lets the job start, else the first that failed."""
     refusal = admission.refuses(draft, row, draft.fleet.shortfall(row))
-    if refusal is not None and refusal.code in (Code.HELD, Code.MEMBERS_ENDED):
-        return refusal
-    if refusal is not None and (refusal.outcome is Outcome.NEVER or _would_start(draft, row)):
-        return refusal
-    failed = _failed_rungs(draft, row, view)
-    if refusal is None and started and _if_first(draft, row, started):
+    if refusal is not None:
+        return refusal  # quota is the first rung: either its removal suffices or it is the first of several
+    if started and _if_first(draft, row, started):
         return _outranked(row, started)
+    failed = _failed_rungs(draft, row, view)
     for reason, relaxed in failed:
+        if reason.code is Code.FRAGMENTED:
+            return reason  # the free GPUs suffice, so packing what runs is all it takes
         if relaxed is not None and _would_start(draft, relaxed):
-            return reason
-        if reason.code is Code.FRAGMENTED and len(failed) == 1:
             return reason
         if reason.code is Code.GPUS_SICK and _if_well(draft, row):
             return reason
-    if refusal is not None:
-        return refusal
-    return (
-        failed[0][0]
-        if failed
-        else Reason(
-            Code.NOT_ENOUGH_GPUS,
-            Outcome.BUG,
-            message=f"{row.name} seems to fit, yet was not started: please report this",
-        )
-    )
+    if not failed and not view.suitable.any():
+        return _not_enough(row, view, draft.fleet.shortfall(row)[0], 0)
+    return failed[0][0] if failed else _puzzled(row)
+
+
+def _puzzled(row: JobRow) -> Reason:
+    message = f"{row.name} seems to fit, yet was not started: please report this with the snapshot"
+    return Reason(Code.NOT_ENOUGH_GPUS, Outcome.BUG, message=message)
 
 
 def _would_start(draft: Draft, row: JobRow) -> bool:
@@ -180,11 +200,13 @@ def _failed_rungs(draft: Draft, row: JobRow, view: _View) -> Failed:
         return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_closed(draft, row, view)]
     if not (view.shape & view.model & view.labels).any():
         failed += _impossible(draft, row, view)
+        if failed:
+            return failed
     needed = draft.fleet.shortfall(row)[0]
     free = int(view.free[view.suitable].sum())
     if view.suitable.any() and free < needed:
         failed.append((_not_enough(row, view, needed, free), None))
-    elif view.suitable.any() and int(np.minimum(view.gpu_room, missing).sum()) < missing:
+    elif view.suitable.any() and _scattered(draft, row, view):
         failed.append((_fragmented(row, view, needed, free), None))
     failed += _topology(draft, row, view)
     failed += _model(draft, row, view)
@@ -193,6 +215,18 @@ def _failed_rungs(draft: Draft, row: JobRow, view: _View) -> Failed:
     failed += _short_of_cpu(draft, row, view)
     failed += _closed(draft, row, view)
     return failed
+
+
+def _scattered(draft: Draft, row: JobRow, view: _View) -> bool:
+    """Whether the GPUs do not fit as they lie, but would if what runs were packed."""
+    missing, request = row.missing(view.leaf), row.asks[view.leaf].request
+    if int(np.minimum(view.gpu_room, missing)[view.suitable].sum()) >= missing:
+        return False
+    if not request.gpus:
+        return True
+    usable = [draft.fleet.columns.usable[n].bit_count() for n in np.flatnonzero(view.suitable)]
+    free = int(view.free[view.suitable].sum()) // WHOLE
+    return fragmentation.if_packed(free, usable, request.gpus) >= missing
 
 
 def _impossible(draft: Draft, row: JobRow, view: _View) -> Failed:
@@ -204,8 +238,6 @@ def _impossible(draft: Draft, row: JobRow, view: _View) -> Failed:
     most = max(len(nodes[i].gpus) for i in np.flatnonzero(fitting))
     request = row.asks[view.leaf].request
     cost = row.asks[view.leaf].cost_on(nodes[int(np.flatnonzero(fitting)[0])])
-    if request.gpus and request.gpus <= most and not request.cpu and not request.memory:
-        return []
     message = f"{row.name} asks for {_task(row, view.leaf)} on one node; the largest node has {most} GPUs"
     if request.gpus <= most:
         message = f"{row.name} asks for {_task(row, view.leaf)} on one node; no node has that even when empty"
@@ -216,19 +248,19 @@ def _not_enough(row: JobRow, view: _View, needed: int, free: int) -> Reason:
     together = "at once" if row.groups[view.leaf].min > 1 or len(row.groups) > 1 else "together"
     message = f"{row.name} needs {as_gpus(needed)} GPUs {together}; {as_gpus(free)} are free where it may run"
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * _task_cost(row, view)
-    largest = fit or int(view.free[view.suitable].max(initial=0))
+    largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
 
 
 def _fragmented(row: JobRow, view: _View, needed: int, free: int) -> Reason:
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum())
-    best = int(view.free[view.suitable].max(initial=0))
+    best = view.best
     largest = fit * _task_cost(row, view) or best
     tasks = row.missing(view.leaf)
     if tasks == 1:
         message = (
-            f"{row.name} needs {as_gpus(needed)} GPUs on one node; {as_gpus(free)} are free but scattered: "
-            f"the most on one node is {as_gpus(best)}"
+            f"{row.name} needs {as_gpus(needed)} GPUs on one {_place_word(row, view)}; {as_gpus(free)} are free "
+            f"but scattered: the most on one {_place_word(row, view)} is {as_gpus(best)}"
         )
     else:
         message = (
@@ -236,6 +268,10 @@ def _fragmented(row: JobRow, view: _View, needed: int, free: int) -> Reason:
             f"{fit} of its tasks fit"
         )
     return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
+
+
+def _place_word(row: JobRow, view: _View) -> str:
+    return "device" if row.asks[view.leaf].request.shared else "node"
 
 
 def _task_cost(row: JobRow, view: _View) -> int:
@@ -357,10 +393,10 @@ def _excluded(draft: Draft, row: JobRow, view: _View) -> Failed:
 
 def _short_of_cpu(draft: Draft, row: JobRow, view: _View) -> Failed:
     request = row.asks[view.leaf].request
-    if not (request.cpu or request.memory) or not (view.suitable & (view.room < view.gpu_room)).any():
+    if not (request.cpu or request.memory) or not (view.room < view.gpu_room).any():
         return []
     columns = draft.fleet.columns
-    with_gpus = view.suitable & (view.gpu_room > 0)
+    with_gpus = view.gpu_room > 0
     cpu = int(columns.cpu[with_gpus].max(initial=0))
     memory = int(columns.memory[with_gpus].max(initial=0))
     tight_cpu = request.cpu > cpu or (request.memory <= memory and request.cpu > 0)
@@ -385,6 +421,9 @@ def _without_cpu(bundle: Bundle) -> Bundle:
 
 def _closed(draft: Draft, row: JobRow, view: _View) -> Failed:
     failed: Failed = []
+    if view.single and int(np.minimum(view.room, 1).sum()) < row.missing(view.leaf):
+        message = f"{row.name} keeps its own tasks apart: it needs {row.missing(view.leaf)} places, there are fewer"
+        return [(Reason(Code.NEIGHBOURS, needed=draft.fleet.shortfall(row)[0], message=message), None)]
     for code, mask in view.policy.items():
         shut = mask & view.suitable
         if shut.any():
@@ -412,17 +451,18 @@ def _ladder(draft: Draft, row: JobRow, view: _View, reason: Reason) -> tuple[Run
 def _first_failures(draft: Draft, row: JobRow, view: _View) -> dict[Rung, int]:
     """Nodes per rung; each node counts once, at the first rung it fails."""
     suitable, cost = view.suitable, _task_cost(row, view)
+    sick = view.with_sick > view.free
     closed = np.zeros(len(suitable), dtype=bool)
     for mask in view.policy.values():
         closed |= mask
     failing = {
         Rung.PRIORITY: suitable & (view.free == 0) & (view.with_sick == 0) & (cost > 0),
         Rung.SHAPE: ~view.shape,
-        Rung.FRAGMENTATION: suitable & (view.gpu_room == 0) & (view.with_sick < max(cost, 1)),
+        Rung.FRAGMENTATION: suitable & (view.gpu_room == 0) & ((view.with_sick < max(cost, 1)) | ~sick),
         Rung.MODEL: ~view.model,
         Rung.HEALTH: suitable & (view.gpu_room == 0),
         Rung.LABELS: ~view.labels,
-        Rung.CPU_MEMORY: suitable & (view.gpu_room > 0) & ~view.cpu,
+        Rung.CPU_MEMORY: ~view.cpu,
         Rung.POLICY: closed,
         Rung.MACHINERY: ~view.machinery,
     }

@@ -443,7 +443,7 @@ def _signature(row: JobRow) -> object:
     groups = tuple((ask.id, g.tasks, g.min, g.failed, g.succeeded) for ask, g in zip(row.asks, row.groups, strict=True))
     shape = _outline(row.job.gang)
     avoid = (row.job.avoid, row.queue) if row.job.avoid else None
-    return (groups, shape, avoid)
+    return (groups, shape, avoid, row.job.held)
 
 
 def _outline(bundle: Bundle) -> tuple[object, ...]:

@@ -225,12 +225,12 @@ def _shapes(columns: Columns, members: Bools) -> tuple[ShapeFit, ...]:
         size = 1
         while size <= capacity.max(initial=0):
             now = int((free // size).sum())
-            found.append(ShapeFit(size, level, now, max(now, _if_packed(int(free.sum()), capacity, size))))
+            found.append(ShapeFit(size, level, now, max(now, if_packed(int(free.sum()), capacity, size))))
             size *= 2
     return tuple(found)
 
 
-def _if_packed(free: int, capacity: Ints, size: int) -> int:
+def if_packed(free: int, capacity: Iterable[int], size: int) -> int:
     """How many would fit if what runs were pushed together so that the largest domains fall free first."""
     count = 0
     for room in sorted((int(c) for c in capacity), reverse=True):

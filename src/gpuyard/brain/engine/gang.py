@@ -7,6 +7,7 @@ its own level asks for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.locality import Wish
 from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.policy import Style
 from gpuyard.model.topology import NODE, NVLINK, TopologyAsk
 
 
@@ -76,11 +78,22 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, topology: TopologyAsk, regio
     most = count if extra else max(count, row.pending(leaf))
     wish = Wish(row, leaf, count, most, topology.required, topology.preferred)
     for shape in _shapes(draft, row, leaf):
-        mark = draft.tx.checkpoint()
-        if locality.lay(draft, wish, shape, region) and admission.allowed(draft, row, mark):
-            return True
-        draft.tx.rollback(mark)
+        for place in _near(draft, wish, shape, region):
+            mark = draft.tx.checkpoint()
+            if locality.lay(draft, wish, shape, place) and admission.allowed(draft, row, mark):
+                return True
+            draft.tx.rollback(mark)
     return False
+
+
+def _near(draft: Draft, wish: Wish, shape: Shape, region: Region) -> Iterator[Region]:
+    """Where to look first: close to members that run, from the inside out; then the whole region."""
+    if wish.row.live[wish.leaf] and shape.ask.style is Style.PACK and region.island < 0:
+        for level in reversed(draft.fleet.columns.level_names):
+            place = locality.home(draft, wish.row, (wish.leaf,), level)
+            if place is not None and place.start >= region.start and place.stop <= region.stop and place != region:
+                yield place
+    yield region
 
 
 def _shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
@@ -149,7 +162,7 @@ class _Tree:
         done, leaf = 0, first
         waiting: list[tuple[Bundle | TaskGroup, int]] = []
         for group in bundle.groups:
-            if self._complete(group, leaf):
+            if self.complete(group, leaf):
                 done += 1
             else:
                 waiting.append((group, leaf))
@@ -164,7 +177,8 @@ class _Tree:
                 self.draft.tx.rollback(mark)
         return done >= bundle.min_groups
 
-    def _complete(self, group: Bundle | TaskGroup, leaf: int) -> bool:
+    def complete(self, group: Bundle | TaskGroup, leaf: int) -> bool:
+        """Whether the group has its minimum."""
         if isinstance(group, TaskGroup):
             return self.row.missing(leaf) == 0
         return self.row.bundle_complete(group, leaf)[0]
@@ -240,42 +254,53 @@ def bundles(bundle: Bundle) -> Iterator[Bundle]:
 
 
 def grow(draft: Draft, row: JobRow) -> bool:
-    """Add one more task (or one more group) to a job that has its minimum; whether it worked."""
+    """Add one more task, or one more group that was left out so far, to a job that has its minimum."""
     mark = draft.tx.checkpoint()
     draft.remember(row)
-    for leaf in range(len(row.groups)):
-        if row.pending(leaf) > 0 and _growable(row, leaf) and _grow_leaf(draft, row, leaf):
-            if admission.allowed(draft, row, mark):
-                return True
-            draft.tx.rollback(mark)
+    for extra in _extras(row.job.gang, 0):
+        if _add(draft, row, extra) and admission.allowed(draft, row, mark):
+            return True
+        draft.tx.rollback(mark)
     return False
 
 
-def _growable(row: JobRow, leaf: int) -> bool:
-    """A group below its own minimum is taken on whole or not at all."""
-    return row.missing(leaf) <= row.pending(leaf)
+class _Extra(NamedTuple):
+    """A group that may grow: its place in the tree, outermost first."""
+
+    chain: tuple[Bundle, ...]
+    firsts: tuple[int, ...]
+    group: Bundle | TaskGroup
+    first: int
 
 
-def _grow_leaf(draft: Draft, row: JobRow, leaf: int) -> bool:
-    topology, region = _chain(draft, row, leaf)
-    if region is None:
+def _extras(
+    bundle: Bundle, first: int, chain: tuple[Bundle, ...] = (), firsts: tuple[int, ...] = ()
+) -> Iterator[_Extra]:
+    """Every group, inner ones before the bundle that holds them, in order."""
+    chain, firsts = (*chain, bundle), (*firsts, first)
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            yield from _extras(group, first, chain, firsts)
+        yield _Extra(chain, firsts, group, first)
+        first += leaf_count(group)
+
+
+def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
+    """One task more for a group that runs; a group that does not run is taken on whole; all else is left alone."""
+    tree = _Tree(draft, row)
+    if not all(tree.complete(bundle, first) for bundle, first in zip(extra.chain, extra.firsts, strict=True)):
         return False
-    return lay_group(draft, row, leaf, topology, region, extra=row.missing(leaf) or 1)
-
-
-def _chain(draft: Draft, row: JobRow, leaf: int) -> tuple[TopologyAsk, Region | None]:
-    """The group's own wish, and the region that running members fix at every level above it."""
     region = draft.fleet.columns.everywhere
-    first, bundle = 0, row.job.gang
-    while True:
+    for bundle, first in zip(extra.chain, extra.firsts, strict=True):
         if bundle.topology.required:
             leaves = range(first, first + leaf_count(bundle))
             region = locality.home(draft, row, leaves, bundle.topology.required) or region
-        for group in bundle.groups:
-            if leaf < first + leaf_count(group):
-                break
-            first += leaf_count(group)
-        if isinstance(group, TaskGroup):
-            required = innermost(draft, [group.topology.required, bundle.topology.required])
-            return TopologyAsk(required, group.topology.preferred), region
-        bundle = group
+    if not tree.complete(extra.group, extra.first):
+        return tree.place(extra.group, extra.first, region)
+    if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:
+        return False
+    wishes = [*(bundle.topology for bundle in extra.chain), extra.group.topology]
+    topology = TopologyAsk(
+        innermost(draft, [wish.required for wish in wishes]), innermost(draft, [wish.preferred for wish in wishes])
+    )
+    return lay_group(draft, row, extra.first, topology, region, extra=1)

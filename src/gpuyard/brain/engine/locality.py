@@ -147,9 +147,13 @@ def _lay_inside(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: 
 
 def _put(draft: Draft, wish: Wish, shape: Shape, counts: Sequence[tuple[int, int]], island: int) -> bool:
     tasks = iter(wish.row.lowest_free_tasks(wish.leaf, wish.tasks))
+    columns = draft.fleet.columns
     for node, count in counts:
+        inside = island
+        if count > 1 and island < 0 and shape.ask.gpus and len(columns.islands[node]) > 1:
+            inside = devices.island_for(columns, node, count * shape.ask.gpus)
         for _ in range(count):
-            if not put_one(draft, wish, shape, node, next(tasks), island):
+            if not put_one(draft, wish, shape, node, next(tasks), inside):
                 return False
     return True
 

@@ -25,6 +25,10 @@ def pack(shape: Shape, nodes: Ints) -> Floats:
         score += weights.fragmentation * kept_usable(shape, nodes)
     if shape.ask.gpus > 1:
         score += weights.island * one_island(shape, nodes)
+    if shape.ask.gpus and columns.several_islands:
+        score += weights.snug * snugness(shape, nodes)
+    if shape.ask.request.shared:
+        score += weights.sharing * joins(shape, nodes)
     if not shape.careful and columns.any_suspect:
         score += weights.health * trust(shape, nodes)
     if shape.dislike.any():
@@ -98,6 +102,21 @@ def one_island(shape: Shape, nodes: Ints) -> Floats:
     best = columns.island_healthy if shape.careful else columns.island
     score: Floats = np.minimum(best[nodes] / shape.ask.gpus, 1.0)
     return score
+
+
+def snugness(shape: Shape, nodes: Ints) -> Floats:
+    """1 where the task fills its NVLink island, less the more stays free in it: large islands stay whole."""
+    columns, gpus = shape.columns, shape.ask.gpus
+    left = columns.tightest[nodes, min(gpus, columns.width)] - gpus
+    score: Floats = 1.0 - left / max(columns.width, 1)
+    return score
+
+
+def joins(shape: Shape, nodes: Ints) -> Floats:
+    """1 where the task joins a device already shared, 0 where it must open a new one."""
+    shares = shape.columns.shares[nodes]
+    joined: Floats = ((shares < WHOLE) & (shares >= shape.need[nodes, None])).any(axis=1).astype(float)
+    return joined
 
 
 def trust(shape: Shape, nodes: Ints) -> Floats:

@@ -9,6 +9,7 @@ from itertools import islice
 from gpuyard.brain.engine import gang
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.quota import Amounts, Excess
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.reasons import Code, Outcome, Reason, Suggestion
 from gpuyard.model.resources import as_gpus
@@ -45,20 +46,42 @@ def _probe(draft: Draft, row: JobRow, job: Job) -> JobRow:
 
 
 def _more_quota(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+    """Every quota and limit that must rise, and to what; told only if the job then starts."""
     if reason.code not in (Code.OVER_LIMIT, Code.OVER_QUOTA):
         return
-    mark = draft.tx.checkpoint()
-    draft.quota_aside = True
-    fits = gang.place(draft, row)
-    draft.quota_aside = False
-    draft.tx.rollback(mark)
-    if not fits or reason.needed is None or reason.free is None:
-        return
-    missing = reason.needed - reason.free
-    word = "limit" if reason.code is Code.OVER_LIMIT else "quota"
-    yield Suggestion(f"raise the {word} of queue {reason.where} by {as_gpus(missing)} GPUs", "quota")
+    raised = _raised(draft, row)
+    if raised:
+        yield Suggestion(f"raise {' and '.join(raised)}", "quota")
     if reason.code is Code.OVER_QUOTA and starts(draft, _probe(draft, row, replace(row.job, preemptible=True))):
         yield Suggestion("submit it as preemptible: it may then borrow above quota", "preemptible")
+
+
+def _raised(draft: Draft, row: JobRow) -> list[str]:
+    """What was raised, level by level, until the job started; empty if it does not start even then."""
+    tree, asked = draft.fleet.tree, draft.fleet.shortfall(row)
+    undo: list[tuple[Amounts, int, int]] = []
+    told: list[str] = []
+    while (excess := tree.refuses(row.queue, asked, row.firm)) is not None:
+        q, r = tree.index[excess.queue], tree.resources.index(excess.resource)
+        amounts = (tree.limit if excess.kind == "limit" else tree.quota)[q]
+        undo.append((amounts, r, amounts[r]))
+        told.append(_raise_words(excess))
+        amounts[r] = excess.used + excess.asked
+    fits = starts(draft, row)
+    for amounts, r, amount in reversed(undo):
+        amounts[r] = amount
+    return told if fits else []
+
+
+def _raise_words(excess: Excess) -> str:
+    what = "" if excess.resource == "gpu" else f"{excess.resource} "
+    new = excess.used + excess.asked
+    if excess.resource in ("cpu", "memory"):
+        unit, scale = ("CPUs", 1000) if excess.resource == "cpu" else ("Gi", 2**30)
+        return (
+            f"the {what}{excess.kind} of queue {excess.queue} from {excess.allowed / scale:g} to {new / scale:g} {unit}"
+        )
+    return f"the {what}{excess.kind} of queue {excess.queue} from {as_gpus(excess.allowed)} to {as_gpus(new)} GPUs"
 
 
 # --- make room --------------------------------------------------------------------------------------------------------
