@@ -1,0 +1,158 @@
+"""Benchmarks of who runs where: (a) to (d), and how the cost grows with the fleet."""
+
+from __future__ import annotations
+
+from bench import workloads
+from bench.measuring import Case, Sample, timed
+from gpuyard.brain.decide import Decision, decide
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.foresee import Foresight
+from gpuyard.model.actions import Start
+from gpuyard.model.events import JobGone, JobSeen, TasksEnded, TasksStarted
+from gpuyard.model.job import TaskGroup
+from gpuyard.model.resources import Request
+from gpuyard.model.snapshot import Snapshot
+
+
+def starts(decision: Decision) -> list[Start]:
+    """The starts of a plan."""
+    return [action for action in decision.plan.actions if isinstance(action, Start)]
+
+
+# --- (a), (b): one cycle over a fleet that is built -------------------------------------------------------------------
+
+
+def many_jobs(snapshot: Snapshot) -> Sample:
+    """Decisions a second: every waiting job is either started or told why not."""
+    build_s, fleet = timed(lambda: Fleet(snapshot))
+    seconds, decision = timed(lambda: decide(fleet, Memory(), snapshot.now))
+    started = len(starts(decision))
+    notes = {
+        "started": started,
+        "waiting": len(decision.plan.waiting),
+        "starts_per_s": started / seconds,
+        "build_ms": build_s * 1e3,
+    }
+    return Sample(seconds, len(snapshot.jobs) / seconds, notes)
+
+
+def many_gangs(snapshot: Snapshot) -> Sample:
+    """GPUs placed a second."""
+    build_s, fleet = timed(lambda: Fleet(snapshot))
+    seconds, decision = timed(lambda: decide(fleet, Memory(), snapshot.now))
+    gpus = sum(len(place.gpus) for start in starts(decision) for place in start.placements)
+    notes = {
+        "gangs": len(starts(decision)),
+        "waiting": len(decision.plan.waiting),
+        "gpus": gpus,
+        "build_ms": build_s * 1e3,
+    }
+    return Sample(seconds, gpus / seconds, notes)
+
+
+# --- (c): little has changed ------------------------------------------------------------------------------------------
+
+
+class Steady:
+    """A full fleet kept in memory; each run ends one task, lets one job arrive, and plans."""
+
+    def __init__(self, node_count: int, pods: int = workloads.PODS_PER_NODE) -> None:
+        self.node_count = node_count
+        self.pods = pods
+        self.turn = 0
+        self._fleet: Fleet | None = None
+
+    def __call__(self) -> Sample:
+        fleet = self.fleet()
+        ended, seen = self._next(fleet)
+        seconds, decision = timed(lambda: _step(fleet, ended, seen))
+        fleet.apply([JobGone(ended.job)])
+        fleet.apply([TasksStarted(start.job, start.placements, workloads.NOW) for start in starts(decision)])
+        notes = {"started": len(starts(decision)), "waiting": len(decision.plan.waiting)}
+        return Sample(seconds, seconds * 1e3, notes)
+
+    def fleet(self) -> Fleet:
+        """The fleet, built and planned once before the first measured step."""
+        if self._fleet is None:
+            self._fleet = Fleet(workloads.full_fleet(self.node_count, pods=self.pods))
+            decide(self._fleet, Memory(), workloads.NOW)
+        return self._fleet
+
+    def _next(self, fleet: Fleet) -> tuple[TasksEnded, JobSeen]:
+        self.turn += 1
+        row = fleet.jobs[f"p{self.turn * 37 % self.node_count:05d}-00"]
+        group = TaskGroup(request=Request(gpus=1, cpu=4000, memory=32 * workloads.GIB))
+        arrived = workloads.job(f"x{self.turn:05d}", "d0t0", group)
+        return TasksEnded(row.name, row.job.placements, succeeded=1), JobSeen(arrived)
+
+
+def _step(fleet: Fleet, ended: TasksEnded, seen: JobSeen) -> Decision:
+    fleet.apply([ended, seen])
+    return decide(fleet, Memory(), workloads.NOW)
+
+
+# --- (d): from a snapshot in memory to the fixed point ----------------------------------------------------------------
+
+
+def from_scratch(snapshot: Snapshot) -> Sample:
+    """Fleet build and planning; `told_ms` adds the net plan, explanations and fragmentation."""
+    seconds, foresight = timed(lambda: Foresight(snapshot))
+    told_s, outlook = timed(foresight.outlook)
+    notes = {
+        "actions": len(outlook.actions),
+        "waiting": len(outlook.waiting),
+        "cycles": outlook.cycles,
+        "told_ms": (seconds + told_s) * 1e3,
+    }
+    return Sample(seconds, seconds * 1e3, notes)
+
+
+# --- growth -----------------------------------------------------------------------------------------------------------
+
+SMALL, LARGE = 1_000, 10_000
+
+
+def growth_per_decision() -> Sample:
+    """How many times dearer one decision is on 10,000 nodes than on 1,000, at the same load; 10 would be linear."""
+    notes, total = {}, 0.0
+    for count in (SMALL, 3_000, LARGE):
+        sample = many_jobs(workloads.small_jobs(count, count * 10))
+        notes[f"us_at_{count}"] = 1e6 / (sample.figure or 1.0)
+        total += sample.seconds
+    return Sample(total, notes[f"us_at_{LARGE}"] / notes[f"us_at_{SMALL}"], notes)
+
+
+class GrowthPerCycle:
+    """The same for a cycle in which one task ended and one job arrived."""
+
+    def __init__(self) -> None:
+        self.yards = {count: Steady(count, pods=14) for count in (SMALL, LARGE)}
+
+    def __call__(self) -> Sample:
+        seconds = {count: yard().seconds for count, yard in self.yards.items()}
+        notes = {f"ms_at_{count}": spent * 1e3 for count, spent in seconds.items()}
+        return Sample(sum(seconds.values()), seconds[LARGE] / seconds[SMALL], notes)
+
+
+CASES = (
+    Case(
+        "a", "50,000 jobs of 1-8 GPUs, 288 shapes, 5,000 × 8", "decisions/s",
+        lambda: many_jobs(workloads.small_jobs(5_000, 50_000)), aim=20_000, more_is_better=True, runs=3,
+    ),
+    Case(
+        "a-motley", "the same with thousands of shapes in every queue", "decisions/s",
+        lambda: many_jobs(workloads.motley_jobs(5_000, 50_000)), more_is_better=True, runs=3,
+    ),
+    Case(
+        "b", "gangs of 1-512 GPUs with topology, 10,000 × 8", "GPUs/s",
+        lambda: many_gangs(workloads.gangs(10_000)), aim=10_000, more_is_better=True, runs=5,
+    ),
+    Case("c", "1 task ends, 1 job comes; 4,000 × 8, 140,000 pods", "ms", Steady(4_000), aim=10, runs=50),
+    Case(
+        "d", "500 one-GPU jobs, 4 queues, 100 empty nodes", "ms",
+        lambda: from_scratch(workloads.allocate()), aim=26, peer="KAI 260 ms", runs=15,
+    ),
+    Case("growth", "cost of a decision, 10,000 nodes ÷ 1,000", "×", growth_per_decision, aim=10, runs=1),
+    Case("growth-c", "cost of a small cycle, 10,000 nodes ÷ 1,000", "×", GrowthPerCycle(), aim=10, runs=20),
+)  # fmt: skip

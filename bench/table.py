@@ -1,0 +1,59 @@
+"""Results as a table that a person reads: the figure, the aim, the peer, memory, spread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.running import Result
+
+COLUMNS = ("", "benchmark", "figure", "aim", "peer", "peak memory", "spread", "beside it")
+PAPER = 230
+"""Characters in a line when nobody watches."""
+TO_THE_RIGHT = {"figure", "aim", "peak memory"}
+
+
+def show(results: Iterable[Result]) -> None:
+    """Print one row each."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in COLUMNS:
+        table.add_column(column, justify="right" if column in TO_THE_RIGHT else "left")
+    for result in results:
+        table.add_row(*row(result))
+    Console(width=None if sys.stdout.isatty() else PAPER).print(table)
+
+
+def row(result: Result) -> tuple[str, ...]:
+    """The cells of one result."""
+    return (
+        result.name,
+        result.title,
+        f"{_mark(result)}{_figure(result.figure, result.unit)}",
+        "" if result.aim is None else f"{'≥' if result.more_is_better else '≤'} {number(result.aim)}",
+        result.peer,
+        f"{result.peak_mib:.0f} MiB",
+        _spread(result),
+        ", ".join(f"{name} {number(value)}" for name, value in result.notes.items()),
+    )
+
+
+def _mark(result: Result) -> str:
+    return "✗ " if result.met is False else ""
+
+
+def _figure(figure: float | None, unit: str) -> str:
+    return "not yet" if figure is None else f"{number(figure)} {unit}"
+
+
+def _spread(result: Result) -> str:
+    if result.best is None or result.worst is None or result.runs == 1:
+        return ""
+    return f"{number(result.best)} to {number(result.worst)}, {result.runs} runs"
+
+
+def number(value: float) -> str:
+    """Short: three digits, thousands marked."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
