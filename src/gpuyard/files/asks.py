@@ -6,7 +6,9 @@ Called through the tables of `entries`.
 from __future__ import annotations
 
 import difflib
+import fractions
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from gpuyard.files.kinds import Bytes, Cpu, Definitions, Kind, Scalar, Schema, Text, Whole
@@ -15,20 +17,26 @@ from gpuyard.files.units import Wrong
 from gpuyard.model.queue import Allowance
 from gpuyard.model.resources import MILLI, UNLIMITED, WHOLE
 
-GPUS_MAX = 1_000_000
+GPUS_MAX = 400_000
+"""More than any fleet, and less than `UNLIMITED` in grains."""
+
+
+@lru_cache(maxsize=4096)
+def grains_of(gpus: float) -> int:
+    """GPUs as grains, exactly as the number was written: floats are too coarse for large amounts."""
+    return gpus * WHOLE if isinstance(gpus, int) else round(fractions.Fraction(repr(gpus)) * WHOLE)
 
 
 @dataclass(frozen=True)
 class Gpus(Scalar):
-    """An amount of GPUs, whole or not, as nano-GPU."""
+    """An amount of GPUs, whole or not, as grains."""
 
     def check(self, value: Any) -> int:
         if value == "unlimited":
             return UNLIMITED
         if type(value) not in (int, float) or not 0 <= value <= GPUS_MAX:
             raise Wrong(f"must be a number of GPUs from 0, or unlimited, not {shown(value)}")
-        nano: int = round(value * WHOLE)
-        return nano
+        return grains_of(value)
 
     def schema(self, definitions: Definitions) -> Schema:
         definitions["Gpus"] = {
@@ -88,12 +96,12 @@ class AllowanceOf(Kind):
 
 @dataclass(frozen=True)
 class Fraction(Scalar):
-    """A part of one GPU, as nano-GPU."""
+    """A part of one GPU, as grains."""
 
     def check(self, value: Any) -> int:
         if type(value) not in (int, float) or not 0 < value <= 1:
             raise Wrong(f"must be more than 0 and at most 1, not {shown(value)}")
-        share: int = round(value * WHOLE)
+        share = grains_of(value)
         if share < MILLI:
             raise Wrong(f"must be at least 0.001, not {shown(value)}")
         return share

@@ -32,7 +32,7 @@ from gpuyard.model.job import (
 from gpuyard.model.node import Budget, Effect, Health, Node, Pool, Taint
 from gpuyard.model.policy import Policy
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, NO_QUOTA, ROOT, Allowance, Queue
-from gpuyard.model.resources import UNLIMITED, Request, as_gpus
+from gpuyard.model.resources import UNLIMITED, WHOLE, Request, as_gpus
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.model.topology import TopologyAsk
 
@@ -140,11 +140,11 @@ def _allowance(allowance: Allowance) -> Any:
     return written
 
 
-def _gpus(nano: int) -> float | str:
+def _gpus(grains: int) -> float | str:
     """`as_gpus` is for people and rounds; a file must not."""
-    if nano >= UNLIMITED:
-        return as_gpus(nano)
-    return _number(nano / 1e9)
+    if grains >= UNLIMITED:
+        return as_gpus(grains)
+    return _number(grains / WHOLE)
 
 
 def _number(value: float) -> float:
@@ -213,10 +213,8 @@ def _gang(gang: Bundle) -> Data:
 def _bundle(bundle: Bundle) -> Data:
     groups = []
     for group in bundle.groups:
-        inner = (
-            _bundle(group) if isinstance(group, Bundle) else _tasks(group) | _given(topology=_topology(group.topology))
-        )
-        groups.append({"name": group.name, **inner})
+        inner = _bundle(group) if isinstance(group, Bundle) else _tasks(group)
+        groups.append({"name": group.name, **inner, **_given(topology=_topology(group.topology))})
     least = bundle.min_groups if bundle.min_groups != len(bundle.groups) else None
     return {**_given(min_groups=least), "groups": groups}
 
