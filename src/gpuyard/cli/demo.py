@@ -13,11 +13,13 @@ from pathlib import Path
 from gpuyard.cli import frag, options, plan, render_plan, sources, terminal, why
 from gpuyard.cli.plan import Planned
 from gpuyard.model.errors import Refused
-from gpuyard.model.outlook import Outlook
-from gpuyard.model.reasons import Code
 
-STOPS_MAX = 4
-"""A tour that ends in time is taken to its end."""
+TOUR: dict[str, tuple[str, ...]] = {
+    "two-gangs": (),
+    "mixed-models": ("why",),
+    "fragmented": ("why", "frag"),
+}
+"""Which examples are visited, and what is asked there after the plan: short enough to be taken to its end."""
 
 
 @options.command(
@@ -28,25 +30,27 @@ STOPS_MAX = 4
 )
 def demo() -> None:
     """A short tour on example fleets: what starts, what waits and why, and how scattered the GPUs lie."""
-    paths = sources.examples()
-    if not paths:
+    stops = {path: TOUR[path.stem] for path in sources.examples() if path.stem in TOUR}
+    if not stops:
         raise Refused("There are no example snapshots beside the package; install gpuyard again.")
     screen = terminal.Screen()
     say(screen, "GPUYard reads a whole moment of a fleet from one file, and plans it. Nothing here touches a machine.")
-    stops = [visit(screen, path) for path in paths[:STOPS_MAX]]
-    measure(screen, stops)
-    farewell(screen, paths[0])
+    for path in sorted(stops, key=lambda path: list(TOUR).index(path.stem)):
+        visit(screen, path, stops[path])
+    farewell(screen, path)
 
 
-def visit(screen: terminal.Screen, path: Path) -> Planned:
-    """One example: its story, its plan, and the most telling question about it."""
-    say(screen, story(path))
+def visit(screen: terminal.Screen, path: Path, asks: Sequence[str]) -> None:
+    """One example: its story, its plan, and what is asked about it."""
+    say(screen, *story(path))
     typed(screen, "plan", shown(path))
     planned = plan.foresee_file(str(path), None)
     render_plan.draw(screen, planned.snapshot, planned.outlook, planned.timing)
-    if planned.outlook.waiting:
+    if "why" in asks and planned.outlook.waiting:
         explain(screen, path, planned)
-    return planned
+    if "frag" in asks:
+        typed(screen, "frag", "--snapshot", shown(path))
+        frag.write(planned.snapshot, "table")
 
 
 def explain(screen: terminal.Screen, path: Path, planned: Planned) -> None:
@@ -54,21 +58,6 @@ def explain(screen: terminal.Screen, path: Path, planned: Planned) -> None:
     chosen = max(planned.outlook.waiting, key=lambda each: len(each.suggestions) + len(each.ladder))
     typed(screen, "why", chosen.job, "--snapshot", shown(path))
     why.write(planned.snapshot, sources.job_named(planned.snapshot, chosen.job), "table")
-
-
-def measure(screen: terminal.Screen, stops: Sequence[Planned]) -> None:
-    """How scattered the GPUs lie, where somebody waits because of it."""
-    for planned in stops:
-        if scattered(planned.outlook):
-            say(screen, "How much of a fleet is lost to scatter is a number, and so is what packing would win back.")
-            typed(screen, "frag", "--snapshot", shown(Path(planned.file)))
-            frag.write(planned.snapshot, "table")
-            return
-
-
-def scattered(outlook: Outlook) -> bool:
-    """Whether somebody waits because free GPUs lie apart."""
-    return any(each.reason.code is Code.FRAGMENTED for each in outlook.waiting)
 
 
 def farewell(screen: terminal.Screen, path: Path) -> None:
@@ -82,14 +71,18 @@ def farewell(screen: terminal.Screen, path: Path) -> None:
         screen.show(terminal.text(f"  yard {shlex.join(args)}", "cyan"))
 
 
-def story(path: Path) -> str:
-    """What an example is about: the comment at its top, else its name."""
-    lines = []
+def story(path: Path) -> list[str]:
+    """What an example is about: the paragraphs of the comment at its top, its own commands left out."""
+    paragraphs: list[str] = [""]
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        lines.append(line.lstrip("# ").rstrip())
-    return " ".join(lines).strip() or path.stem
+        words = line.removeprefix("#").rstrip()
+        if not words:
+            paragraphs.append("")
+        elif not words.startswith("   "):
+            paragraphs[-1] = f"{paragraphs[-1]}{words}"
+    return [paragraph.strip() for paragraph in paragraphs if paragraph] or [path.stem]
 
 
 def shown(path: Path) -> str:
@@ -98,9 +91,9 @@ def shown(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def say(screen: terminal.Screen, words: str) -> None:
-    """A sentence of the guide."""
-    screen.show(terminal.text(""), terminal.text(words, "italic"))
+def say(screen: terminal.Screen, *paragraphs: str) -> None:
+    """What the guide says."""
+    screen.show(terminal.text(""), *(terminal.text(words, "italic") for words in paragraphs))
 
 
 def typed(screen: terminal.Screen, *args: str) -> None:

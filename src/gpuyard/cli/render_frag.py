@@ -11,7 +11,6 @@ from typing import Any
 from gpuyard.cli import words
 from gpuyard.cli.terminal import Column, Screen, text
 from gpuyard.model.outlook import Fragmentation, PoolFragmentation, ShapeFit
-from gpuyard.model.resources import WHOLE
 
 _POOLS = ("POOL", "GPUS", "FREE", "STRANDED")
 
@@ -41,11 +40,10 @@ def stranded_line(fragmentation: Fragmentation) -> str:
     """How much is free, and how much of it is of no use where it lies."""
     total = sum(pool.gpus for pool in fragmentation.pools)
     free = words.gpus(fragmentation.free) + (f" of {words.gpus(total)}" if total else "")
-    verb = "is" if fragmentation.free == WHOLE else "are"
-    line = f"{free} GPUs {verb} free"
+    line = f"{free} GPUs free"
     if not fragmentation.stranded:
         return f"{line}, none of them stranded."
-    return f"{line}, {words.about(fragmentation.stranded)} stranded: of no use to the jobs seen where they lie."
+    return f"{line}, {words.about(fragmentation.stranded)} of them stranded: no job seen can use them there."
 
 
 def gangs(largest: Sequence[tuple[str, int]]) -> str:

@@ -15,6 +15,7 @@ from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, QueueLine,
 from gpuyard.model.job import Job
 from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.reasons import Code, Explanation, Outcome
+from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -64,10 +65,13 @@ def headline(outlook: Outlook, timing: Document) -> str:
 
 def fragmentation_line(fragmentation: Fragmentation) -> str:
     """Fragmentation in one sentence."""
-    free, stranded = words.gpus(fragmentation.free), words.about(fragmentation.stranded)
+    head = f"Fragmentation {words.percent(fragmentation.ratio)}"
+    if not fragmentation.free:
+        return f"{head}: no GPU stays free."
+    noun = "GPU stays" if fragmentation.free <= WHOLE else "GPUs stay"
+    line = f"{head}: {words.gpus(fragmentation.free)} {noun} free, {words.about(fragmentation.stranded)} stranded"
     gangs = ", ".join(f"{gpus} in {words.place(level)}" for level, gpus in fragmentation.largest_gang)
-    head = f"Fragmentation {words.percent(fragmentation.ratio)}: {free} GPUs stay free, {stranded} of them stranded"
-    return f"{head}; the largest gang is {gangs}." if gangs else f"{head}."
+    return f"{line}; the largest gang that still fits has {gangs}." if gangs else f"{line}."
 
 
 def _section(screen: Screen, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> None:

@@ -59,9 +59,9 @@ def job_named(snapshot: Snapshot, name: str) -> Job:
 
 
 def examples() -> list[Path]:
-    """The example snapshots: those of the clone this runs from, else those in the package."""
+    """The example snapshots: those in the package, else those of the clone that this runs from."""
     package = Path(__file__).resolve().parent.parent
-    for folder in (package.parent.parent / "examples", package / "examples"):
+    for folder in (package / "examples", package.parent.parent / "examples"):
         found = sorted(folder.glob("*.yaml"))
         if found:
             return found

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from gpuyard.cli import sources
+from gpuyard.cli import demo, sources
 from tests.unit.cli.conftest import Yard
 
 EXAMPLE = """\
-# Two nodes with one small job each,
-# so a whole-node job waits.
+# Two nodes with one small job each.
+#
+# So a job that needs
+# a whole node waits.
+#
+#   yard plan fragmented.yaml
 apiVersion: gpuyard.dev/v1
 kind: Snapshot
 nodes: [{name: n0, gpus: 8}, {name: n1, gpus: 8}]
@@ -24,7 +29,7 @@ jobs:
 
 @pytest.fixture
 def one_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "scattered.yaml"
+    path = tmp_path / "fragmented.yaml"
     path.write_text(EXAMPLE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sources, "examples", lambda: [path])
@@ -34,12 +39,12 @@ def one_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_tour_tells_the_story_and_asks_plan_why_and_frag(yard: Yard, one_example: Path):
     answer = yard("demo")
     assert answer.code == 0
-    assert "Two nodes with one small job each, so a whole-node job waits." in answer.lines
+    assert "Two nodes with one small job each.\nSo a job that needs a whole node waits.\n" in answer.out
     typed = [line for line in answer.lines if line.startswith("$ ")]
     assert typed == [
-        "$ yard plan scattered.yaml",
-        "$ yard why whole --snapshot scattered.yaml",
-        "$ yard frag --snapshot scattered.yaml",
+        "$ yard plan fragmented.yaml",
+        "$ yard why whole --snapshot fragmented.yaml",
+        "$ yard frag --snapshot fragmented.yaml",
     ]
     assert "whole (1×8) waits (Fragmented)" in answer.out
 
@@ -49,6 +54,16 @@ def test_the_tour_ends_with_three_commands_to_go_on_with(yard: Yard, one_example
     assert all(line.startswith("  yard ") for line in next_commands)
     for line in next_commands:
         assert yard(*line.split()[1:]).code == 0
+
+
+def test_every_stop_of_the_tour_is_an_example_that_ships():
+    assert set(demo.TOUR) <= {path.stem for path in sources.examples()}
+
+
+def test_the_tour_is_short(yard: Yard):
+    begun = time.perf_counter()
+    assert yard("demo").code == 0
+    assert time.perf_counter() - begun < 15
 
 
 def test_without_examples_the_tour_says_what_to_do(yard: Yard, monkeypatch: pytest.MonkeyPatch):

@@ -25,7 +25,7 @@ def look(yard: Yard, snapshot_file: str):
 def test_frag_says_what_is_scattered_and_what_packing_would_give(look):
     answer = look("frag")
     assert answer.lines[0].startswith("Fragmentation 25%: ")
-    assert "32 of 64 GPUs are free, 7.5 stranded: of no use to the jobs seen where they lie." in answer.lines
+    assert "32 of 64 GPUs free, 7.5 of them stranded: no job seen can use them there." in answer.lines
     assert " 8 GPUs  0 → 4      ·" in answer.lines
     assert "Largest gang that fits now: 4 GPUs in a node, 32 GPUs in a rack." in answer.lines
 

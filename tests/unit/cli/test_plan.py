@@ -105,7 +105,7 @@ def test_the_table_shows_changes_waiting_queues_and_fragmentation(yard: Yard, sn
     assert "+ start  llm   2×8   n0..n1[0-7]        after old, prep" in answer.lines
     assert "✗ never  huge  1×16  no node has 16 GPUs." in answer.lines
     assert "research      8     16        12.5    16        2" in answer.lines
-    assert "Fragmentation 25%: 32 GPUs stay free, 7.5 of them stranded" in answer.out
+    assert "Fragmentation 25%: 32 GPUs stay free, 7.5 stranded" in answer.out
 
 
 @pytest.mark.parametrize("width", [80, 120])
