@@ -12,7 +12,9 @@ expect:
   moved: {v: {for: a, to: [n1]}}            # also a list
   shrunk: {v: {by: 2, for: a}}              # some members of an elastic job go; also a list
   disturbed_only: [v]                  # nobody else is evicted, moved or shrunk; [] means nobody at all
+  disturbed_count: 2                   # so many jobs are evicted, moved or shrunk
   reserved: {c: {places}}              # also a list
+  not_reserved: [c]
   queues: {q: {quota: 8, limit: 16, used: 4, fair_share: 6.5}}
   fragmentation: {ratio: 1, stranded_gpus: 4, free: 32, largest_gang: {node: 4},
                       shapes: {8 in node: {now: 0, packed: 1}}}
@@ -455,6 +457,13 @@ def check_disturbed_only(wanted: list[str], result: Result) -> Problems:
         yield f"nobody but {sorted(wanted)} should have been disturbed, but {sorted(found - set(wanted))} were"
 
 
+def check_disturbed_count(wanted: int, result: Result) -> Problems:
+    """So many jobs are disturbed, whoever they are."""
+    found = sorted({a.job for a in result.outlook.actions if isinstance(a, Evict | Move)})
+    if len(found) != wanted:
+        yield f"{wanted} jobs should have been disturbed, not {len(found)}: {found}"
+
+
 def check_reserved(wanted: Any, result: Result) -> Problems:
     """These jobs get a reservation, in these places."""
     known_jobs(named(wanted), result)
@@ -464,6 +473,12 @@ def check_reserved(wanted: Any, result: Result) -> Problems:
             yield f"{job} should have a reservation"
         else:
             yield from places(f"{job}, reserved", spec, result.tasks(job, kept[job].placements), result)
+
+
+def check_not_reserved(wanted: list[str], result: Result) -> Problems:
+    """These jobs get no reservation."""
+    kept = {a.job for a in result.outlook.actions if isinstance(a, Reserve)}
+    yield from (f"{job} should not have a reservation" for job in sorted(known_jobs(wanted, result) & kept))
 
 
 def check_deadlocks(wanted: list[Spec], result: Result) -> Problems:
@@ -552,7 +567,9 @@ CHECKS: dict[str, Callable[[Any, Result], Problems]] = {
     "moved": check_moved,
     "shrunk": check_shrunk,
     "disturbed_only": check_disturbed_only,
+    "disturbed_count": check_disturbed_count,
     "reserved": check_reserved,
+    "not_reserved": check_not_reserved,
     "queues": check_queues,
     "fragmentation": check_fragmentation,
     "deadlocks": check_deadlocks,

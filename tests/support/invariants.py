@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from gpuyard.model.actions import Evict, Move, Reserve, Start
-from gpuyard.model.job import Job, Placement
+from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
 from gpuyard.model.node import Health
 from gpuyard.model.outlook import Outlook
 from gpuyard.model.queue import ROOT, Allowance, Queue, model_matches
@@ -150,7 +150,8 @@ def gangs_are_whole(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
             yield f"{job.name} was given tasks but is below its minimum"
         running = Counter(place.group for place in places if not place.terminating)
         fresh = Counter(t.group.name for t in tasks if t.fresh and t.job.name == job.name)
-        for inner in (*list(bundles(job.gang))[1:], *job.task_groups()):
+        inside: list[TaskGroup | Bundle] = [*list(bundles(job.gang))[1:], *job.task_groups()]
+        for inner in inside:
             given = sum(fresh[name] for name in leaf_names(inner))
             if given and not group_complete(inner, running):
                 yield f"{job.name}/{inner.name} was given {given} tasks, below its minimum"

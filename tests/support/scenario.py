@@ -13,7 +13,7 @@ Shorthands, each a plain rewriting of the document:
 
 - A node or job with `times: 3` stands for three: `{i}` in any of its strings becomes 0, 1, 2 (a name without `{i}`
   gets it at its end).
-- A time may be told from now: `submitted: -10m`, `until: +1h`.
+- A time may be told from now: `submitted: -10m`, `until: +1h`; in `memory.evictions` too: `{a: [-2h, -10m]}`.
 - A job's `at` says where it runs: `at: n0:0-3` is one task on GPUs 0 to 3 of n0; `at: [n0:0+1, n1:2+3]` are two
   tasks with two GPUs each; `at: n0` is a task without GPUs. `tasks` and `gpus` are then counted, unless the job gives
   them (a job with fraction, gpu_memory, mig or groups does). An entry that is a map is a placement as it is.
@@ -127,7 +127,11 @@ def expand(snapshot: Document) -> Document:
     jobs += [{"name": f"busy-{n}", "preemptible": False, "at": f"{n}:{gpus}"} for n, gpus in busy.items()]
     document["jobs"] = [placed(job) for job in jobs]
     document["nodes"] = [node for entry in document.get("nodes", []) for node in repeated(entry)]
-    dated: Document = with_times(document, moment(document["now"]))
+    now = moment(document["now"])
+    dated: Document = with_times(document, now)
+    remembered = dated.get("memory", {}).get("evictions", {})
+    for job, times in remembered.items():
+        remembered[job] = [moment(told(time, now)).timestamp() for time in times]
     return dated
 
 
