@@ -1,15 +1,16 @@
 """What should happen: controllers in a fixed order, then the cycle, each seeing the earlier ones' actions as applied.
 
-Called by the loop of a live world. Pure: fleet, memory and `now` in; plan and new memory out; the fleet is left as it
-was, because only the world can say what really happened.
+Called by the loop of a live world (`decide`) and by foresight (`plan`). Pure: fleet, memory and `now` in, plan and new
+memory out.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuyard.brain.engine import evacuation
-from gpuyard.brain.engine.cycle import cycle
+from gpuyard.brain.controllers import deadlock
+from gpuyard.brain.engine import cycle, evacuation
+from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.model.actions import Plan, Waiting
@@ -22,9 +23,17 @@ class Decision(NamedTuple):
     memory: Memory
 
 
+def plan(fleet: Fleet, memory: Memory, now: float) -> Draft:
+    """One moment's draft; the fleet is left as the plan would make it."""
+    draft = cycle.open_draft(fleet, memory, now)
+    deadlock.resolve(draft)
+    cycle.run(draft)
+    return draft
+
+
 def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
-    """Plan one cycle and undo its trial; the world applies the plan and reports back by events."""
-    draft = cycle(fleet, memory, now)
+    """Plan one moment and undo the trial: only the world can say what really happened, and it says so by events."""
+    draft = plan(fleet, memory, now)
     actions = evacuation.net_actions(fleet, draft.before, evacuation.Story(draft.because, draft.served))
     waiting = tuple(Waiting(name, draft.waits[name]) for name in sorted(draft.waits))
     draft.tx.rollback()

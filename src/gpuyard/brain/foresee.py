@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
+from gpuyard.brain import decide
 from gpuyard.brain.engine import evacuation, explain, gang
 from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held
-from gpuyard.brain.engine.cycle import cycle
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import free_gpus
 from gpuyard.brain.engine.fleet import Fleet, JobRow
@@ -51,7 +51,7 @@ class Foresight:
     def _run(self, most: int) -> Draft:
         draft = Draft(self.fleet, self.memory, self.now)
         while self.cycles < most:
-            draft = cycle(self.fleet, self.memory, self.now)
+            draft = decide.plan(self.fleet, self.memory, self.now)
             draft.tx.commit()
             self.cycles += 1
             if not self._take_over(draft):

@@ -1,32 +1,56 @@
 """One cycle: what each queue is due, who starts, who makes room for whom, and why the rest waits.
 
-The first file to open. Called by `brain.decide` with a fleet and the moment; every step works on the draft and can be
-undone. The fleet is left as the plan would make it: the caller commits (simulation) or rolls back (a live world).
+The first file to open. Called by `brain.decide` with a draft; every step works on the draft and can be undone. The
+fleet is left as the plan would make it: the caller commits (foresight) or rolls back (a live world).
 """
 
 from __future__ import annotations
 
-from gpuyard.brain.engine import admission, explain, fragmentation, gang, ordering, quota
-from gpuyard.brain.engine.draft import FITS, GROWS, REPAIRED, Draft
-from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine import (
+    admission,
+    consolidation,
+    explain,
+    fragmentation,
+    gang,
+    growth,
+    ordering,
+    preemption,
+    quota,
+    stale,
+)
+from gpuyard.brain.engine.draft import FITS, REPAIRED, Draft
+from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.ordering import Bucket, Turns
+from gpuyard.model.reasons import Rung
 
 
 def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:
-    """Plan one moment."""
-    draft = Draft(fleet, memory, now)
-    fragmentation.follow_demand(fleet)
-    draft.shares = quota.fair_shares(fleet.tree, fleet.demand, fleet.capacity())  # 1 what each queue is due
-    waiting = ordering.buckets(fleet, fleet.short.values())
-    start_all(draft, waiting)  # 2 all that fits, in order
-    grow_all(draft)  # 3 extras last
+    """Plan one moment, controllers aside."""
+    draft = open_draft(fleet, memory, now)
+    run(draft)
     return draft
 
 
-def start_all(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
+def open_draft(fleet: Fleet, memory: Memory, now: float) -> Draft:
+    """A draft that knows the demand and what each queue is due."""
+    draft = Draft(fleet, memory, now)
+    fragmentation.follow_demand(fleet)
+    draft.shares = quota.fair_shares(fleet.tree, fleet.demand, fleet.capacity())  # 1 what each queue is due
+    return draft
+
+
+def run(draft: Draft) -> None:
+    """The numbered steps."""
+    stale.repair_all(draft)  # 2 gangs below their minimum
+    blocked = start_all(draft)  # 3 all that fits, in order
+    make_room_all(draft, blocked)  # 4 room by moving, else by taking
+    growth.grow_all(draft)  # 5 extras last
+
+
+def start_all(draft: Draft) -> list[Bucket]:
     """Start all that fits, in order; what cannot waits with its reason. Returns the buckets that still wait."""
-    turns = Turns(draft.fleet, draft.shares, waiting)
+    turns = Turns(draft.fleet, draft.shares, ordering.buckets(draft.fleet, draft.fleet.short.values()))
     blocked: list[Bucket] = []
     while (bucket := turns.next()) is not None:
         if try_start(draft, bucket):
@@ -34,6 +58,7 @@ def start_all(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
         else:
             turns.parked(bucket)
             blocked.append(bucket)
+    draft.note_free()
     return blocked
 
 
@@ -51,28 +76,35 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
     return False
 
 
-def grow_all(draft: Draft) -> None:
-    """Extras, one task at a time, by turns over the queues (rule 8)."""
-    growing = {row.name: row for row in draft.fleet.elastic() if row.complete()}
-    while growing:
-        turns = Turns(draft.fleet, draft.shares, [_extra(draft, row) for row in growing.values()])
-        while (bucket := turns.next()) is not None:
-            row = bucket.head
-            if _may_grow(draft, row, bucket) and gang.grow(draft, row):
-                draft.because.setdefault(row.name, GROWS)
-            else:
-                growing.pop(row.name)
+def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
+    """Each job still waiting, in order, tries to move others, then to take; then all that fits starts (rule 9)."""
+    refused: set[str] = set()
+    turns = Turns(draft.fleet, draft.shares, blocked)
+    while (bucket := turns.next()) is not None:
+        row = bucket.head
+        if not make_room(draft, bucket):
+            refused.update(each.name for each in bucket.left())
             turns.parked(bucket)
+            continue
+        turns.started(bucket)
+        if draft.more_is_free() or _quota_blocks(draft):
+            victims = set(draft.served)
+            waiting = start_all(draft)
+            left = [b for b in waiting if b.head.name not in refused and b.head.name not in victims]
+            turns = Turns(draft.fleet, draft.shares, left)
+        else:
+            draft.note_free()
+        assert row.complete()
 
 
-def _extra(draft: Draft, row: JobRow) -> Bucket:
-    leaf = next((leaf for leaf in range(len(row.groups)) if row.pending(leaf) > 0), 0)
-    bucket = Bucket(row.queue, draft.fleet.costs.least(row.asks[leaf]))
-    bucket.rows.append(row)
-    return bucket
+def make_room(draft: Draft, bucket: Bucket) -> bool:
+    """Move others out of the way of the bucket's first job, else take from them."""
+    row = bucket.head
+    if row.job.held or not any(bucket.asked):
+        return False
+    return consolidation.make_room(draft, row, bucket.asked) or preemption.make_room(draft, row, bucket.asked)
 
 
-def _may_grow(draft: Draft, row: JobRow, bucket: Bucket) -> bool:
-    return any(row.pending(leaf) > 0 for leaf in range(len(row.groups))) and (
-        admission.refuses(draft, row, bucket.asked) is None
-    )
+def _quota_blocks(draft: Draft) -> bool:
+    """Whether somebody waits for a limit or quota only; a victim's leaving may have lifted it."""
+    return any(reason.code.rung is Rung.QUOTA for reason in draft.waits.values())

@@ -5,7 +5,9 @@ Made by the cycle, passed to each step. Steps change the fleet through `tx` only
 
 from __future__ import annotations
 
-from gpuyard.brain.engine.columns import Held
+import numpy as np
+
+from gpuyard.brain.engine.columns import Held, Ints
 from gpuyard.brain.engine.fleet import Fleet, JobRow
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.quota import Shares
@@ -34,6 +36,9 @@ class Draft:
         """Why a job could not start."""
         self.quota_aside = False
         """Set while `explain` asks whether a job would fit if its queues let it."""
+        self._free: tuple[Ints, Ints, Ints, Ints]
+        self._free_at = 0
+        self._largest: list[int] | None = None
         self.deadlocks: list[Deadlock] = []
 
     def remember(self, row: JobRow) -> None:
@@ -44,6 +49,39 @@ class Draft:
     def origin(self, row: JobRow) -> tuple[Held, ...]:
         """What a job held when the plan began."""
         return self.before.get(row.name, tuple(row.held))
+
+    def largest_gang(self, side: int) -> int:
+        """The most one job of a queue, or of any queue below it, held when the cycle began; in grains."""
+        if self._largest is None:
+            self._largest = [0] * len(self.fleet.tree.queues)
+            for row in self.fleet.jobs.values():
+                if row.held and row.queue >= 0:
+                    cost = sum(held.cost for held in row.held)
+                    for q in self.fleet.tree.paths[row.queue]:
+                        self._largest[q] = max(self._largest[q], cost)
+        return self._largest[side]
+
+    def note_free(self) -> None:
+        """Remember what is free, to learn later whether more has become free since nothing fitted."""
+        columns = self.fleet.columns
+        self._free = (columns.idle.copy(), columns.cpu.copy(), columns.memory.copy(), self._slices())
+        self._free_at = len(columns.touched)
+
+    def more_is_free(self) -> bool:
+        """Whether some node has more free now than when nothing more fitted."""
+        columns = self.fleet.columns
+        nodes = np.unique(np.array(columns.touched[self._free_at :], dtype=np.int64))
+        idle, cpu, memory, slices = self._free
+        return bool(
+            (columns.idle[nodes] > idle[nodes]).any()
+            or (columns.cpu[nodes] > cpu[nodes]).any()
+            or (columns.memory[nodes] > memory[nodes]).any()
+            or (self._slices()[nodes] > slices[nodes]).any()
+        )
+
+    def _slices(self) -> Ints:
+        slices = self.fleet.columns.slices.values()
+        return np.sum(list(slices), axis=0) if slices else np.zeros(len(self.fleet.columns.nodes), dtype=np.int64)
 
     def accept(self, row: JobRow, reason: Reason) -> None:
         """The job's change stands, for this reason."""

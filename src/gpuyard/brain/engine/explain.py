@@ -194,9 +194,8 @@ Failed = list[tuple[Reason, JobRow | None]]
 
 
 def _failed_rungs(draft: Draft, row: JobRow, view: _View) -> Failed:
-    missing, ask = row.missing(view.leaf), row.asks[view.leaf]
     failed: Failed = []
-    if ask.request.cpu_only:
+    if row.asks[view.leaf].request.cpu_only:
         return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_closed(draft, row, view)]
     if not (view.shape & view.model & view.labels).any():
         failed += _impossible(draft, row, view)

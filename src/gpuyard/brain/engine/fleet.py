@@ -141,6 +141,8 @@ class Fleet:
     def _lay_nodes(self, nodes: Iterable[Node]) -> None:
         self.columns = Columns(nodes, self.topology)
         self.shapes = Shapes(self.columns, self.policy.weights)
+        self.tenants: list[dict[JobRow, int]] = [{} for _ in self.columns.nodes]
+        """Who holds how many places on each node."""
 
     def _lay_queues(self, queues: Iterable[Queue]) -> None:
         self.queues = tuple(sorted(queues, key=lambda queue: queue.name))
@@ -215,8 +217,12 @@ class Fleet:
         stand_in.signature = _signature(stand_in)
         return stand_in
 
+    def elastic_rows(self) -> list[JobRow]:
+        """Jobs whose size may change."""
+        return list(self._elastic.values())
+
     def elastic(self) -> list[JobRow]:
-        """Jobs that may grow beyond their minimum."""
+        """Jobs that may still grow."""
         return [row for row in self._elastic.values() if any(row.pending(leaf) > 0 for leaf in range(len(row.groups)))]
 
     def ask(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> Ask:
@@ -269,12 +275,22 @@ class Fleet:
             row.held.remove(held)
         if not held.terminating:
             row.live[held.leaf] += sign
+        tenants = self.tenants[held.node]
+        count = tenants.get(row, 0) + sign
+        if count:
+            tenants[row] = count
+        else:
+            del tenants[row]
+        self.charge(row, held, sign)
+        self._note(row)
+
+    def charge(self, row: JobRow, held: Held, sign: int) -> None:
+        """Book what a place costs to the job's queues (sign -1: take it off their books)."""
         vector = self.vector(held.cost, held.cpu, held.memory, held.node)
         if row.queue != NO_QUEUE:
             self.tree.charge(row.queue, vector, row.firm, sign)
         else:
             self.unowned = plus(self.unowned, times(vector, sign))
-        self._note(row)
 
     def vector(self, cost: int, cpu: int, memory: int, node: int) -> Amounts:
         """What a hold costs its queue, in the tree's resource order."""

@@ -77,7 +77,7 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, topology: TopologyAsk, regio
         region = locality.home(draft, row, (leaf,), topology.required) or region
     most = count if extra else max(count, row.pending(leaf))
     wish = Wish(row, leaf, count, most, topology.required, topology.preferred)
-    for shape in _shapes(draft, row, leaf):
+    for shape in shapes(draft, row, leaf):
         for place in _near(draft, wish, shape, region):
             mark = draft.tx.checkpoint()
             if locality.lay(draft, wish, shape, place) and admission.allowed(draft, row, mark):
@@ -96,11 +96,11 @@ def _near(draft: Draft, wish: Wish, shape: Shape, region: Region) -> Iterator[Re
     yield region
 
 
-def _shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
+def shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
     """Tiers of models in order of preference; suspect GPUs last, and for gangs last of all (rule 13)."""
-    shapes, ask = draft.fleet.shapes, row.asks[leaf]
+    known, ask = draft.fleet.shapes, row.asks[leaf]
     alone = sum(group.tasks for group in row.groups) == 1
-    tiers = shapes.tiers(ask, alone or row.groups[leaf].tasks == 1)
+    tiers = known.tiers(ask, alone or row.groups[leaf].tasks == 1)
     if row.live[leaf]:
         model = int(draft.fleet.columns.model[next(h.node for h in row.held if h.leaf == leaf and not h.terminating)])
         tiers = tuple(tier for tier in tiers if model in tier)
@@ -110,11 +110,11 @@ def _shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
     if alone and _cost_varies(draft, row, leaf):
         tiers = tuple(dict.fromkeys(part for tier in tiers for part in (tier, *_models_of(tier))))
     if not draft.fleet.columns.any_suspect:
-        yield from (shapes.get(ask, tier) for tier in tiers)
+        yield from (known.get(ask, tier) for tier in tiers)
     elif alone:
-        yield from (shapes.get(ask, tier, careful) for tier in tiers for careful in (True, False))
+        yield from (known.get(ask, tier, careful) for tier in tiers for careful in (True, False))
     else:
-        yield from (shapes.get(ask, tier, careful) for careful in (True, False) for tier in tiers)
+        yield from (known.get(ask, tier, careful) for careful in (True, False) for tier in tiers)
 
 
 def _cost_varies(draft: Draft, row: JobRow, leaf: int) -> bool:
@@ -134,6 +134,23 @@ def _tightest_first(
     rooms = [int(np.minimum(draft.fleet.shapes.get(row.asks[leaf], tier).room, most).sum()) for tier in tiers]
     order = sorted(range(len(tiers)), key=lambda i: (rooms[i] < most, rooms[i] if rooms[i] >= most else -rooms[i], i))
     return tuple(tiers[i] for i in order)
+
+
+def required_level(draft: Draft, row: JobRow) -> str:
+    """The level inside which the whole job must stay; "" if there is none."""
+    levels = [row.job.gang.topology.required]
+    if len(row.groups) == 1:
+        group: Bundle | TaskGroup = row.job.gang.groups[0]
+        while isinstance(group, Bundle):
+            levels.append(group.topology.required)
+            group = group.groups[0]
+        levels.append(group.topology.required)
+    return innermost(draft, levels)
+
+
+def home(draft: Draft, row: JobRow, level: str) -> Region | None:
+    """The domain of the level that running members of the job fix; None if none runs."""
+    return locality.home(draft, row, range(len(row.groups)), level)
 
 
 # --- several groups, nested -------------------------------------------------------------------------------------------
@@ -262,6 +279,15 @@ def grow(draft: Draft, row: JobRow) -> bool:
             return True
         draft.tx.rollback(mark)
     return False
+
+
+def add_task(draft: Draft, row: JobRow, leaf: int) -> bool:
+    """Add one task to a group that runs."""
+    return any(
+        _add(draft, row, extra)
+        for extra in _extras(row.job.gang, 0)
+        if isinstance(extra.group, TaskGroup) and extra.first == leaf
+    )
 
 
 class _Extra(NamedTuple):

@@ -74,14 +74,16 @@ def _raised(draft: Draft, row: JobRow) -> list[str]:
 
 
 def _raise_words(excess: Excess) -> str:
-    what = "" if excess.resource == "gpu" else f"{excess.resource} "
     new = excess.used + excess.asked
+    steps = (new - excess.allowed, excess.allowed, new)
     if excess.resource in ("cpu", "memory"):
         unit, scale = ("CPUs", 1000) if excess.resource == "cpu" else ("Gi", 2**30)
-        return (
-            f"the {what}{excess.kind} of queue {excess.queue} from {excess.allowed / scale:g} to {new / scale:g} {unit}"
-        )
-    return f"the {what}{excess.kind} of queue {excess.queue} from {as_gpus(excess.allowed)} to {as_gpus(new)} GPUs"
+        more, old, total = (f"{amount / scale:g}" for amount in steps)
+    else:
+        unit = "GPUs"
+        more, old, total = (str(as_gpus(amount)) for amount in steps)
+    what = "" if excess.resource == "gpu" else f"{excess.resource} "
+    return f"the {what}{excess.kind} of queue {excess.queue} by {more}, from {old} to {total} {unit}"
 
 
 # --- make room --------------------------------------------------------------------------------------------------------

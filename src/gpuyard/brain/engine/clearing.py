@@ -1,0 +1,159 @@
+"""Clearing nodes for a waiting job: which tasks must leave so that its tasks fit, cheapest first.
+
+Preemption and consolidation share it: they bring a `Leave` that says who may go and what that is worth. Sets of
+leavers are weighed per node by plain arithmetic; whole gangs take one node after the other until all tasks fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+import numpy as np
+
+from gpuyard.brain.engine.columns import Region
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.feasibility import Shape
+from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.vacancy import Vacancy
+from gpuyard.brain.engine.victims import Unit, units_on
+
+Key = tuple[object, ...]
+
+
+class Leave(Protocol):
+    """Who may leave, and in which order of preference."""
+
+    def allows(self, unit: Unit) -> bool:
+        """Whether the unit may go now."""
+
+    def key(self, units: tuple[Unit, ...]) -> Key:
+        """How dear it is that these go; the smaller the better. More leavers are never cheaper."""
+
+
+class NodeClearing:
+    """Sets of leavers for one kind of task, over the nodes of a region, cheapest first."""
+
+    def __init__(self, draft: Draft, leave: Leave, shape: Shape, region: Region) -> None:
+        self.draft = draft
+        self.leave = leave
+        self.shape = shape
+        nodes = np.flatnonzero(shape.eligible[region.start : region.stop]) + region.start
+        self._heap: list[tuple[Key, int, tuple[Unit, ...]]] = []
+        for node in nodes:
+            self._push(int(node))
+        heapify(self._heap)
+
+    def _push(self, node: int) -> None:
+        units = cheapest_set(self.draft, self.leave, self.shape, node)
+        if units:
+            self._heap.append((self.leave.key(units), node, units))
+
+    def next(self) -> tuple[int, tuple[Unit, ...]] | None:
+        """The cheapest set that still stands; None when nothing more can be cleared."""
+        while self._heap:
+            key, node, units = heappop(self._heap)
+            if self._stands(units) and self.leave.key(units) == key:
+                return node, units
+            self._again(node, key)
+        return None
+
+    def _stands(self, units: tuple[Unit, ...]) -> bool:
+        return all(self.leave.allows(unit) and all(held in unit.row.held for held in unit.places) for unit in units)
+
+    def _again(self, node: int, old: Key) -> None:
+        """Weigh a node anew, since something changed there or on the side of those who live there."""
+        units = cheapest_set(self.draft, self.leave, self.shape, node)
+        if units:
+            heappush(self._heap, (max(self.leave.key(units), old), node, units))
+
+    def cleared(self, node: int) -> None:
+        """A node was cleared for one more task; another may follow."""
+        units = cheapest_set(self.draft, self.leave, self.shape, node)
+        if units:
+            heappush(self._heap, (self.leave.key(units), node, units))
+
+
+def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
+    """The cheapest leavers that let one more task of the shape fit on the node; empty if none do."""
+    units = candidates(draft, leave, node)
+    if not units:
+        return ()
+    vacancy = Vacancy(draft.fleet.columns, shape.ask, node)
+    base = vacancy.room()
+    found = [units_ for units_ in (_alone(vacancy, units, base), _greedy(vacancy, units, base)) if units_]
+    return min(found, key=leave.key) if found else ()
+
+
+def candidates(draft: Draft, leave: Leave, node: int) -> list[Unit]:
+    """Units with a task on the node that may leave, cheapest first."""
+    found = [unit for row in draft.fleet.tenants[node] for unit in units_on(row, node) if leave.allows(unit)]
+    return sorted(found, key=lambda unit: leave.key((unit,)))
+
+
+def _alone(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
+    for unit in units:
+        _leave(vacancy, unit)
+        enough = vacancy.room() > base
+        _enter(vacancy, unit)
+        if enough:
+            return (unit,)
+    return ()
+
+
+def _greedy(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
+    """Leave one after the other until it fits, then let back in whoever was not needed, the dearest first."""
+    gone: list[Unit] = []
+    for unit in units:
+        if _overlaps(unit, gone):
+            continue
+        _leave(vacancy, unit)
+        gone.append(unit)
+        if vacancy.room() > base:
+            break
+    if vacancy.room() <= base:
+        for unit in gone:
+            _enter(vacancy, unit)
+        return ()
+    kept = list(gone)
+    for unit in reversed(gone):
+        _enter(vacancy, unit)
+        if vacancy.room() > base:
+            kept.remove(unit)
+        else:
+            _leave(vacancy, unit)
+    for unit in kept:
+        _enter(vacancy, unit)
+    return tuple(kept)
+
+
+def _overlaps(unit: Unit, gone: list[Unit]) -> bool:
+    return any(other.row is unit.row and set(other.places) & set(unit.places) for other in gone)
+
+
+def _leave(vacancy: Vacancy, unit: Unit) -> None:
+    for held in unit.places:
+        if held.node == vacancy.node:
+            vacancy.leave(held)
+
+
+def _enter(vacancy: Vacancy, unit: Unit) -> None:
+    for held in unit.places:
+        if held.node == vacancy.node:
+            vacancy.enter(held)
+
+
+def everyone(draft: Draft, leave: Leave, region: Region) -> Iterator[Unit]:
+    """Every unit with a task in the region that may leave, cheapest first; a gang's extras before the gang."""
+    rows: dict[str, JobRow] = {}
+    for node in range(region.start, region.stop):
+        rows.update((row.name, row) for row in draft.fleet.tenants[node])
+    units = [
+        unit
+        for row in rows.values()
+        for node in sorted({held.node for held in row.held if region.start <= held.node < region.stop})
+        for unit in units_on(row, node)
+    ]
+    unique = {(unit.row.name, unit.places): unit for unit in units if leave.allows(unit)}
+    yield from sorted(unique.values(), key=lambda unit: leave.key((unit,)))

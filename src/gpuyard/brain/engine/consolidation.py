@@ -1,0 +1,82 @@
+"""Room by moving: preemptible jobs step aside so that a waiting one fits, and all still run (rule 15)."""
+
+from __future__ import annotations
+
+from gpuyard.brain.engine import admission, victims
+from gpuyard.brain.engine.clearing import Key
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts
+from gpuyard.brain.engine.roommaking import Outcome, RoomMaker
+from gpuyard.brain.engine.victims import Unit
+from gpuyard.model.reasons import Code, Reason
+
+
+def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
+    """Start the job by moving others; nobody stops. Whether it worked."""
+    if not draft.policy.consolidate or admission.refuses(draft, row, asked) is not None:
+        return False
+    if asked[0] > int(draft.fleet.columns.idle.sum()) + _slices_free(draft):
+        return False  # moving frees nothing: what is needed must be free already, only elsewhere
+    maker = RoomMaker(draft, row, Movers(draft, row, asked))
+    outcome = maker.first(maker.tries())
+    if outcome is None:
+        return False
+    tell_moved(draft, row, outcome.moved)
+    draft.accept(row, Reason(Code.FITS, message="fits once others are moved"))
+    return True
+
+
+def tell_moved(draft: Draft, row: JobRow, moved: tuple[Unit, ...]) -> None:
+    """Note for whom others were moved."""
+    for unit in moved:
+        draft.accept(unit.row, Reason(Code.CONSOLIDATED, where=row.name, message=f"moved so that {row.name} fits"))
+        draft.served[unit.row.name] = row.name
+
+
+def _slices_free(draft: Draft) -> int:
+    return 1 << 62 if draft.fleet.columns.profiles else 0
+
+
+class Movers:
+    """Whom a claimant may move: preemptible jobs of any queue; above its fair share only its equals, and not much."""
+
+    def __init__(self, draft: Draft, row: JobRow, asked: Amounts) -> None:
+        self.draft = draft
+        self.row = row
+        self.asked = asked
+        self.borrower = _above_share(draft, row, asked)
+
+    def allows(self, unit: Unit) -> bool:
+        """Whether the unit may be moved for the claimant."""
+        if unit.row is self.row or not unit.row.complete() or not victims.may_be_disturbed(self.draft, unit):
+            return False
+        if self.borrower and unit.row.priority > self.row.priority:
+            return False
+        return victims.budgets_allow(self.draft, (unit,))
+
+    def key(self, units: tuple[Unit, ...]) -> Key:
+        """Fewest GPUs moved, then least lost work, then the lowest priority, then the younger."""
+        return (
+            sum(unit.cost for unit in units),
+            sum(victims.lost_work(self.draft, unit) for unit in units),
+            max(unit.row.priority for unit in units),
+            max(victims.youth(unit.row) for unit in units),
+        )
+
+    def accepts(self, outcome: Outcome) -> bool:
+        """Everybody still runs, and a borrower moved no more than the policy's multiple of its own GPUs."""
+        if outcome.stopped:
+            return False
+        moved = sum(unit.cost for unit in outcome.moved)
+        return not self.borrower or moved <= self.draft.policy.move_factor * self.asked[0]
+
+    def rank(self, outcome: Outcome) -> Key:
+        """Fewest GPUs moved."""
+        return self.key(outcome.moved) if outcome.moved else ()
+
+
+def _above_share(draft: Draft, row: JobRow, asked: Amounts) -> bool:
+    tree, share = draft.fleet.tree, draft.shares[row.queue]
+    used, quota = tree.used[row.queue], tree.quota[row.queue]
+    return any(quota[r] != NOT_COUNTED and amount and used[r] + amount > share[r] for r, amount in enumerate(asked))

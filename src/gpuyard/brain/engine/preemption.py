@@ -1,0 +1,209 @@
+"""Room by taking: by priority inside a queue, by shares between queues, by policy across them (rules 16 to 19).
+
+Victims are found by simulated placement: a set counts only if the claimant then stands, whole and in its topology.
+Bounds come before search: a claim that cannot succeed costs a few additions.
+"""
+
+from __future__ import annotations
+
+from gpuyard.brain.engine import admission, victims
+from gpuyard.brain.engine.claims import Claim
+from gpuyard.brain.engine.clearing import Key
+from gpuyard.brain.engine.consolidation import tell_moved
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts
+from gpuyard.brain.engine.roommaking import Outcome, RoomMaker
+from gpuyard.brain.engine.victims import Unit
+from gpuyard.model.policy import PdbRule
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.resources import as_gpus
+
+
+def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
+    """Start the job by taking from others what it has a right to; whether it worked."""
+    if not draft.policy.preempt or not _worth_a_search(draft, row, asked):
+        return False
+    claim = Claim(draft, row, asked)
+    if not enough_to_take(claim):
+        return False
+    for takers in _takers(claim):
+        maker = RoomMaker(draft, row, takers)
+        outcome = maker.best(maker.tries())
+        if outcome is not None:
+            tell(draft, row, outcome, claim)
+            draft.accept(row, Reason(Code.FITS, message="fits once others give way"))
+            return True
+    return False
+
+
+def _worth_a_search(draft: Draft, row: JobRow, asked: Amounts) -> bool:
+    """A job that is held, or non-preemptible and over its quota, gains nothing by taking."""
+    refusal = admission.refuses(draft, row, asked)
+    return refusal is None or refusal.code is Code.OVER_LIMIT
+
+
+def _takers(claim: Claim) -> list[Takers]:
+    """Plain takes first; then takes that move some and stop the rest; last, if policy says so, breaking budgets."""
+    found = [Takers(claim), MixedTakers(claim)]
+    if claim.draft.policy.pdb is PdbRule.LAST_RESORT:
+        found.append(MixedTakers(claim, break_budgets=True))
+    return found
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def enough_to_take(claim: Claim) -> bool:
+    """Whether free GPUs and all that could be taken at the very best would do."""
+    draft, tree = claim.draft, claim.tree
+    needed = claim.asked[0]
+    if not needed or draft.fleet.columns.profiles:
+        return True
+    have = int(draft.fleet.columns.idle.sum())
+    for parting in _sides(claim):
+        have += parting
+        if have >= needed:
+            return True
+    own = claim.row.queue
+    return have + tree.used[own][0] - tree.firm[own][0] >= needed
+
+
+def _sides(claim: Claim) -> list[int]:
+    """What each side that parts from the claimant's branch could lose: its excess, and one victim's overshoot."""
+    draft, tree = claim.draft, claim.tree
+    found, below = [], claim.row.queue
+    for q in tree.paths[claim.row.queue][1:]:
+        found += [_most_from(draft, claim, side) for side in tree.children[q] if side != below]
+        below = q
+    return found
+
+
+def _most_from(draft: Draft, claim: Claim, side: int) -> int:
+    tree = draft.fleet.tree
+    loose = tree.used[side][0] - tree.firm[side][0]
+    if claim.critical or len(tree.resources) > 1:
+        return loose
+    quota = tree.quota[side][0] if tree.quota[side][0] != NOT_COUNTED else 0
+    floor = min(quota, draft.shares[side][0])
+    excess = tree.used[side][0] - floor
+    return 0 if excess <= 0 else min(loose, int(excess) + draft.largest_gang(side) - 1)
+
+
+# --- rights -----------------------------------------------------------------------------------------------------------
+
+
+class Takers:
+    """Whom a claimant may stop, and which sets are better (rule 19)."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.draft = claim.draft
+        self.row = claim.row
+
+    def allows(self, unit: Unit) -> bool:
+        """Whether the unit may go for the claimant now."""
+        return self._may_go(unit) and self.claim.right(unit) is not None
+
+    def _may_go(self, unit: Unit) -> bool:
+        if unit.row is self.row or not victims.may_be_disturbed(self.draft, unit):
+            return False
+        return not self.draft.fleet.budgets or victims.budgets_allow(self.draft, (unit,))
+
+    def key(self, units: tuple[Unit, ...]) -> Key:
+        """The order of rule 19, for units that would stop."""
+        own = any(unit.row.queue == self.row.queue for unit in units)
+        gangs = sum(not unit.extra for unit in units)
+        pushed = self._pushed(units)
+        return (
+            own,
+            gangs > 0,
+            *pushed,
+            max(unit.row.priority for unit in units),
+            sum(victims.evictions(self.draft, unit.row) for unit in units),
+            sum(victims.lost_work(self.draft, unit) for unit in units),
+            gangs,
+            len(units),
+            max(victims.youth(unit.row) for unit in units),
+        )
+
+    def _pushed(self, units: tuple[Unit, ...]) -> tuple[bool, bool]:
+        """Whether some queue falls below its quota, and below its fair share."""
+        tree, shares = self.draft.fleet.tree, self.draft.shares
+        lost: dict[int, int] = {}
+        for unit in units:
+            if unit.row.queue != self.row.queue:
+                lost[unit.row.queue] = lost.get(unit.row.queue, 0) + unit.cost
+        quota = any(tree.used[q][0] - cost < tree.quota[q][0] for q, cost in lost.items())
+        share = any(tree.used[q][0] - cost < shares[q][0] for q, cost in lost.items())
+        return quota, share
+
+    def accepts(self, outcome: Outcome) -> bool:
+        """Whoever stops was fair game when it went, and the take is bearable for its side."""
+        return self._rights_hold(outcome.stopped) and self.claim.bearable(list(outcome.stopped))
+
+    def _rights_hold(self, stopped: tuple[Unit, ...]) -> bool:
+        """Check each victim as if it went now, one after the other, before the claimant came."""
+        fleet, taken = self.draft.fleet, self.draft.tx.placed(self.row)
+        for held in taken:
+            fleet.charge(self.row, held, -1)
+        for unit in stopped:
+            for held in unit.places:
+                fleet.charge(unit.row, held, 1)
+        holds = True
+        for unit in sorted(stopped, key=lambda unit: self.key((unit,))):
+            holds = holds and self.claim.right(unit) is not None
+            for held in unit.places:
+                fleet.charge(unit.row, held, -1)
+        for held in taken:
+            fleet.charge(self.row, held, 1)
+        return holds
+
+    def rank(self, outcome: Outcome) -> Key:
+        """Better sets first; nobody stopped is best of all."""
+        if not outcome.stopped:
+            return (False, False, sum(unit.cost for unit in outcome.moved))
+        return (True, *self.key(outcome.stopped), sum(unit.cost for unit in outcome.moved))
+
+
+class MixedTakers(Takers):
+    """Also lets those step aside who may only be moved; whoever then stops must be fair game."""
+
+    def __init__(self, claim: Claim, break_budgets: bool = False) -> None:
+        super().__init__(claim)
+        self.break_budgets = break_budgets
+
+    def allows(self, unit: Unit) -> bool:
+        """Whether the unit may be lifted at all; `accepts` has the last word."""
+        if unit.row is self.row or not victims.may_be_disturbed(self.draft, unit):
+            return False
+        if not self.break_budgets and not victims.budgets_allow(self.draft, (unit,)):
+            return False
+        return unit.row.complete() or self.claim.right(unit) is not None
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def tell(draft: Draft, row: JobRow, outcome: Outcome, claim: Claim | None = None) -> None:
+    """Note why others were moved or stopped, and for whom."""
+    tell_moved(draft, row, outcome.moved)
+    if claim is not None:
+        for unit in outcome.stopped:
+            draft.accept(unit.row, _why_stopped(claim, unit))
+            draft.served[unit.row.name] = row.name
+
+
+def _why_stopped(claim: Claim, unit: Unit) -> Reason:
+    row, tree = claim.row, claim.tree
+    gpus = as_gpus(unit.cost)
+    victim_queue = tree.queues[unit.row.queue].name
+    if unit.row.queue == row.queue:
+        message = f"{row.name} has priority {row.priority} over {unit.row.priority} in queue {victim_queue}"
+        return Reason(Code.PREEMPTED, needed=unit.cost, where=row.name, message=message)
+    if claim.critical and unit.row.priority < row.priority:
+        message = f"{row.name} is critical (priority {row.priority}) and takes {gpus} GPUs across queues"
+        return Reason(Code.CRITICAL, needed=unit.cost, where=row.name, message=message)
+    ours = tree.queues[row.queue].name
+    message = f"queue {ours} takes back {gpus} GPUs that {victim_queue} holds above its quota or fair share"
+    return Reason(Code.RECLAIMED, needed=unit.cost, where=row.name, message=message)

@@ -1,0 +1,249 @@
+"""Making room for one waiting job: clear, place the claimant, let back whoever can stay, move whoever fits elsewhere.
+
+Shared by consolidation (everybody must fit elsewhere) and preemption (some may stop). Each try runs in a transaction;
+the best one is run again and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gpuyard.brain.engine import clearing, gang
+from gpuyard.brain.engine.clearing import Key, NodeClearing
+from gpuyard.brain.engine.columns import Held, Region
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.feasibility import Shape
+from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.victims import Unit, headroom
+from gpuyard.model.policy import Style
+from gpuyard.model.topology import NODE, NVLINK
+
+
+class Outcome(NamedTuple):
+    """Who was moved and who stops so that the claimant stands."""
+
+    moved: tuple[Unit, ...]
+    stopped: tuple[Unit, ...]
+
+
+class Rights(clearing.Leave, Protocol):
+    """What a way of making room allows."""
+
+    def accepts(self, outcome: Outcome) -> bool:
+        """Whether this outcome keeps every rule; asked while it stands."""
+
+    def rank(self, outcome: Outcome) -> Key:
+        """Sorts better outcomes first."""
+
+
+Try = Callable[[], Outcome | None]
+
+
+class Goal(NamedTuple):
+    """What room is made for: how many tasks lack, and how they are then placed."""
+
+    lacks: Callable[[JobRow], int]
+    place: Callable[[Draft, JobRow], bool]
+
+
+START = Goal(lambda row: row.missing(0), gang.start)
+"""Bring a job to its minimum."""
+
+GROW = Goal(lambda row: 1, gang.grow)
+"""Add one task to a job that has its minimum."""
+
+
+class RoomMaker:
+    """Tries to make room for one job under given rights."""
+
+    def __init__(self, draft: Draft, row: JobRow, rights: Rights, goal: Goal = START) -> None:
+        self.draft = draft
+        self.row = row
+        self.rights = rights
+        self.goal = goal
+        self.tried = 0
+
+    # --- the search -----------------------------------------------------------------------------------------------
+
+    def best(self, tries: Iterator[Try]) -> Outcome | None:
+        """Run every try (as many as the policy allows), keep the best; None and no change if none works."""
+        chosen: Try | None = None
+        best_rank: Key = ()
+        for attempt in tries:
+            if self.tried >= self.draft.policy.search_limit:
+                break
+            self.tried += 1
+            mark = self.draft.tx.checkpoint()
+            outcome = attempt()
+            if outcome is not None:
+                rank = self.rights.rank(outcome)
+                if chosen is None or rank < best_rank:
+                    chosen, best_rank = attempt, rank
+            self.draft.tx.rollback(mark)
+        return chosen() if chosen is not None else None
+
+    def first(self, tries: Iterator[Try]) -> Outcome | None:
+        """Keep the first try that works."""
+        for attempt in tries:
+            if self.tried >= self.draft.policy.search_limit:
+                break
+            self.tried += 1
+            mark = self.draft.tx.checkpoint()
+            outcome = attempt()
+            if outcome is not None:
+                return outcome
+            self.draft.tx.rollback(mark)
+        return None
+
+    # --- where to try ---------------------------------------------------------------------------------------------
+
+    def tries(self) -> Iterator[Try]:
+        """Node by node for a job of one group, tier by tier and domain by domain; then unit by unit."""
+        for shape in self.shapes():
+            for region in self.regions(shape):
+                yield lambda shape=shape, region=region: self.by_nodes(shape, region)  # type: ignore[misc]
+        if self.odd():
+            for region in self.regions(None):
+                yield lambda region=region: self.by_units(region)  # type: ignore[misc]
+
+    def shapes(self) -> list[Shape]:
+        """The kinds of place a job of one group could take, the preferred first."""
+        if len(self.row.groups) > 1:
+            return []
+        found = dict.fromkeys(gang.shapes(self.draft, self.row, 0))
+        return [shape for shape in found if not shape.careful] or list(found)
+
+    def odd(self) -> bool:
+        """Whether node by node may miss a way: several groups, islands, spreading, neighbours."""
+        row, fleet = self.row, self.draft.fleet
+        capped = any(pool.max_busy for pool in fleet.pools.values())
+        levels = (row.job.gang.topology.required, *(group.topology.required for group in row.groups))
+        spread = any(ask.style is Style.SPREAD for ask in row.asks)
+        return len(row.groups) > 1 or NVLINK in levels or spread or bool(fleet.avoiders) or capped
+
+    def regions(self, shape: Shape | None) -> list[Region]:
+        """Where the whole job must fit: domains of its required level, most room first; else everywhere."""
+        columns = self.draft.fleet.columns
+        required = gang.required_level(self.draft, self.row)
+        if not required:
+            return [columns.everywhere]
+        home = gang.home(self.draft, self.row, required)
+        if home is not None:
+            return [home._replace(island=-1)]
+        level = columns.level(NODE if required == NVLINK else required)
+        room = shape.room if shape is not None else columns.idle
+        sums = np.bincount(level.domain, weights=room, minlength=len(level.names))
+        order = np.lexsort((np.arange(len(sums)), -sums))
+        return [level.region(int(i)) for i in order if level.known[i]]
+
+    # --- one try --------------------------------------------------------------------------------------------------
+
+    def by_nodes(self, shape: Shape, region: Region) -> Outcome | None:
+        """Clear node after node, the cheapest first, until every missing task has room."""
+        missing = self.goal.lacks(self.row)
+        nodes = NodeClearing(self.draft, self.rights, shape, region)
+        gone: list[Unit] = []
+        shape.sync()
+        while int(np.minimum(shape.room[region.start : region.stop], missing).sum()) < missing:
+            found = nodes.next()
+            if found is None:
+                return None
+            node, units = found
+            for unit in units:
+                self._let_go(unit, gone)
+            shape.sync()
+            nodes.cleared(node)
+        return self._settle(gone)
+
+    def by_units(self, region: Region) -> Outcome | None:
+        """Let unit after unit of the region go, the cheapest first, until the claimant fits."""
+        gone: list[Unit] = []
+        for unit in clearing.everyone(self.draft, self.rights, region):
+            if not self.rights.allows(unit) or not all(held in unit.row.held for held in unit.places):
+                continue
+            self._let_go(unit, gone)
+            if self._fits():
+                return self._settle(gone)
+        return None
+
+    def _let_go(self, unit: Unit, gone: list[Unit]) -> None:
+        self.draft.remember(unit.row)
+        self.draft.tx.lift_all(unit.row, unit.places)
+        gone.append(unit)
+
+    def _fits(self) -> bool:
+        mark = self.draft.tx.checkpoint()
+        fits = self.goal.place(self.draft, self.row)
+        self.draft.tx.rollback(mark)
+        return fits
+
+    # --- afterwards -----------------------------------------------------------------------------------------------
+
+    def _settle(self, gone: list[Unit]) -> Outcome | None:
+        """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
+        self.draft.remember(self.row)
+        if not self._admitted() or not self.goal.place(self.draft, self.row):
+            return None
+        away = self._let_back(gone)
+        moved, stopped = self._move(away)
+        outcome = Outcome(tuple(moved), tuple(stopped))
+        if not self._budgets_kept(away) or not self.rights.accepts(outcome):
+            return None
+        return outcome
+
+    def _admitted(self) -> bool:
+        """Whether its queues let the claimant in, now that others are gone."""
+        asked = [self.goal.lacks(self.row) * a for a in self.draft.fleet.costs.least(self.row.asks[0])]
+        if len(self.row.groups) > 1:
+            asked = self.draft.fleet.shortfall(self.row)
+        return self.draft.fleet.tree.refuses(self.row.queue, asked, self.row.firm) is None
+
+    def _let_back(self, gone: list[Unit]) -> list[Unit]:
+        """Whoever can stand again where it stood does, the dearest first; returns the others."""
+        away = []
+        for unit in sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True):
+            if all(stands_free(self.draft, held) for held in unit.places):
+                for held in unit.places:
+                    self.draft.tx.put(unit.row, held)
+            else:
+                away.append(unit)
+        return away
+
+    def _move(self, away: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Find other places, for the highest priority first."""
+        moved, stopped = [], []
+        for unit in sorted(away, key=lambda unit: (-unit.row.priority, -unit.cost, unit.row.age)):
+            mark = self.draft.tx.checkpoint()
+            if self._move_one(unit):
+                moved.append(unit)
+            else:
+                self.draft.tx.rollback(mark)
+                stopped.append(unit)
+        return moved, stopped
+
+    def _move_one(self, unit: Unit) -> bool:
+        if unit.extra:
+            return gang.add_task(self.draft, unit.row, unit.places[0].leaf)
+        return gang.place(self.draft, unit.row)
+
+    def _budgets_kept(self, disturbed: list[Unit]) -> bool:
+        names = {unit.row.name for unit in disturbed}
+        touched = [budget for budget in self.draft.fleet.budgets if names & set(budget.jobs)]
+        return all(headroom(self.draft, budget) >= 0 for budget in touched)
+
+
+def stands_free(draft: Draft, held: Held) -> bool:
+    """Whether a place that was left is free again, device by device, with its CPU and memory."""
+    columns = draft.fleet.columns
+    n = held.node
+    if held.cpu > columns.cpu[n] or held.memory > columns.memory[n]:
+        return False
+    if held.mig:
+        pairs = list(zip(held.gpus, held.mig, strict=True))
+        return all(columns.free_slices[n].get(pair, 0) >= pairs.count(pair) for pair in pairs)
+    if held.share:
+        return bool(columns.shares[n, held.gpus[0]] >= held.share)
+    return all(columns.free_mask[n] >> g & 1 for g in held.gpus)

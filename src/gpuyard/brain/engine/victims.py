@@ -1,0 +1,147 @@
+"""Who may be disturbed, and what that costs: protections, disruption budgets and lost work (rules 19 and 21).
+
+Used by preemption, consolidation, defragmentation and drains. Whether a certain claimant may take from a certain job
+is not decided here but in `claims`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpuyard.brain.engine.columns import Held
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.model.node import Budget
+from gpuyard.model.policy import PdbRule
+
+DAY = 86_400.0
+
+
+class Unit(NamedTuple):
+    """What goes together: a whole gang, or one extra task of an elastic job."""
+
+    row: JobRow
+    places: tuple[Held, ...]
+    extra: bool
+
+    @property
+    def cost(self) -> int:
+        """GPUs it holds, in grains."""
+        return sum(held.cost for held in self.places)
+
+
+def whole(row: JobRow) -> Unit:
+    """The whole gang: every task that is not going already."""
+    return Unit(row, tuple(held for held in row.held if not held.terminating), extra=False)
+
+
+def spare_tasks(row: JobRow, leaf: int) -> int:
+    """How many tasks of a group run above its minimum."""
+    group = row.groups[leaf]
+    return max(0, row.live[leaf] - max(0, group.min - group.succeeded))
+
+
+def units_on(row: JobRow, node: int) -> list[Unit]:
+    """What could go so that a job gives back something on this node: single extras first, then the whole gang."""
+    here = [held for held in row.held if held.node == node and not held.terminating]
+    units = [Unit(row, (held,), extra=True) for held in here if row.complete() and spare_tasks(row, held.leaf) > 0]
+    if len(row.held) == 1 and units:
+        return units
+    return [*units, whole(row)]
+
+
+# --- protections ------------------------------------------------------------------------------------------------------
+
+
+def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
+    """Not firm, not foreign, not inside its minimum runtime (extras aside), not spared after earlier evictions."""
+    row = unit.row
+    if row.firm or row.job.foreign or not unit.places:
+        return False
+    if not unit.extra and in_min_runtime(draft, row):
+        return False
+    return not spared(draft, row)
+
+
+def in_min_runtime(draft: Draft, row: JobRow) -> bool:
+    """Whether the job has not yet run as long as it may count on."""
+    shortest = draft.policy.min_runtime if row.job.min_runtime is None else row.job.min_runtime
+    return bool(shortest) and row.started is not None and draft.now - row.started < shortest
+
+
+def evictions(draft: Draft, row: JobRow) -> int:
+    """How often the job was evicted in the last day."""
+    times = draft.memory.evictions.get(row.name, ())
+    return max(row.job.evictions, sum(draft.now - at < DAY for at in times))
+
+
+def spared(draft: Draft, row: JobRow) -> bool:
+    """Whether it was evicted too often today, or too recently (rule 21)."""
+    count = evictions(draft, row)
+    if not count:
+        return False
+    if count >= draft.policy.protect_after:
+        return True
+    times = draft.memory.evictions.get(row.name, ())
+    return bool(times) and draft.now - max(times) < draft.policy.eviction_grace * 2 ** (count - 1)
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def budgets_allow(draft: Draft, units: Iterable[Unit]) -> bool:
+    """Whether every disruption budget survives if these go, on top of what this plan disturbs already."""
+    units = list(units)
+    return all(
+        headroom(draft, budget) >= going
+        for budget in draft.fleet.budgets
+        if (going := sum(len(unit.places) for unit in units if unit.row.name in budget.jobs)) > 0
+    )
+
+
+def headroom(draft: Draft, budget: Budget) -> int:
+    """How many more tasks may be disturbed before the budget breaks."""
+    rows = [draft.fleet.jobs[name] for name in budget.jobs if name in draft.fleet.jobs]
+    healthy = sum(_undisturbed(draft, row) for row in rows)
+    if budget.min_available is not None:
+        return healthy - budget.min_available
+    wanted = sum(group.tasks - group.succeeded - group.failed for row in rows for group in row.groups)
+    return (budget.max_unavailable or 0) - (wanted - healthy)
+
+
+def _undisturbed(draft: Draft, row: JobRow) -> int:
+    """Tasks that ran when the plan began and still stand where they stood."""
+    before = draft.origin(row)
+    return sum(held in row.held for held in before if not held.terminating)
+
+
+def budget_rule(draft: Draft) -> PdbRule:
+    """Whether a budget may be broken when nothing else helps."""
+    return draft.policy.pdb
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def lost_work(draft: Draft, unit: Unit) -> float:
+    """GPU-seconds since the last checkpoint, and those a restart spends warming up; 0 for an extra's warm-up."""
+    row = unit.row
+    since = max((at for at in (row.started, _last_checkpoint(row)) if at is not None), default=draft.now)
+    warm_up = draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up
+    return (max(0.0, draft.now - since) + (0.0 if unit.extra else warm_up)) * unit.cost
+
+
+def _last_checkpoint(row: JobRow) -> float | None:
+    return row.job.checkpoint.last if row.job.checkpoint is not None else None
+
+
+def youth(row: JobRow) -> tuple[object, ...]:
+    """Sorts the younger first, and among equals the larger name."""
+    return (-row.job.submitted, tuple(-ord(letter) for letter in row.name), 1)
+
+
+def unit_key(draft: Draft, unit: Unit) -> tuple[object, ...]:
+    """What makes a victim preferable, as far as it does not depend on the claimant (rule 19)."""
+    row = unit.row
+    return (not unit.extra, row.priority, evictions(draft, row), lost_work(draft, unit), youth(row))
