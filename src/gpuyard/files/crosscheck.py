@@ -40,7 +40,7 @@ def check_job(job: Job, at: Path, known: Known, problems: Problems) -> None:
         check_level(job.avoid.level, (*known.levels, NODE), (*at, "avoid", "level"), problems)
         for queue in job.avoid.queues:
             if queue not in known.queues:
-                problems.add(
+                problems.blame(
                     (*at, "avoid", "queues"), f"avoids queue {queue}, which does not exist", queue, known.queues
                 )
 
@@ -49,13 +49,13 @@ def _check_queue(job: Job, at: Path, known: Known, problems: Problems) -> None:
     if not job.queue:
         return
     if job.queue in known.inner_queues:
-        problems.add(
+        problems.blame(
             (*at, "queue"), f"stands in queue {job.queue}, which has queues below it; jobs stand in leaf queues"
         )
     elif job.queue not in known.queues:
         implied = " (it names none)" if job.queue == DEFAULT else ""
         told = f"stands in queue {job.queue}{implied}, which does not exist"
-        problems.add((*at, "queue"), told, job.queue, known.queues)
+        problems.blame((*at, "queue"), told, job.queue, known.queues)
 
 
 def _check_topology(group: Bundle | TaskGroup, at: Path, levels: tuple[str, ...], problems: Problems) -> None:

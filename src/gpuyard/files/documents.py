@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from gpuyard.files.json_text import JsonDocument
-from gpuyard.files.problems import Path, nearest, unreadable
+from gpuyard.files.problems import DEPTH_MAX, Path, nearest, unreadable
 
 
 class Document(Protocol):
@@ -36,6 +38,15 @@ def read_text(path: pathlib.Path) -> str:
         raise unreadable(str(path), "this is not a text file (not UTF-8)") from None
     except OSError as error:
         raise unreadable(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def depth_refused(name: str) -> Iterator[None]:
+    """JSON can be nested just deep enough to be parsed, and too deep to be walked."""
+    try:
+        yield
+    except RecursionError:
+        raise unreadable(name, f"nested deeper than {DEPTH_MAX} levels") from None
 
 
 def _sibling(path: pathlib.Path) -> str:

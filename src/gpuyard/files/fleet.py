@@ -77,7 +77,7 @@ def _gpus(entry: NodeEntry, at: Path, problems: Problems) -> tuple[Gpu, ...]:
     before = problems.count
     islands, health, slices = _islands(entry, at, problems), _health(entry, at, problems), _slices(entry, at, problems)
     if entry.uuids and len(entry.uuids) != entry.gpus:
-        problems.add((*at, "uuids"), f"has {entry.gpus} GPUs but {len(entry.uuids)} uuids")
+        problems.blame((*at, "uuids"), f"has {entry.gpus} GPUs but {len(entry.uuids)} uuids")
     if problems.count > before:
         return ()
     uuids = entry.uuids or ("",) * entry.gpus

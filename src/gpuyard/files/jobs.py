@@ -50,7 +50,8 @@ def parse_job(text: str, name: str, now: float) -> Job:
     """The job a text describes; `name` is what to call the text when it is wrong."""
     document = documents.parse(text, name)
     problems = Problems(name, document.data)
-    entry = read_entry(JobFileEntry, document.data, (), problems)
+    with documents.depth_refused(name):
+        entry = read_entry(JobFileEntry, document.data, (), problems)
     for key in ("placements", "started", "stale_since"):
         if isinstance(document.data, dict) and key in document.data:
             problems.add((key,), f"a job file describes what is to be run, so it has no {key}")

@@ -37,7 +37,7 @@ class JsonDocument:
         try:
             self.data = json.loads(text, object_pairs_hook=self._object, parse_constant=_refuse_constant)
         except json.JSONDecodeError:
-            raise
+            raise  # a ValueError too, but perhaps YAML: that is for `documents` to find out
         except RecursionError:
             raise unreadable(name, f"nested deeper than {DEPTH_MAX} levels") from None
         except ValueError as error:

@@ -92,6 +92,8 @@ class Prose(Scalar):
     def check(self, value: Any) -> str:
         if not isinstance(value, str):
             raise Wrong(f"must be text, not {shown(value)}" + ("" if value is None else "; write it in quotes"))
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            raise Wrong("holds a character that no program can be given")
         return value
 
     def schema(self, definitions: Definitions) -> Schema:

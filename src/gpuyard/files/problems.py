@@ -73,24 +73,32 @@ class Problems:
 
     def add(self, at: Path, sentence: str, name: str = "", known: Iterable[str] = ()) -> None:
         """Note a mistake at a place; `name` is hinted at from `known` if one of them is near."""
-        self.count += 1
-        if len(self._told) < TOLD_MAX:
-            self._told.append((at, sentence + did_you_mean(name, known)))
+        self._note(at, f": {sentence}", name, known)
+
+    def blame(self, at: Path, predicate: str, name: str = "", known: Iterable[str] = ()) -> None:
+        """Note a mistake as a predicate of the whole entry: "stands in ..." follows the job's name."""
+        self._note(at, f" {predicate}", name, known)
 
     def tell(self, at: Path, predicate: str) -> None:
         """Note a mistake as a predicate of the place itself: "must be ..." follows its key."""
-        self.add(at, f"{inside_of(at)} {predicate}".strip())
+        inside = inside_of(at)
+        self._note(at, f": {inside} {predicate}" if inside else f" {predicate}", "", ())
+
+    def _note(self, at: Path, ending: str, name: str, known: Iterable[str]) -> None:
+        self.count += 1
+        if len(self._told) < TOLD_MAX:
+            self._told.append((at, ending + did_you_mean(name, known)))
 
     def refuse_if_any(self, line_of: Callable[[Path], int]) -> None:
         """End the reading if anything is wrong."""
         if self.count:
-            told = [self._problem(at, sentence, line_of(at)) for at, sentence in self._told]
+            told = [self._problem(at, ending, line_of(at)) for at, ending in self._told]
             told.sort(key=lambda problem: problem.line)
             raise Unreadable(told, self.count - len(told))
 
-    def _problem(self, at: Path, sentence: str, line: int) -> Problem:
-        subject = self._subject(at)
-        return Problem(self.file, line, shown_path(at), f"{subject}: {sentence}" if subject else sentence)
+    def _problem(self, at: Path, ending: str, line: int) -> Problem:
+        subject = self._subject(at) or ("the file" if ending.startswith(" ") else "")
+        return Problem(self.file, line, shown_path(at), (subject + ending).removeprefix(": "))
 
     def _subject(self, at: Path) -> str:
         """Whom the sentence is about: `job llm` if it has a name, else its place in the list."""

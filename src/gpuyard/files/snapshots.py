@@ -17,7 +17,7 @@ from gpuyard.files.entries import API_VERSION, BudgetEntry, JobEntry, Reservatio
 from gpuyard.files.jobs import job_of
 from gpuyard.files.placements import placements_of
 from gpuyard.files.policies import policy_of
-from gpuyard.files.problems import DEPTH_MAX, Path, Problems, nearest, shown, unreadable
+from gpuyard.files.problems import Path, Problems, nearest, shown, unreadable
 from gpuyard.files.tables import read_keys
 from gpuyard.model.job import Job
 from gpuyard.model.node import Budget, Node, Pool
@@ -39,10 +39,8 @@ def parse_snapshot(text: str, name: str, now: float) -> Snapshot:
         document = documents.parse(text, name)
         check_header(document, "Snapshot")
         problems = Problems(name, document.data)
-        try:
+        with documents.depth_refused(name):
             snapshot = _Reading(document.data, now, problems).snapshot()
-        except RecursionError:
-            raise unreadable(name, f"nested deeper than {DEPTH_MAX} levels") from None
         problems.refuse_if_any(document.line)
     return snapshot
 
@@ -63,12 +61,12 @@ def check_header(document: documents.Document, kind: str) -> None:
     """What is wrong with apiVersion or kind makes every other complaint pointless."""
     data = document.data
     if not isinstance(data, dict):
-        raise unreadable(document.name, f"must be a mapping with apiVersion and kind, not {shown(data)}", 1)
+        raise unreadable(document.name, f"the file must be a mapping with apiVersion and kind, not {shown(data)}", 1)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", kind)):
         if key not in data:
             near = nearest(key, (str(other) for other in data))
             hint = f"; did you mean it by {near}?" if near else ""
-            raise unreadable(document.name, f"has no {key}; it must be {wanted}{hint}", 1)
+            raise unreadable(document.name, f"the file has no {key}; it must be {wanted}{hint}", 1)
         if data[key] != wanted:
             raise unreadable(document.name, f"{key} must be {wanted}, not {shown(data[key])}", document.line((key,)))
 
@@ -102,7 +100,7 @@ class _Reading:
             nodes=_whole(nodes),
             queues=_whole(queues),
             jobs=_whole(jobs),
-            budgets=_whole(self._each("budgets", self.entry.budgets, self._budget)),
+            budgets=_whole(self._each("budgets", self.entry.budgets, lambda e, at: self._budget(e, at, known))),
             reservations=self._reservations(known),
             memory=self.entry.memory or {},
         )
@@ -134,14 +132,12 @@ class _Reading:
         fleet.check_tree({**parents, **dict.fromkeys(sorted(faulty), (ROOT, ()))}, self.problems)
         return queues
 
-    def _budget(self, entry: BudgetEntry, at: Path) -> Budget:
+    def _budget(self, entry: BudgetEntry, at: Path, known: crosscheck.Known) -> Budget:
         if (entry.min_available is None) == (entry.max_unavailable is None):
-            self.problems.add(at, "must have either min_available or max_unavailable")
-        known = self._names("jobs")
+            self.problems.blame(at, "must have either min_available or max_unavailable")
         for job in entry.jobs:
-            if job not in known:
-                told = f"covers job {job}, which does not exist"
-                self.problems.add((*at, "jobs"), told, job, (str(name) for name in known if name))
+            if job not in known.jobs:
+                self.problems.blame((*at, "jobs"), f"covers job {job}, which does not exist", job, known.jobs)
         return Budget(entry.name, entry.jobs, entry.min_available, entry.max_unavailable)
 
     def _all_pools(self, pools: tuple[Pool, ...], nodes: tuple[Node, ...]) -> tuple[Pool, ...]:
@@ -186,7 +182,7 @@ class _Reading:
     def _reservation(self, entry: ReservationEntry, at: Path, devices: crosscheck.Devices) -> Reservation:
         jobs = devices.known.jobs
         if entry.job not in jobs:
-            self.problems.add((*at, "job"), f"is for job {entry.job}, which does not exist", entry.job, jobs)
+            self.problems.blame((*at, "job"), f"is for job {entry.job}, which does not exist", entry.job, jobs)
         job = jobs.get(entry.job)
         if job is None:
             return Reservation(entry.job)

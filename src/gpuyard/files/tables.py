@@ -114,11 +114,17 @@ _ELSEWHERE = {
 
 
 def _note_unknown(name: Any, known: tuple[str, ...], at: Path, problems: Problems) -> None:
-    inside = f"{inside_of(at)} has an unknown key {shown_key(name)}".strip()
     near = nearest(_snake(name), known) if isinstance(name, str) else None
     if isinstance(name, str) and _ELSEWHERE.get(name) in known:
         near = _ELSEWHERE[name]
-    problems.add((*at, name), inside + (f"; did you mean {near}?" if near else ""))
+    hint = f"; did you mean {near}?" if near else ""
+    inside = inside_of(at)
+    # Told at the key's own line, as a fault of what holds it.
+    told = f"has an unknown key {shown_key(name)}{hint}"
+    if inside:
+        problems.add((*at, name), f"{inside} {told}")
+    else:
+        problems.blame((*at, name), told)
 
 
 def shown_key(name: Any) -> str:

@@ -43,8 +43,8 @@ def test_everything_that_is_wrong_is_told_at_once_and_in_the_order_of_the_file()
         parse_snapshot(text, "bad.yaml", 0.0)
     assert str(refusal.value).splitlines() == [
         "bad.yaml:4: node n0: gpus must be a whole number, not 'eight'",
-        "bad.yaml:6: queue research: has an unknown key qouta; did you mean quota?",
-        "bad.yaml:8: job a: stands in queue reserch, which does not exist; did you mean research?",
+        "bad.yaml:6: queue research has an unknown key qouta; did you mean quota?",
+        "bad.yaml:8: job a stands in queue reserch, which does not exist; did you mean research?",
     ]
 
 

@@ -25,11 +25,11 @@ def refusal(text: str, name: str = "x.yaml") -> str:
         ("", "x.yaml: the file is empty"),
         (" \n\n", "x.yaml: the file is empty"),
         ("# nothing\n", "x.yaml: the file is empty"),
-        ("hello", "x.yaml:1: must be a mapping with apiVersion and kind, not 'hello'"),
-        ("- a", "x.yaml:1: must be a mapping with apiVersion and kind, not a list"),
-        ("kind: Snapshot", "x.yaml:1: has no apiVersion; it must be gpuyard.dev/v1"),
+        ("hello", "x.yaml:1: the file must be a mapping with apiVersion and kind, not 'hello'"),
+        ("- a", "x.yaml:1: the file must be a mapping with apiVersion and kind, not a list"),
+        ("kind: Snapshot", "x.yaml:1: the file has no apiVersion; it must be gpuyard.dev/v1"),
         ("apiversion: gpuyard.dev/v1", "has no apiVersion; it must be gpuyard.dev/v1; did you mean it by apiversion?"),
-        ("apiVersion: gpuyard.dev/v1", "x.yaml:1: has no kind; it must be Snapshot"),
+        ("apiVersion: gpuyard.dev/v1", "x.yaml:1: the file has no kind; it must be Snapshot"),
         ("apiVersion: v1\nkind: Pod", "x.yaml:1: apiVersion must be gpuyard.dev/v1, not 'v1'"),
         ("apiVersion: gpuyard.dev/v1\nkind: Pod", "x.yaml:2: kind must be Snapshot, not 'Pod'"),
         (HEADER + "nodes: [", "x.yaml:4: broken YAML: "),
@@ -117,4 +117,4 @@ def test_problems_in_json_have_lines():
     text = json.dumps(
         {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot", "jobs": [{"name": "a"}, {"name": "b", "x": 1}]}, indent=1
     )
-    assert refusal(text, "x.json") == "x.json:10: job b: has an unknown key x"
+    assert refusal(text, "x.json") == "x.json:10: job b has an unknown key x"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -47,7 +48,7 @@ GOOD: dict[str, Any] = {
 }  # fmt: skip
 
 ODD = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 70), st.integers(), st.floats(allow_nan=False, allow_infinity=False),
+    st.none(), st.booleans(), st.integers(-3, 70), st.integers(), st.integers(-9999, 9999).map(lambda n: n / 1000),
     st.text(max_size=8), st.sampled_from(["q", "a", "n0", "rack", "unlimited", "1g.10gb", "80Gi", "-5m", "root", "\0"]),
     st.just([]), st.just({}), st.lists(st.integers(0, 5), max_size=3), st.just([[]]), st.just({"name": "q"}),
 )  # fmt: skip
@@ -97,8 +98,9 @@ def test_a_damaged_document_is_read_or_refused(document: dict[str, Any]):
 
 @given(damaged())
 def test_json_read_as_yaml_comes_out_the_same(document: dict[str, Any]):
-    # DEL and the like are text in JSON and not in YAML, which is not what this is about.
-    text = json.dumps(document, indent=1)
+    # JSON's escapes for characters beyond 16 bits are the one thing that YAML reads otherwise.
+    text = json.dumps(document, indent=1, ensure_ascii=True)
+    assume(not re.search(r"\\u[dD][89a-fA-F]", text))
     as_json, as_yaml = attempt(text, "x.json"), attempt(text, "x.json", as_yaml=True)
     assert type(as_json) is type(as_yaml)
     if isinstance(as_json, Snapshot):

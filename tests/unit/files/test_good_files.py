@@ -321,12 +321,12 @@ def test_a_job_file_may_say_what_it_is():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("name: a\ngpu: 2", "job.yaml:2: has an unknown key gpu; did you mean gpus?"),
+        ("name: a\ngpu: 2", "job.yaml:2: the file has an unknown key gpu; did you mean gpus?"),
         ("name: a\nplacements: []", "job.yaml:2: a job file describes what is to be run, so it has no placements"),
         ("kind: Snapshot\nname: a", "job.yaml:1: kind must be one of Job, not 'Snapshot'"),
-        ("gpus: 2", "job.yaml:1: has no name"),
+        ("gpus: 2", "job.yaml:1: the file has no name"),
         ("name: a\ntasks: 2\nmin: 4", "job.yaml:3: min is 4, more than tasks (2)"),
-        ("- name: a", "job.yaml:1: must be a mapping, not a list"),
+        ("- name: a", "job.yaml:1: the file must be a mapping, not a list"),
     ],
 )
 def test_a_bad_job_file_is_refused_in_one_sentence(text: str, told: str):

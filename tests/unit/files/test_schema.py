@@ -12,10 +12,11 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from gpuyard.files import parse_snapshot, schema
+from gpuyard.files import parse_snapshot, schema, snapshot_document
 from gpuyard.files.yaml_text import YamlDocument
 from gpuyard.model.errors import NotFound
 from gpuyard.model.policy import ClassPolicy, Policy, Weights
+from tests.support.scenario import Scenario, load_all
 
 ROOT = Path(__file__).resolve().parents[3]
 KINDS = ["snapshot", "job", "policy", "queue"]
@@ -32,6 +33,7 @@ def examples() -> Iterator[tuple[str, str]]:
 
 
 EXAMPLES = list(examples())
+VALIDATOR = Draft202012Validator(schema("snapshot"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,6 +65,14 @@ def test_every_example_keeps_to_the_schema_and_is_read(name: str, text: str):
         assert parse_snapshot(text, name, 0.0).nodes
     else:
         Draft202012Validator(schema(data["kind"].lower())).validate(data)
+
+
+@pytest.mark.parametrize("scenario", load_all(), ids=lambda scenario: scenario.name)
+def test_every_scenario_keeps_to_the_schema_and_comes_back_from_a_file(scenario: Scenario):
+    VALIDATOR.validate(plain(scenario.document))
+    snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
+    written = json.dumps(snapshot_document(snapshot))
+    assert parse_snapshot(written, scenario.file, 0.0) == snapshot
 
 
 def test_every_knob_of_the_policy_is_in_the_schema_with_its_default_and_unit():
