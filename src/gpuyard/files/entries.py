@@ -201,7 +201,7 @@ class AskEntry:
     name: str = slot(NAME, "Unique among its siblings.")
     tasks: int | None = slot(Whole(1, TASKS_MAX), "How many identical tasks; default 1.", None)
     min: int | None = slot(Whole(1, TASKS_MAX), "So many start together or none; default: all.", None)
-    gpus: int | None = slot(Whole(most=GPUS_PER_NODE_MAX), "Whole GPUs a task; default 0.", None)
+    gpus: int | None = slot(COUNT, "Whole GPUs a task; default 0.", None)
     fraction: int | None = slot(Fraction(), "Or a part of one GPU.", None)
     gpu_memory: int | None = slot(Bytes(), "Or so much memory of one GPU.", None)
     mig: tuple[tuple[str, int], ...] = slot(MigAsk(MIG_PROFILE), "Or a MIG slice, or several.", ())
