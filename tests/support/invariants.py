@@ -294,6 +294,51 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
             yield from too_soon(snapshot, job)
 
 
+def shrinking_keeps_the_minimum(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
+    """Only extras go one by one; a gang that would fall below its minimum goes whole (rule 19)."""
+    jobs = {job.name: job for job in snapshot.jobs}
+    running = {line.job: line.placements for line in outlook.running}
+    for action in outlook.actions:
+        if not isinstance(action, Evict) or not action.placements:
+            continue
+        job = jobs[action.job]
+        if complete(job, job.placements) and not complete(job, running.get(job.name, ())):
+            yield f"{job.name} was shrunk below its minimum instead of going whole"
+
+
+def what_is_reclaimed_was_borrowed(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
+    """Who loses to another queue's share was above quota or fair share where the branches part (rule 17)."""
+    jobs = {job.name: job for job in snapshot.jobs}
+    before, after = tasks_before(snapshot), tasks_after(snapshot, outlook)
+    for action in outlook.actions:
+        if not isinstance(action, Evict) or action.reason.code is not Code.RECLAIMED:
+            continue
+        side = parting(snapshot, jobs[action.job].queue, jobs[action.beneficiary].queue)
+        if side is None:
+            yield f"{action.job} was reclaimed for {action.beneficiary} of its own queue"
+        elif not excess(snapshot, outlook, side, before) and not excess(snapshot, outlook, side, after):
+            yield f"{action.job} was reclaimed although queue {side.name} is within its quota and fair share"
+
+
+def parting(snapshot: Snapshot, victim: str, claimant: str) -> Queue | None:
+    """The victim's branch of the tree, where it parts from the claimant's."""
+    queues = {queue.name: queue for queue in snapshot.queues}
+    common = ancestry(queues, claimant)
+    return next((queues[name] for name in reversed(ancestry(queues, victim)) if name not in common), None)
+
+
+def ancestry(queues: dict[str, Queue], name: str) -> list[str]:
+    """The queue and those above it, innermost first."""
+    return [name, *ancestry(queues, queues[name].parent)] if name in queues and name != ROOT else []
+
+
+def excess(snapshot: Snapshot, outlook: Outlook, queue: Queue, tasks: list[Task]) -> bool:
+    """Whether a queue holds more than its quota in anything, or more GPUs than its fair share."""
+    due = {line.name: Fraction(round(line.fair_share), WHOLE) for line in outlook.queues}
+    over = [used(snapshot, tasks, queue, what) > most + SLACK for what, most in amounts(queue.quota)]
+    return any(over) or used(snapshot, tasks, queue, "gpu") > due[queue.name] + SLACK
+
+
 def too_soon(snapshot: Snapshot, job: Job) -> Iterator[str]:
     """Whether the job is still inside its minimum runtime."""
     least = snapshot.policy.min_runtime if job.min_runtime is None else job.min_runtime
@@ -411,6 +456,8 @@ CHECKS: tuple[Check, ...] = (
     limits_are_not_passed,
     loans_can_be_taken_back,
     victims_are_lawful,
+    shrinking_keeps_the_minimum,
+    what_is_reclaimed_was_borrowed,
     budgets_are_kept,
     actions_lead_to_the_end_state,
     starts_wait_for_those_who_go,
