@@ -129,15 +129,14 @@ def tasks_get_what_they_asked(snapshot: Snapshot, outlook: Outlook) -> Iterator[
 
 
 def nodes_hold_cpu_and_memory(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
-    """No node with new tasks is out of CPU or memory."""
+    """No node is given tasks that need CPU or memory which it does not have."""
     tasks = tasks_after(snapshot, outlook)
     for node in snapshot.nodes:
         here = [task for task in tasks if task.node.name == node.name]
-        if not any(task.fresh for task in here):
-            continue
         for what in ("cpu", "memory"):
-            used, there = sum(getattr(t.group.request, what) for t in here), getattr(node, what)
-            if there < UNLIMITED and used > there:
+            asked = [(getattr(task.group.request, what), task.fresh) for task in here]
+            used, there = sum(amount for amount, _ in asked), getattr(node, what)
+            if there < UNLIMITED and used > there and any(amount and fresh for amount, fresh in asked):
                 yield f"{node.name} has {what} {there}, and {used} is used"
 
 
@@ -284,12 +283,12 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
         job = jobs[action.job]
         if job.foreign:
             yield f"{job.name} is foreign and was disturbed"
+        if action.reason.code is not Code.STALE and action.beneficiary not in helped:
+            yield f"{job.name} was disturbed for {action.beneficiary or 'nobody'}, who gains nothing"
         if action.reason.code in (Code.STALE, Code.DEADLOCK):
             continue
         if not snapshot.policy.preemptible(job):
             yield f"{job.name} is not preemptible and was disturbed"
-        if action.beneficiary not in helped:
-            yield f"{job.name} was disturbed for {action.beneficiary or 'nobody'}, who gains nothing"
         if isinstance(action, Move) or not action.placements:
             yield from too_soon(snapshot, job)
 
@@ -368,10 +367,10 @@ def action_job(action: object) -> str:
 
 
 def disturbed(action: object, jobs: dict[str, Job]) -> int:
-    """How many running tasks an action stops, for good or for a while; a stale release is not counted."""
+    """How many running tasks an action stops, for good or for a while; gangs below their minimum are not counted."""
     if isinstance(action, Move):
         return len(action.source)
-    if isinstance(action, Evict) and action.reason.code is not Code.STALE:
+    if isinstance(action, Evict) and action.reason.code not in (Code.STALE, Code.DEADLOCK):
         live = [place for place in jobs[action.job].placements if not place.terminating]
         return len(action.placements or live)
     return 0
