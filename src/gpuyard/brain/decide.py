@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpuyard.brain.controllers import deadlock
-from gpuyard.brain.engine import cycle, evacuation
+from gpuyard.brain.engine import cycle, evacuation, staying
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
@@ -34,7 +34,9 @@ def plan(fleet: Fleet, memory: Memory, now: float) -> Draft:
 def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
     """Plan one moment and undo the trial: only the world can say what really happened, and it says so by events."""
     draft = plan(fleet, memory, now)
+    staying.keep_places(draft, draft.before)
     actions = evacuation.net_actions(fleet, draft.before, evacuation.Story(draft.because, draft.served))
     waiting = tuple(Waiting(name, draft.waits[name]) for name in sorted(draft.waits))
     draft.tx.rollback()
+    actions = (*actions, *draft.reserves)
     return Decision(Plan(actions, waiting, tuple(draft.deadlocks)), memory)

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.brain import decide
-from gpuyard.brain.engine import evacuation, explain, gang
+from gpuyard.brain.engine import evacuation, explain, gang, staying
 from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
@@ -47,6 +47,8 @@ class Foresight:
         self.deadlocks: list[Deadlock] = []
         self.cycles = 0
         self.draft = self._run(MOST_CYCLES if cycles is None else cycles)
+        staying.keep_places(self.draft, self.origin)
+        self.draft.tx.commit()
 
     def _run(self, most: int) -> Draft:
         draft = Draft(self.fleet, self.memory, self.now)
@@ -74,7 +76,7 @@ class Foresight:
         """The net change and the state it leads to."""
         story = evacuation.Story(self.because, self.served)
         return Outlook(
-            actions=evacuation.net_actions(self.fleet, self.origin, story),
+            actions=(*evacuation.net_actions(self.fleet, self.origin, story), *self.draft.reserves),
             waiting=tuple(self.explanations()),
             running=tuple(self._running()),
             queues=tuple(self._queues()),

@@ -34,13 +34,13 @@ def find(draft: Draft) -> Deadlock | None:
     """The first cycle of gangs that are stuck on each other; None if there is none."""
     stuck = {row.name: row for row in _half_placed(draft) if row.job.foreign or not _can_be_repaired(draft, row)}
     waits = {name: _waits_for(draft, row, stuck) for name, row in stuck.items()}
-    cycle = _cycle(waits)
-    if not cycle:
+    knot = _knot(waits)
+    if not knot:
         return None
-    rows = [stuck[name] for name in cycle]
+    rows = [stuck[name] for name in knot]
     ours = [row for row in rows if not row.job.foreign]
     victim = min(ours, key=lambda row: _gives_way(draft, row)).name if ours else ""
-    return Deadlock(tuple(cycle), _sentence(rows), victim)
+    return Deadlock(tuple(knot), _sentence(rows, waits), victim)
 
 
 def _half_placed(draft: Draft) -> list[JobRow]:
@@ -49,12 +49,15 @@ def _half_placed(draft: Draft) -> list[JobRow]:
 
 
 def _can_be_repaired(draft: Draft, row: JobRow) -> bool:
+    """Whether the gang can be completed without disturbing another one that is half-placed itself."""
+    others = {other.name: tuple(other.held) for other in _half_placed(draft) if other is not row}
     mark = draft.tx.checkpoint()
     saved = (dict(draft.because), dict(draft.served), dict(draft.waits))
     repaired = stale.repair(draft, row)
+    disturbed = any(sorted(draft.fleet.jobs[name].held) != sorted(held) for name, held in others.items())
     draft.tx.rollback(mark)
     draft.because, draft.served, draft.waits = saved
-    return repaired
+    return repaired and not disturbed
 
 
 def _waits_for(draft: Draft, row: JobRow, stuck: dict[str, JobRow]) -> list[str]:
@@ -67,20 +70,25 @@ def _waits_for(draft: Draft, row: JobRow, stuck: dict[str, JobRow]) -> list[str]
     return found
 
 
-def _cycle(waits: Waits) -> list[str]:
-    """A shortest cycle through the first name that is in one."""
-    for start in waits:
-        paths = [[start]]
-        seen = {start}
-        while paths:
-            path = paths.pop(0)
-            for name in waits[path[-1]]:
-                if name == start:
-                    return path
-                if name not in seen:
-                    seen.add(name)
-                    paths.append([*path, name])
+def _knot(waits: Waits) -> list[str]:
+    """Gangs that all wait for each other, directly or through others; the one with the first name."""
+    reach = {name: _reachable(waits, name) for name in waits}
+    for name in waits:
+        knot = [other for other in waits if other in reach[name] and name in reach[other]]
+        if len(knot) > 1:
+            return knot
     return []
+
+
+def _reachable(waits: Waits, start: str) -> set[str]:
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        for name in waits[ahead.pop()]:
+            if name not in found:
+                found.add(name)
+                ahead.append(name)
+    return found
 
 
 def _gives_way(draft: Draft, row: JobRow) -> tuple[object, ...]:
@@ -88,10 +96,11 @@ def _gives_way(draft: Draft, row: JobRow) -> tuple[object, ...]:
     return (row.priority, victims.lost_work(draft, victims.whole(row)), victims.youth(row))
 
 
-def _sentence(rows: list[JobRow]) -> str:
+def _sentence(rows: list[JobRow], waits: Waits) -> str:
+    inside = [row.name for row in rows]
     parts = []
-    for i, row in enumerate(rows):
-        following = rows[(i + 1) % len(rows)]
+    for row in rows:
         gpus = as_gpus(sum(held.cost for held in row.held))
-        parts.append(f"{row.name} holds {gpus} and waits for {following.name}")
+        others = [name for name in inside if name in waits[row.name]]
+        parts.append(f"{row.name} holds {gpus} and waits for {' and '.join(others)}")
     return "; ".join(parts)

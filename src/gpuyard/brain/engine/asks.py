@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Toleration
-from gpuyard.model.node import Effect, Node, Taint
+from gpuyard.model.node import ARCHITECTURES, Effect, Node, Taint
 from gpuyard.model.policy import ClassPolicy, Style
 from gpuyard.model.queue import model_matches
 from gpuyard.model.resources import WHOLE, Request, mig_cost
-
-ARCHITECTURES = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "rubin")
-"""Oldest first; `min_architecture` accepts the named one and all that follow."""
 
 
 class Ask:

@@ -109,9 +109,8 @@ class Claim:
 
         Asked while the victims are gone and the claimant stands in its place.
         """
-        reclaimed = [unit for unit in stopped if unit.row.queue != self.row.queue and not self._by_priority(unit.row)]
-        sides = {self.parting(unit.row.queue) for unit in reclaimed}
-        return all(self._bearable_for(parting, reclaimed) for parting in sorted(sides))
+        sides = {self.parting(unit.row.queue) for unit in stopped}
+        return all(self._bearable_for(parting, stopped) for parting in sorted(sides))
 
     def _bearable_for(self, parting: Parting, stopped: list[Unit]) -> bool:
         ours, theirs = parting

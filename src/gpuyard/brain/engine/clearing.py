@@ -6,6 +6,7 @@ leavers are weighed per node by plain arithmetic; whole gangs take one node afte
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Protocol
@@ -17,7 +18,7 @@ from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.vacancy import Vacancy
-from gpuyard.brain.engine.victims import Unit, units_on
+from gpuyard.brain.engine.victims import Unit, spare_tasks, units_on
 
 Key = tuple[object, ...]
 
@@ -60,7 +61,9 @@ class NodeClearing:
         return None
 
     def _stands(self, units: tuple[Unit, ...]) -> bool:
-        return all(self.leave.allows(unit) and all(held in unit.row.held for held in unit.places) for unit in units)
+        return not too_many_extras(units) and all(
+            self.leave.allows(unit) and all(held in unit.row.held for held in unit.places) for unit in units
+        )
 
     def _again(self, node: int, old: Key) -> None:
         """Weigh a node anew, since something changed there or on the side of those who live there."""
@@ -142,6 +145,13 @@ def _enter(vacancy: Vacancy, unit: Unit) -> None:
     for held in unit.places:
         if held.node == vacancy.node:
             vacancy.enter(held)
+
+
+def too_many_extras(units: tuple[Unit, ...]) -> bool:
+    """Whether some job would give more extras than it has to spare."""
+    extras = Counter((unit.row.name, unit.places[0].leaf) for unit in units if unit.extra)
+    rows = {unit.row.name: unit.row for unit in units}
+    return any(count > spare_tasks(rows[name], leaf) for (name, leaf), count in extras.items())
 
 
 def everyone(draft: Draft, leave: Leave, region: Region) -> Iterator[Unit]:

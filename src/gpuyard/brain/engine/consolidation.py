@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuyard.brain.engine import admission, victims
 from gpuyard.brain.engine.clearing import Key
 from gpuyard.brain.engine.draft import Draft
@@ -41,6 +43,8 @@ def _slices_free(draft: Draft) -> int:
 class Movers:
     """Whom a claimant may move: preemptible jobs of any queue; above its fair share only its equals, and not much."""
 
+    break_budgets = False
+
     def __init__(self, draft: Draft, row: JobRow, asked: Amounts) -> None:
         self.draft = draft
         self.row = row
@@ -66,9 +70,11 @@ class Movers:
 
     def accepts(self, outcome: Outcome) -> bool:
         """Everybody still runs, and a borrower moved no more than the policy's multiple of its own GPUs."""
-        if outcome.stopped:
-            return False
-        moved = sum(unit.cost for unit in outcome.moved)
+        return not outcome.stopped and self.few_enough(outcome.moved)
+
+    def few_enough(self, units: Iterable[Unit]) -> bool:
+        """Whether moving these stays within what a borrower may move."""
+        moved = sum(unit.cost for unit in units)
         return not self.borrower or moved <= self.draft.policy.move_factor * self.asked[0]
 
     def rank(self, outcome: Outcome) -> Key:

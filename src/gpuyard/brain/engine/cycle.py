@@ -16,6 +16,7 @@ from gpuyard.brain.engine import (
     ordering,
     preemption,
     quota,
+    reservations,
     stale,
 )
 from gpuyard.brain.engine.draft import FITS, REPAIRED, Draft
@@ -42,10 +43,12 @@ def open_draft(fleet: Fleet, memory: Memory, now: float) -> Draft:
 
 def run(draft: Draft) -> None:
     """The numbered steps."""
+    reservations.restore(draft)
     stale.repair_all(draft)  # 2 gangs below their minimum
     blocked = start_all(draft)  # 3 all that fits, in order
     make_room_all(draft, blocked)  # 4 room by moving, else by taking
     growth.grow_all(draft)  # 5 extras last
+    reservations.conclude(draft)  # 6 what must stay free
 
 
 def start_all(draft: Draft) -> list[Bucket]:
@@ -67,10 +70,11 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     reason = admission.refuses(draft, row, bucket.asked)
     if reason is None:
-        if gang.start(draft, row):
+        if reservations.try_aside(draft, row, lambda: gang.start(draft, row)):
             draft.accept(row, REPAIRED if row.running else FITS)
             return True
-        reason = explain.no_place(draft, row)
+        reason = reservations.in_the_way(draft, row) or explain.no_place(draft, row)
+        reservations.consider(draft, bucket.left(), bucket.asked)
     for each in bucket.left():
         draft.wait(each, reason)
     return False
@@ -102,7 +106,11 @@ def make_room(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     if row.job.held or not any(bucket.asked):
         return False
-    return consolidation.make_room(draft, row, bucket.asked) or preemption.make_room(draft, row, bucket.asked)
+    return reservations.try_aside(
+        draft,
+        row,
+        lambda: consolidation.make_room(draft, row, bucket.asked) or preemption.make_room(draft, row, bucket.asked),
+    )
 
 
 def _quota_blocks(draft: Draft) -> bool:

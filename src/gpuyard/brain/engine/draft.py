@@ -5,6 +5,8 @@ Made by the cycle, passed to each step. Steps change the fleet through `tx` only
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from gpuyard.brain.engine.columns import Held, Ints
@@ -12,8 +14,11 @@ from gpuyard.brain.engine.fleet import Fleet, JobRow
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.quota import Shares
 from gpuyard.brain.engine.transaction import Transaction
-from gpuyard.model.actions import Deadlock
+from gpuyard.model.actions import Deadlock, Reserve
 from gpuyard.model.reasons import Code, Reason
+
+if TYPE_CHECKING:
+    from gpuyard.brain.engine.reservations import Kept
 
 
 class Draft:
@@ -39,6 +44,9 @@ class Draft:
         self._free: tuple[Ints, Ints, Ints, Ints]
         self._free_at = 0
         self._largest: list[int] | None = None
+        self.kept: dict[str, Kept] = {}
+        """Reservations in force, by job."""
+        self.reserves: list[Reserve] = []
         self.deadlocks: list[Deadlock] = []
 
     def remember(self, row: JobRow) -> None:

@@ -129,6 +129,9 @@ def _dominant(draft: Draft, row: JobRow, view: _View, started: list[JobRow]) -> 
     refusal = admission.refuses(draft, row, draft.fleet.shortfall(row))
     if refusal is not None:
         return refusal  # quota is the first rung: either its removal suffices or it is the first of several
+    noted = draft.waits.get(row.name)
+    if noted is not None and noted.code is Code.RESERVED:
+        return noted
     if started and _if_first(draft, row, started):
         return _outranked(row, started)
     failed = _failed_rungs(draft, row, view)

@@ -130,6 +130,7 @@ class Fleet:
         """Jobs below their minimum."""
         self.unowned: Amounts = []
         """Held by foreign loads that stand in no queue."""
+        self._limited = 0
         self._elastic: dict[str, JobRow] = {}
         self.avoiders: dict[str, JobRow] = {}
         """Jobs that will not share a domain with somebody (rule 14)."""
@@ -141,6 +142,7 @@ class Fleet:
     def _lay_nodes(self, nodes: Iterable[Node]) -> None:
         self.columns = Columns(nodes, self.topology)
         self.shapes = Shapes(self.columns, self.policy.weights)
+        self.pool_names = {node.pool or node.model for node in self.columns.nodes if node.gpus}
         self.tenants: list[dict[JobRow, int]] = [{} for _ in self.columns.nodes]
         """Who holds how many places on each node."""
 
@@ -163,6 +165,7 @@ class Fleet:
         for held in self.held_from(row, job.placements):
             self.shift(row, held, 1)
         row.running = bool(row.held)
+        self._limited += job.time_limit is not None and row.running
         if job.avoid is not None:
             self.avoiders[job.name] = row
         if _is_elastic(row):
@@ -216,6 +219,15 @@ class Fleet:
         stand_in = JobRow(job, asks, row.queue, self.policy)
         stand_in.signature = _signature(stand_in)
         return stand_in
+
+    def ending(self) -> list[JobRow]:
+        """Jobs of ours or others that run and will end."""
+        return [row for row in self.jobs.values() if row.held]
+
+    @property
+    def any_limits(self) -> bool:
+        """Whether any running job has a time limit."""
+        return self._limited > 0
 
     def elastic_rows(self) -> list[JobRow]:
         """Jobs whose size may change."""
@@ -366,6 +378,7 @@ class Fleet:
 
     def _drop(self, row: JobRow) -> None:
         self._demand(row, -1)
+        self._limited -= row.job.time_limit is not None and row.running
         for held in list(row.held):
             self.shift(row, held, -1)
         del self.jobs[row.name]
@@ -418,6 +431,7 @@ class Fleet:
             self._lay_nodes(nodes)
         self._lay_queues(self.queues if queues is None else queues)
         self.jobs, self.short, self.asked, self.avoiders, self._elastic = {}, {}, {}, {}, {}
+        self._limited = 0
         for job in sorted(jobs, key=lambda job: job.name):
             names = self.columns.index
             self._admit(replace(job, placements=tuple(p for p in job.placements if p.node in names)))

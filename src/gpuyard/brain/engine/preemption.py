@@ -6,10 +6,13 @@ Bounds come before search: a claim that cannot succeed costs a few additions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuyard.brain.engine import admission, victims
 from gpuyard.brain.engine.claims import Claim
 from gpuyard.brain.engine.clearing import Key
-from gpuyard.brain.engine.consolidation import tell_moved
+from gpuyard.brain.engine.columns import Held
+from gpuyard.brain.engine.consolidation import Movers, tell_moved
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts
@@ -45,7 +48,9 @@ def _worth_a_search(draft: Draft, row: JobRow, asked: Amounts) -> bool:
 
 def _takers(claim: Claim) -> list[Takers]:
     """Plain takes first; then takes that move some and stop the rest; last, if policy says so, breaking budgets."""
-    found = [Takers(claim), MixedTakers(claim)]
+    found = [Takers(claim)]
+    if claim.draft.policy.consolidate:
+        found.append(MixedTakers(claim))
     if claim.draft.policy.pdb is PdbRule.LAST_RESORT:
         found.append(MixedTakers(claim, break_budgets=True))
     return found
@@ -96,7 +101,8 @@ def _most_from(draft: Draft, claim: Claim, side: int) -> int:
 class Takers:
     """Whom a claimant may stop, and which sets are better (rule 19)."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, break_budgets: bool = False) -> None:
+        self.break_budgets = break_budgets
         self.claim = claim
         self.draft = claim.draft
         self.row = claim.row
@@ -140,24 +146,28 @@ class Takers:
 
     def accepts(self, outcome: Outcome) -> bool:
         """Whoever stops was fair game when it went, and the take is bearable for its side."""
-        return self._rights_hold(outcome.stopped) and self.claim.bearable(list(outcome.stopped))
+        rights = self.rights_of(outcome.stopped)
+        reclaimed = [unit for unit, right in zip(outcome.stopped, rights, strict=True) if right is Code.RECLAIMED]
+        return None not in rights and self.claim.bearable(reclaimed)
 
-    def _rights_hold(self, stopped: tuple[Unit, ...]) -> bool:
-        """Check each victim as if it went now, one after the other, before the claimant came."""
-        fleet, taken = self.draft.fleet, self.draft.tx.placed(self.row)
-        for held in taken:
-            fleet.charge(self.row, held, -1)
+    def rights_of(self, stopped: tuple[Unit, ...]) -> list[Code | None]:
+        """By which right each goes, as if they went now, one after the other, before the claimant came."""
+        taken, changed = self.draft.tx.placed(self.row), self.draft.fleet.tree.changed
+        noted = len(changed)
+        self._book(self.row, taken, -1)
         for unit in stopped:
-            for held in unit.places:
-                fleet.charge(unit.row, held, 1)
-        holds = True
+            self._book(unit.row, unit.places, 1)
+        rights: dict[Unit, Code | None] = {}
         for unit in sorted(stopped, key=lambda unit: self.key((unit,))):
-            holds = holds and self.claim.right(unit) is not None
-            for held in unit.places:
-                fleet.charge(unit.row, held, -1)
-        for held in taken:
-            fleet.charge(self.row, held, 1)
-        return holds
+            rights[unit] = self.claim.right(unit)
+            self._book(unit.row, unit.places, -1)
+        self._book(self.row, taken, 1)
+        del changed[noted:]  # every booking was undone
+        return [rights[unit] for unit in stopped]
+
+    def _book(self, row: JobRow, places: Iterable[Held], sign: int) -> None:
+        for held in places:
+            self.draft.fleet.charge(row, held, sign)
 
     def rank(self, outcome: Outcome) -> Key:
         """Better sets first; nobody stopped is best of all."""
@@ -170,8 +180,8 @@ class MixedTakers(Takers):
     """Also lets those step aside who may only be moved; whoever then stops must be fair game."""
 
     def __init__(self, claim: Claim, break_budgets: bool = False) -> None:
-        super().__init__(claim)
-        self.break_budgets = break_budgets
+        super().__init__(claim, break_budgets)
+        self.movers = Movers(claim.draft, claim.row, claim.asked)
 
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may be lifted at all; `accepts` has the last word."""
@@ -179,7 +189,18 @@ class MixedTakers(Takers):
             return False
         if not self.break_budgets and not victims.budgets_allow(self.draft, (unit,)):
             return False
-        return unit.row.complete() or self.claim.right(unit) is not None
+        return self.claim.right(unit) is not None or self.movers.allows(unit)
+
+    def accepts(self, outcome: Outcome) -> bool:
+        """Whoever moves without being fair game is moved by the rules of moving."""
+        rights = self.rights_of(outcome.moved)
+        only_moved = [unit for unit, right in zip(outcome.moved, rights, strict=True) if right is None]
+        if only_moved and not (self.movers.few_enough(only_moved) and all(map(self._movable, only_moved))):
+            return False
+        return super().accepts(outcome)
+
+    def _movable(self, unit: Unit) -> bool:
+        return not self.movers.borrower or unit.row.priority <= self.row.priority
 
 
 # --- telling ----------------------------------------------------------------------------------------------------------

@@ -11,12 +11,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from gpuyard.brain.engine import clearing, gang
+from gpuyard.brain.engine import clearing, gang, victims
 from gpuyard.brain.engine.clearing import Key, NodeClearing
 from gpuyard.brain.engine.columns import Held, Region
+from gpuyard.brain.engine.costs import plus
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.quota import Excess
 from gpuyard.brain.engine.victims import Unit, headroom
 from gpuyard.model.policy import Style
 from gpuyard.model.topology import NODE, NVLINK
@@ -31,6 +33,9 @@ class Outcome(NamedTuple):
 
 class Rights(clearing.Leave, Protocol):
     """What a way of making room allows."""
+
+    break_budgets: bool
+    """Whether disruption budgets may be broken."""
 
     def accepts(self, outcome: Outcome) -> bool:
         """Whether this outcome keeps every rule; asked while it stands."""
@@ -144,8 +149,8 @@ class RoomMaker:
     def by_nodes(self, shape: Shape, region: Region) -> Outcome | None:
         """Clear node after node, the cheapest first, until every missing task has room."""
         missing = self.goal.lacks(self.row)
+        gone = self._make_admissible()
         nodes = NodeClearing(self.draft, self.rights, shape, region)
-        gone: list[Unit] = []
         shape.sync()
         while int(np.minimum(shape.room[region.start : region.stop], missing).sum()) < missing:
             found = nodes.next()
@@ -160,7 +165,9 @@ class RoomMaker:
 
     def by_units(self, region: Region) -> Outcome | None:
         """Let unit after unit of the region go, the cheapest first, until the claimant fits."""
-        gone: list[Unit] = []
+        gone = self._make_admissible()
+        if gone and self._fits():
+            return self._settle(gone)
         for unit in clearing.everyone(self.draft, self.rights, region):
             if not self.rights.allows(unit) or not all(held in unit.row.held for held in unit.places):
                 continue
@@ -168,6 +175,19 @@ class RoomMaker:
             if self._fits():
                 return self._settle(gone)
         return None
+
+    def _make_admissible(self) -> list[Unit]:
+        """Where a limit stands in the way, let those go who hold what it allows, the cheapest first (rule 16)."""
+        gone: list[Unit] = []
+        tree = self.draft.fleet.tree
+        while (excess := self._excess()) is not None and excess.kind == "limit":
+            inside = tree.index[excess.queue]
+            rows = [row for row in self.draft.fleet.jobs.values() if row.queue >= 0 and inside in tree.paths[row.queue]]
+            units = [unit for row in rows for unit in victims.units_of(row) if self.rights.allows(unit)]
+            if not units:
+                break
+            self._let_go(min(units, key=lambda unit: self.rights.key((unit,))), gone)
+        return gone
 
     def _let_go(self, unit: Unit, gone: list[Unit]) -> None:
         self.draft.remember(unit.row)
@@ -185,7 +205,7 @@ class RoomMaker:
     def _settle(self, gone: list[Unit]) -> Outcome | None:
         """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
         self.draft.remember(self.row)
-        if not self._admitted() or not self.goal.place(self.draft, self.row):
+        if self._excess() is not None or not self.goal.place(self.draft, self.row):
             return None
         away = self._let_back(gone)
         moved, stopped = self._move(away)
@@ -194,23 +214,31 @@ class RoomMaker:
             return None
         return outcome
 
-    def _admitted(self) -> bool:
-        """Whether its queues let the claimant in, now that others are gone."""
+    def _excess(self) -> Excess | None:
+        """Where the claimant's queues still refuse it, now that others are gone."""
         asked = [self.goal.lacks(self.row) * a for a in self.draft.fleet.costs.least(self.row.asks[0])]
         if len(self.row.groups) > 1:
             asked = self.draft.fleet.shortfall(self.row)
-        return self.draft.fleet.tree.refuses(self.row.queue, asked, self.row.firm) is None
+        return self.draft.fleet.tree.refuses(self.row.queue, asked, self.row.firm)
 
     def _let_back(self, gone: list[Unit]) -> list[Unit]:
         """Whoever can stand again where it stood does, the dearest first; returns the others."""
         away = []
         for unit in sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True):
-            if all(stands_free(self.draft, held) for held in unit.places):
+            if self._may_return(unit) and all(stands_free(self.draft, held) for held in unit.places):
                 for held in unit.places:
                     self.draft.tx.put(unit.row, held)
             else:
                 away.append(unit)
         return away
+
+    def _may_return(self, unit: Unit) -> bool:
+        """Whether the queues of a unit still have room for it under their limits."""
+        fleet = self.draft.fleet
+        total = fleet.costs.nothing()
+        for held in unit.places:
+            total = plus(total, fleet.vector(held.cost, held.cpu, held.memory, held.node))
+        return fleet.tree.refuses(unit.row.queue, total, firm=False) is None
 
     def _move(self, away: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """Find other places, for the highest priority first."""
@@ -225,11 +253,15 @@ class RoomMaker:
         return moved, stopped
 
     def _move_one(self, unit: Unit) -> bool:
+        if not self._may_return(unit):
+            return False
         if unit.extra:
             return gang.add_task(self.draft, unit.row, unit.places[0].leaf)
         return gang.place(self.draft, unit.row)
 
     def _budgets_kept(self, disturbed: list[Unit]) -> bool:
+        if self.rights.break_budgets:
+            return True
         names = {unit.row.name for unit in disturbed}
         touched = [budget for budget in self.draft.fleet.budgets if names & set(budget.jobs)]
         return all(headroom(self.draft, budget) >= 0 for budget in touched)

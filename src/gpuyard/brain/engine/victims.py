@@ -44,11 +44,29 @@ def spare_tasks(row: JobRow, leaf: int) -> int:
 
 def units_on(row: JobRow, node: int) -> list[Unit]:
     """What could go so that a job gives back something on this node: single extras first, then the whole gang."""
-    here = [held for held in row.held if held.node == node and not held.terminating]
-    units = [Unit(row, (held,), extra=True) for held in here if row.complete() and spare_tasks(row, held.leaf) > 0]
+    units = _extras_on(row, node) if row.complete() else []
     if len(row.held) == 1 and units:
         return units
     return [*units, whole(row)]
+
+
+def units_of(row: JobRow) -> list[Unit]:
+    """Everything that could go from a job, wherever it is."""
+    nodes = sorted({held.node for held in row.held if not held.terminating})
+    units = {unit.places: unit for node in nodes for unit in units_on(row, node)}
+    return list(units.values())
+
+
+def _extras_on(row: JobRow, node: int) -> list[Unit]:
+    """The extras a job could give back on this node, the youngest tasks first, never more than it has to spare."""
+    found: list[Unit] = []
+    for leaf in range(len(row.groups)):
+        spare = spare_tasks(row, leaf)
+        if spare:
+            here = [held for held in row.held if held.node == node and held.leaf == leaf and not held.terminating]
+            here.sort(key=lambda held: -held.task)
+            found += [Unit(row, (held,), extra=True) for held in here[:spare]]
+    return found
 
 
 # --- protections ------------------------------------------------------------------------------------------------------
@@ -58,6 +76,8 @@ def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
     """Not firm, not foreign, not inside its minimum runtime (extras aside), not spared after earlier evictions."""
     row = unit.row
     if row.firm or row.job.foreign or not unit.places:
+        return False
+    if unit.extra and not spare_tasks(row, unit.places[0].leaf):
         return False
     if not unit.extra and in_min_runtime(draft, row):
         return False
@@ -72,8 +92,8 @@ def in_min_runtime(draft: Draft, row: JobRow) -> bool:
 
 def evictions(draft: Draft, row: JobRow) -> int:
     """How often the job was evicted in the last day."""
-    times = draft.memory.evictions.get(row.name, ())
-    return max(row.job.evictions, sum(draft.now - at < DAY for at in times))
+    times = draft.memory.evictions.get(row.name)
+    return row.job.evictions if times is None else sum(draft.now - at < DAY for at in times)
 
 
 def spared(draft: Draft, row: JobRow) -> bool:

@@ -1,0 +1,215 @@
+"""Room kept for a blocked gang, and who may use the gap meanwhile (rule 20).
+
+A reservation holds free GPUs by a stand-in that nobody can move or evict, so every later step simply sees less free.
+It is made at the job's turn, stepped aside from when the job itself or a job that may use the gap is tried, and taken
+off the fleet before the cycle ends: what stays is the `Reserve` action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpuyard.brain.engine import eta, gang
+from gpuyard.brain.engine.columns import Held
+from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.fleet import NO_QUEUE, JobRow
+from gpuyard.brain.engine.quota import Amounts
+from gpuyard.brain.engine.roommaking import stands_free
+from gpuyard.model.actions import Reserve
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.resources import WHOLE
+
+
+@dataclass(slots=True)
+class Kept:
+    """One reservation in force: for whom, the places wanted, and the stand-in that holds those free now."""
+
+    row: JobRow
+    places: tuple[Held, ...]
+    until: float | None
+    borrower: bool
+    stand_in: JobRow
+    known: bool = False
+    """Whether it stood already when the plan began."""
+
+
+def restore(draft: Draft) -> None:
+    """Put the reservations that stand already back in force."""
+    for given in draft.fleet.reservations:
+        row = draft.fleet.short.get(given.job)
+        if row is None or (given.until is not None and given.until < draft.now):
+            continue
+        places = tuple(draft.fleet.held_from(row, given.placements))
+        _keep(draft, Kept(row, places, given.until, _borrows(draft, row), _stand_in(draft, row), known=True))
+
+
+def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
+    """Try to start a job with those reservations stepping aside that do not bind it."""
+    aside = [kept for kept in draft.kept.values() if not _binds(draft, kept, row)]
+    if not aside:
+        return attempt()
+    mark = draft.tx.checkpoint()
+    for kept in aside:
+        draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
+    if attempt():
+        for kept in aside:
+            if kept.row is row:
+                del draft.kept[row.name]
+            else:
+                _hold(draft, kept)
+        return True
+    draft.tx.rollback(mark)
+    return False
+
+
+def _binds(draft: Draft, kept: Kept, row: JobRow) -> bool:
+    """Whether the reservation holds this job off: not its owner, not who is gone in time, not who is within quota."""
+    if kept.row is row:
+        return False
+    limit = row.job.time_limit
+    if kept.until is not None and limit is not None and draft.now + limit <= kept.until:
+        return False
+    return not (kept.borrower and not _borrows(draft, row))
+
+
+def _borrows(draft: Draft, row: JobRow) -> bool:
+    """Whether the job would stand above the quota of its queue."""
+    return not draft.fleet.tree.within_quota(row.queue, draft.fleet.shortfall(row))
+
+
+# --- making one -------------------------------------------------------------------------------------------------------
+
+
+def consider(draft: Draft, rows: list[JobRow], asked: Amounts) -> None:
+    """Equal jobs were blocked at their turn: keep room for as many as may have it, the first first."""
+    if asked[0] > WHOLE:
+        for row in rows:
+            if not _pools_left(draft) or not _consider(draft, row):
+                return
+
+
+def _consider(draft: Draft, row: JobRow) -> bool:
+    """Keep room for one job if its start follows from limits or it waited long enough; whether it has room now."""
+    if row.name in draft.kept:
+        return True
+    if row.alive() or not (draft.fleet.any_limits or _waited(draft, row)):
+        return False
+    start = eta.surely(draft, row)
+    places = start.places if start is not None else ()
+    if start is None:
+        if not _waited(draft, row):
+            return False
+        places = _likeliest(draft, row)
+    if not places or _pools(draft, places) & _full_pools(draft):
+        return False
+    until = start.at if start is not None else None
+    _keep(draft, Kept(row, places, until, _borrows(draft, row), _stand_in(draft, row)))
+    return True
+
+
+def _waited(draft: Draft, row: JobRow) -> bool:
+    return draft.now - row.job.submitted >= draft.policy.reserve_after
+
+
+def _likeliest(draft: Draft, row: JobRow) -> tuple[Held, ...]:
+    """Where the job would stand if all that can end had ended: preferring places that are free already.
+
+    Nobody knows when; the domain with most free GPUs is the best guess of which is complete soonest.
+    """
+    mark = draft.tx.checkpoint()
+    order = sorted(draft.fleet.ending(), key=lambda other: (_crowding(draft, other), other.name))
+    places: tuple[Held, ...] = ()
+    for other in order:
+        draft.tx.lift_all(other, list(other.held))
+        before = len(draft.tx.added(row, 0))
+        if gang.start(draft, row):
+            places = tuple(draft.tx.added(row, 0)[before:])
+            break
+    draft.tx.rollback(mark)
+    return places
+
+
+def _crowding(draft: Draft, row: JobRow) -> float:
+    """How busy the nodes of a job are: the emptier, the sooner one of them is free."""
+    nodes = [held.node for held in row.held]
+    idle = draft.fleet.columns.idle[np.array(nodes, dtype=np.int64)]
+    return -float(idle.mean()) if nodes else 0.0
+
+
+def _pools(draft: Draft, places: Iterable[Held]) -> set[str]:
+    nodes = draft.fleet.columns.nodes
+    return {nodes[held.node].pool or nodes[held.node].model for held in places}
+
+
+def _full_pools(draft: Draft) -> set[str]:
+    counts: dict[str, int] = {}
+    for kept in draft.kept.values():
+        for pool in _pools(draft, kept.places):
+            counts[pool] = counts.get(pool, 0) + 1
+    return {pool for pool, count in counts.items() if count >= draft.policy.reservations_per_pool}
+
+
+def _pools_left(draft: Draft) -> bool:
+    """Whether any pool could still take a reservation."""
+    return len(_full_pools(draft)) < len(draft.fleet.pool_names)
+
+
+def _stand_in(draft: Draft, row: JobRow) -> JobRow:
+    job = replace(row.job, name=f"reserved for {row.name}", foreign=True, placements=())
+    return JobRow(job, row.asks, NO_QUEUE, draft.policy)
+
+
+def _keep(draft: Draft, kept: Kept) -> None:
+    draft.kept[kept.row.name] = kept
+    _hold(draft, kept)
+
+
+def _hold(draft: Draft, kept: Kept) -> None:
+    """Hold those of the places that are free now, device by device."""
+    for held in kept.places:
+        if kept.row.asks[held.leaf].gpus:
+            free = draft.fleet.columns.free_mask[held.node]
+            gpus = tuple(g for g in held.gpus if free >> g & 1)
+            part = held._replace(gpus=gpus, cpu=0, memory=0, cost=0)
+            if gpus:
+                draft.tx.put(kept.stand_in, part)
+        elif stands_free(draft, held):
+            draft.tx.put(kept.stand_in, held)
+
+
+# --- ending -----------------------------------------------------------------------------------------------------------
+
+
+def conclude(draft: Draft) -> None:
+    """Take every stand-in off the fleet and turn new reservations into actions."""
+    for name, kept in draft.kept.items():
+        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
+        if not kept.known and name in draft.fleet.short:
+            draft.reserves.append(_action(draft, kept))
+
+
+def _action(draft: Draft, kept: Kept) -> Reserve:
+    places = tuple(draft.fleet.placement(kept.row, held) for held in sorted(kept.places))
+    why = "its start follows from time limits" if kept.until is not None else "it has waited long enough"
+    until = kept.until if kept.until is not None else draft.now + draft.policy.reserve_after
+    return Reserve(kept.row.name, places, until, Reason(Code.RESERVED, where=kept.row.name, message=why))
+
+
+def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
+    """The reason of a job that would fit but for reservations; None if they are not what holds it off."""
+    binding = [kept for kept in draft.kept.values() if kept.row is not row]
+    if not binding:
+        return None
+    mark = draft.tx.checkpoint()
+    for kept in binding:
+        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
+    fits = gang.place(draft, row)
+    draft.tx.rollback(mark)
+    if not fits:
+        return None
+    names = ", ".join(sorted(kept.row.name for kept in binding))
+    message = f"{row.name} would fit, but those GPUs are kept for {names}"
+    return Reason(Code.RESERVED, needed=draft.fleet.shortfall(row)[0], where=names, message=message)
