@@ -8,8 +8,10 @@ from gpuyard.files.jobs import parse_job, read_job
 from gpuyard.files.problems import Problem, Unreadable
 from gpuyard.files.schema import schema
 from gpuyard.files.snapshots import parse_snapshot, read_snapshot
+from gpuyard.files.submissions import Submission, load_submission, parse_submission, read_submission
 from gpuyard.files.writing import snapshot_document
 
 __all__ = [
-    "Problem", "Unreadable", "parse_job", "parse_snapshot", "read_job", "read_snapshot", "schema", "snapshot_document",
+    "Problem", "Submission", "Unreadable", "load_submission", "parse_job", "parse_snapshot", "parse_submission",
+    "read_job", "read_snapshot", "read_submission", "schema", "snapshot_document",
 ]  # fmt: skip

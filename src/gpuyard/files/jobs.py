@@ -7,8 +7,9 @@ checked here; whether its queue and nodes exist, and whether its GPUs are free, 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from gpuyard.files import documents
 from gpuyard.files.entries import (
@@ -49,16 +50,22 @@ def read_job(path: pathlib.Path, now: float) -> Job:
 def parse_job(text: str, name: str, now: float) -> Job:
     """The job a text describes; `name` is what to call the text when it is wrong."""
     document = documents.parse(text, name)
-    problems = Problems(name, document.data)
+    return job_file(document.data, name, now, document.line)[0]
+
+
+def job_file(data: Any, name: str, now: float, line: Callable[[Path], int]) -> tuple[Job, JobFileEntry]:
+    """The job that a file's content describes, and the entry with what else the file says."""
+    problems = Problems(name, data)
     with documents.depth_refused(name):
-        entry = read_entry(JobFileEntry, document.data, (), problems)
+        entry = read_entry(JobFileEntry, data, (), problems)
     for key in ("placements", "started", "stale_since"):
-        if isinstance(document.data, dict) and key in document.data:
+        if isinstance(data, dict) and key in data:
             problems.add((key,), f"a job file describes what is to be run, so it has no {key}")
     job = job_of(entry, (), now, problems) if entry is not None else None
-    problems.refuse_if_any(document.line)
+    problems.refuse_if_any(line)
     assert job is not None
-    return job
+    assert entry is not None
+    return job, entry
 
 
 def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
@@ -103,7 +110,7 @@ def _checkpoint(entry: CheckpointEntry) -> Checkpoint:
 
 
 def _run(entry: RunEntry) -> Run:
-    return Run(entry.command, entry.env, entry.workdir, entry.retries, entry.image)
+    return Run(entry.command, entry.env, entry.workdir, entry.retries, entry.image, entry.tty)
 
 
 def _expression(entry: ExpressionEntry) -> Expression:

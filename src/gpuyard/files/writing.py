@@ -272,7 +272,12 @@ def _checkpoint(checkpoint: Checkpoint) -> Data:
 
 def _run(run: Run) -> Data:
     return _given(
-        command=list(run.command), env=dict(run.env), workdir=run.workdir, retries=run.retries, image=run.image
+        command=list(run.command),
+        env=dict(run.env),
+        workdir=run.workdir,
+        retries=run.retries,
+        image=run.image,
+        tty=run.tty,
     )
 
 

@@ -2,7 +2,10 @@
 
 GpuYardError
 ├── Refused        the user asked for something that is wrong; says what, why and what next
-│   └── NotFound   a name that nobody knows
+│   ├── NotFound   a name that nobody knows
+│   ├── Never      a job that could not run on this fleet even if it were empty
+│   ├── Denied     somebody else's, or an administrator's, to do
+│   └── Conflict   right in itself, but not now: the thing asked about is in another state
 └── Broken         a bug in GPUYard: an invariant of ours does not hold
 """
 
@@ -19,6 +22,18 @@ class Refused(GpuYardError):
 
 class NotFound(Refused):
     """A name that nobody knows; the message carries the nearest one."""
+
+
+class Never(Refused):
+    """A job that could not run on this fleet even if it were empty; the message says what it lacks."""
+
+
+class Denied(Refused):
+    """The caller is known, and may not do this; the message says who may."""
+
+
+class Conflict(Refused):
+    """Right in itself, but not in the state things are in: an ended job cannot be held."""
 
 
 class Broken(GpuYardError):

@@ -139,6 +139,7 @@ class Run:
     workdir: str = ""
     retries: int = 0
     image: str = ""
+    tty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

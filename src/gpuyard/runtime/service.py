@@ -2,6 +2,11 @@
 
 `server.api` calls it; the embedded yard implements it (`runtime.embedded`), a cluster's will too. Documents are plain
 JSON-able dictionaries with the snapshot file's keys, plus `phase`, `reason` and what else is known.
+
+A job that is submitted is a job file's content (`files.read_submission` checks it and tells what is wrong): the
+snapshot's keys, `run` with `tty: true` for a terminal, and two that are no property of the job itself: `after`, a list
+of `JOB`, `JOB:ok` or `JOB:any`, and `array`, such as `0-99%8`, which stands for a hundred jobs `NAME-0` to `NAME-99`,
+eight of them at once, each with `GPUYARD_ARRAY_INDEX` in its environment.
 """
 
 from __future__ import annotations
@@ -24,10 +29,19 @@ class Caller:
 
 
 class Service(Protocol):
-    """Raises `model.errors.NotFound` for unknown names, `Refused` for what cannot be, each with one clear sentence."""
+    """What can be asked. Every method may be called from any thread.
+
+    Each raises a `model.errors.Refused` with one clear sentence: `NotFound` for unknown names, `Never`, `Denied` or
+    `Conflict` where they say why.
+    """
 
     def status(self) -> Document:
-        """Up since when, pid, version, state folder, addresses, fleet in short, real or virtual GPUs."""
+        """Up since when, pid, version, state folder, fleet in short, real or virtual GPUs.
+
+        Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
+        `gpus_sick`, `waiting`, `running`, `healthy` (bool; False fails /livez), `checks` ({name: sentence, "ok" if
+        well}: store, loop, disk), `last_cycle` (epoch). The server adds `addresses`.
+        """
 
     def submit(
         self, caller: Caller, jobs: Sequence[Document], key: str = "", queue_anyway: bool = False
@@ -56,6 +70,13 @@ class Service(Protocol):
     def logs(self, caller: Caller, name: str, task: int, offset: int) -> tuple[bytes, int, bool]:
         """Output from `offset` on: the bytes, the next offset, and whether more may come."""
 
+    def attach(self, caller: Caller, name: str, task: int) -> str:
+        """The path of the Unix socket of a task's terminal (`run.tty`); `Conflict` if it has none or does not run.
+
+        Spoken there: the task's output comes as plain bytes until it ends; the caller sends frames of one byte for the
+        kind (0 input, 1 window size as two big-endian u16: rows, columns), a big-endian u32 length, and the content.
+        """
+
     def nodes(self) -> list[Document]:
         """The nodes with their GPUs, health and who holds them."""
 
@@ -76,3 +97,23 @@ class Service(Protocol):
 
     def wait_events(self, after: int, timeout: float) -> bool:
         """Block until there is an event newer than `after`; False on time-out."""
+
+    def measures(self) -> Document:
+        """What /metrics tells beyond the listings, all of it growing since the yard was made.
+
+        `cycles` {count, seconds}, `accounts` {ledger account: GPU-seconds}, `waits` {queue: {count, seconds}},
+        `evictions` {reason code: count}, `ended` {phase: count}. What is not known is left out.
+        """
+
+    def backup(self, caller: Caller, path: str) -> Document:
+        """A consistent copy of the state in a new file; `path`, `bytes`. Admins only."""
+
+
+class Yard(Service, Protocol):
+    """A control plane that lives in this process: what `yard up` starts and stops."""
+
+    def start(self) -> None:
+        """Take the state folder, adopt what runs, begin to turn. `Refused` says who holds the folder."""
+
+    def close(self, jobs: bool = False) -> None:
+        """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
