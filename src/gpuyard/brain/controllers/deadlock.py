@@ -39,13 +39,29 @@ def find(draft: Draft) -> Deadlock | None:
         return None
     rows = [stuck[name] for name in knot]
     ours = [row for row in rows if not row.job.foreign]
-    victim = min(ours, key=lambda row: _gives_way(draft, row)).name if ours else ""
-    return Deadlock(tuple(knot), _sentence(rows, waits), victim)
+    if not ours:
+        return Deadlock(tuple(knot), _sentence(rows, waits), "")
+    victim = min(ours, key=lambda row: _gives_way(draft, row))
+    if not _helps(draft, victim, ours):
+        return None
+    return Deadlock(tuple(knot), _sentence(rows, waits), victim.name)
+
+
+def _helps(draft: Draft, victim: JobRow, rows: list[JobRow]) -> bool:
+    """Whether some other gang completes once this one has given way; else nothing is gained by breaking."""
+    mark = draft.tx.checkpoint()
+    saved = (dict(draft.because), dict(draft.served), dict(draft.waits))
+    draft.remember(victim)
+    draft.tx.lift_all(victim, victims.whole(victim).places)
+    helps = any(stale.repair(draft, row) for row in rows if row is not victim)
+    draft.tx.rollback(mark)
+    draft.because, draft.served, draft.waits = saved
+    return helps
 
 
 def _half_placed(draft: Draft) -> list[JobRow]:
-    rows = [row for row in draft.fleet.rows() if row.alive() and not row.complete()]
-    return sorted(rows, key=lambda row: row.age)
+    rows = (*draft.fleet.short.values(), *draft.fleet.outside.values())
+    return sorted((row for row in rows if row.alive()), key=lambda row: row.age)
 
 
 def _can_be_repaired(draft: Draft, row: JobRow) -> bool:

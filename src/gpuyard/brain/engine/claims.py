@@ -33,15 +33,29 @@ class Claim:
         self.asked = asked
         self.tree = draft.fleet.tree
         self._partings: dict[int, Parting] = {}
+        self._rights: dict[tuple[int, int], Code | None] = {}
+        self._rights_at = -1
         policy = draft.policy
         self.critical = (
             row.priority >= policy.critical_priority and policy.preempt_across_queues is not AcrossQueues.NEVER
         )
 
     def right(self, unit: Unit) -> Code | None:
-        """By which right the claimant may take the unit now; None if by none."""
-        victim = unit.row
-        if victim.queue == NO_QUEUE or victim is self.row:
+        """By which right the claimant may take the unit now; None if by none.
+
+        It depends on the victim's queue and priority alone, so it is worked out once until some queue changes.
+        """
+        version = len(self.tree.changed)
+        if version != self._rights_at:
+            self._rights.clear()
+            self._rights_at = version
+        key = (unit.row.queue, unit.row.priority)
+        if key not in self._rights:
+            self._rights[key] = self._right(unit.row)
+        return None if unit.row is self.row else self._rights[key]
+
+    def _right(self, victim: JobRow) -> Code | None:
+        if victim.queue == NO_QUEUE:
             return None
         if victim.queue == self.row.queue:
             return Code.PREEMPTED if victim.priority < self.row.priority else None

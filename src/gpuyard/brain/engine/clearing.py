@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -34,48 +34,56 @@ class Leave(Protocol):
 
 
 class NodeClearing:
-    """Sets of leavers for one kind of task, over the nodes of a region, cheapest first."""
+    """Sets of leavers for one kind of task, over the nodes of a region, cheapest first.
+
+    Kept between equal claims: nodes that changed are weighed anew, all others keep their place in the heap.
+    """
 
     def __init__(self, draft: Draft, leave: Leave, shape: Shape, region: Region) -> None:
         self.draft = draft
         self.leave = leave
         self.shape = shape
-        nodes = np.flatnonzero(shape.eligible[region.start : region.stop]) + region.start
-        self._heap: list[tuple[Key, int, tuple[Unit, ...]]] = []
-        for node in nodes:
-            self._push(int(node))
-        heapify(self._heap)
+        self.region = region
+        self._touched = draft.fleet.columns.touched
+        self._seen = len(self._touched)
+        self._stamps: dict[int, int] = {}
+        self._heap: list[tuple[Key, int, int, tuple[Unit, ...]]] = []
+        for node in np.flatnonzero(shape.eligible[region.start : region.stop]) + region.start:
+            self._stamps[int(node)] = 0
+            self._weigh(int(node))
 
-    def _push(self, node: int) -> None:
+    def _weigh(self, node: int, floor: Key = ()) -> None:
+        """Find the node's cheapest set; it counts as no cheaper than `floor`."""
         units = cheapest_set(self.draft, self.leave, self.shape, node)
+        self._stamps[node] += 1
         if units:
-            self._heap.append((self.leave.key(units), node, units))
+            heappush(self._heap, (max(self.leave.key(units), floor), node, self._stamps[node], units))
+
+    def sync(self, leave: Leave) -> None:
+        """Go on with another claim like the last one: weigh anew what changed since."""
+        self.leave = leave
+        changed = set(self._touched[self._seen :])
+        self._seen = len(self._touched)
+        for node in sorted(changed & self._stamps.keys()):
+            self._weigh(node)
 
     def next(self) -> tuple[int, tuple[Unit, ...]] | None:
         """The cheapest set that still stands; None when nothing more can be cleared."""
+        self.sync(self.leave)
         while self._heap:
-            key, node, units = heappop(self._heap)
-            if self._stands(units) and self.leave.key(units) == key:
+            key, node, stamp, units = heappop(self._heap)
+            if stamp != self._stamps[node]:
+                continue
+            if self._stands(units) and self.leave.key(units) <= key:
+                heappush(self._heap, (key, node, stamp, units))  # it is taken only once somebody leaves
                 return node, units
-            self._again(node, key)
+            self._weigh(node, floor=key)
         return None
 
     def _stands(self, units: tuple[Unit, ...]) -> bool:
         return not too_many_extras(units) and all(
             self.leave.allows(unit) and all(held in unit.row.held for held in unit.places) for unit in units
         )
-
-    def _again(self, node: int, old: Key) -> None:
-        """Weigh a node anew, since something changed there or on the side of those who live there."""
-        units = cheapest_set(self.draft, self.leave, self.shape, node)
-        if units:
-            heappush(self._heap, (max(self.leave.key(units), old), node, units))
-
-    def cleared(self, node: int) -> None:
-        """A node was cleared for one more task; another may follow."""
-        units = cheapest_set(self.draft, self.leave, self.shape, node)
-        if units:
-            heappush(self._heap, (self.leave.key(units), node, units))
 
 
 def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
@@ -85,7 +93,10 @@ def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[U
         return ()
     vacancy = Vacancy(draft.fleet.columns, shape.ask, node)
     base = vacancy.room()
-    found = [units_ for units_ in (_alone(vacancy, units, base), _greedy(vacancy, units, base)) if units_]
+    alone = _alone(vacancy, units, base)
+    if alone and alone[0] is units[0]:
+        return alone  # the cheapest unit suffices
+    found = [those for those in (alone, _greedy(vacancy, units, base)) if those]
     return min(found, key=leave.key) if found else ()
 
 
@@ -149,6 +160,8 @@ def _enter(vacancy: Vacancy, unit: Unit) -> None:
 
 def too_many_extras(units: tuple[Unit, ...]) -> bool:
     """Whether some job would give more extras than it has to spare."""
+    if not any(unit.extra for unit in units):
+        return False
     extras = Counter((unit.row.name, unit.places[0].leaf) for unit in units if unit.extra)
     rows = {unit.row.name: unit.row for unit in units}
     return any(count > spare_tasks(rows[name], leaf) for (name, leaf), count in extras.items())

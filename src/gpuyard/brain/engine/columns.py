@@ -125,6 +125,7 @@ class Columns:
         self.free_slices = [_free_slices(node) for node in self.nodes]
         for n in range(count):
             self._lay_node(n)
+        self.idle_total = int(self.idle.sum())
 
     def _lay_node(self, n: int) -> None:
         for g in range(len(self.used[n])):
@@ -161,13 +162,17 @@ class Columns:
     def _shift_devices(self, held: Held, sign: int) -> None:
         n, amount = held.node, sign * (held.share or WHOLE)
         used, busy, usable = self.used[n], self.busy[n], self.usable[n]
+        freed = 0
         for g in held.gpus:
             used[g] += amount
             busy = busy | 1 << g if used[g] else busy & ~(1 << g)
             if usable >> g & 1:
                 self.shares[n, g] -= amount
-                self.idle[n] -= amount
+                freed -= amount
         self.busy[n] = busy
+        if freed:
+            self.idle[n] += freed
+            self.idle_total += freed
         self._sync(n)
 
     def _shift_slices(self, held: Held, sign: int) -> None:
@@ -241,6 +246,7 @@ class Columns:
                 self.usable[n] = self.usable[n] | 1 << g if well else self.usable[n] & ~(1 << g)
                 self._sync_share(n, g)
                 self.idle[n] += (1 if well else -1) * (WHOLE - self.used[n][g])
+                self.idle_total += (1 if well else -1) * (WHOLE - self.used[n][g])
             if sick:
                 self._sync(n)
 

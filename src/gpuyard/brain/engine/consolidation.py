@@ -18,7 +18,7 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     """Start the job by moving others; nobody stops. Whether it worked."""
     if not draft.policy.consolidate or admission.refuses(draft, row, asked) is not None:
         return False
-    if asked[0] > int(draft.fleet.columns.idle.sum()) + _slices_free(draft):
+    if asked[0] > draft.fleet.columns.idle_total + _slices_free(draft):
         return False  # moving frees nothing: what is needed must be free already, only elsewhere
     maker = RoomMaker(draft, row, Movers(draft, row, asked))
     outcome = maker.first(maker.tries())

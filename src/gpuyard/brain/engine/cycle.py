@@ -23,7 +23,6 @@ from gpuyard.brain.engine.draft import FITS, REPAIRED, Draft
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.ordering import Bucket, Turns
-from gpuyard.model.reasons import Rung
 
 
 def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:
@@ -53,6 +52,7 @@ def run(draft: Draft) -> None:
 
 def start_all(draft: Draft) -> list[Bucket]:
     """Start all that fits, in order; what cannot waits with its reason. Returns the buckets that still wait."""
+    draft.quota_waits = 0
     turns = Turns(draft.fleet, draft.shares, ordering.buckets(draft.fleet, draft.fleet.short.values()))
     blocked: list[Bucket] = []
     while (bucket := turns.next()) is not None:
@@ -91,7 +91,7 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
             turns.parked(bucket)
             continue
         turns.started(bucket)
-        if draft.more_is_free() or _quota_blocks(draft):
+        if draft.quota_waits or draft.more_is_free():
             victims = set(draft.served)
             waiting = start_all(draft)
             left = [b for b in waiting if b.head.name not in refused and b.head.name not in victims]
@@ -111,8 +111,3 @@ def make_room(draft: Draft, bucket: Bucket) -> bool:
         row,
         lambda: consolidation.make_room(draft, row, bucket.asked) or preemption.make_room(draft, row, bucket.asked),
     )
-
-
-def _quota_blocks(draft: Draft) -> bool:
-    """Whether somebody waits for a limit or quota only; a victim's leaving may have lifted it."""
-    return any(reason.code.rung is Rung.QUOTA for reason in draft.waits.values())

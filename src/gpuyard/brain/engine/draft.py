@@ -15,10 +15,12 @@ from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.quota import Shares
 from gpuyard.brain.engine.transaction import Transaction
 from gpuyard.model.actions import Deadlock, Reserve
-from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.reasons import Code, Reason, Rung
 
 if TYPE_CHECKING:
+    from gpuyard.brain.engine.clearing import NodeClearing
     from gpuyard.brain.engine.reservations import Kept
+    from gpuyard.brain.engine.victims import Profile
 
 
 class Draft:
@@ -41,6 +43,12 @@ class Draft:
         """Why a job could not start."""
         self.quota_aside = False
         """Set while `explain` asks whether a job would fit if its queues let it."""
+        self.clearings: dict[object, NodeClearing] = {}
+        """What equal claims left behind for the next one."""
+        self.profiles: dict[JobRow, Profile] = {}
+        """What is true of running jobs for the whole cycle; see `victims`."""
+        self.quota_waits = 0
+        """Jobs found waiting for a limit or quota only."""
         self._free: tuple[Ints, Ints, Ints, Ints]
         self._free_at = 0
         self._largest: list[int] | None = None
@@ -78,7 +86,8 @@ class Draft:
     def more_is_free(self) -> bool:
         """Whether some node has more free now than when nothing more fitted."""
         columns = self.fleet.columns
-        nodes = np.unique(np.array(columns.touched[self._free_at :], dtype=np.int64))
+        changed = set(columns.touched[self._free_at :])
+        nodes = np.fromiter(changed, np.int64, len(changed))
         idle, cpu, memory, slices = self._free
         return bool(
             (columns.idle[nodes] > idle[nodes]).any()
@@ -99,6 +108,7 @@ class Draft:
     def wait(self, row: JobRow, reason: Reason) -> None:
         """The job cannot start, for this reason."""
         self.waits[row.name] = reason
+        self.quota_waits += reason.code.rung is Rung.QUOTA
 
 
 FITS = Reason(Code.FITS, message="fits now")

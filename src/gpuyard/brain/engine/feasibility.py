@@ -24,9 +24,6 @@ Tier = frozenset[int]
 PLENTY = 1 << 31
 """Room where only CPU-less, GPU-less tasks are asked for."""
 
-REFRESH_ALL = 0.5
-"""Beyond this share of changed nodes a whole-column refresh is cheaper than picking them out."""
-
 
 class Shape:
     """One kind of task on one tier of models, with its room and score per node.
@@ -70,12 +67,9 @@ class Shape:
         touched = self.columns.touched
         if self.seen == len(touched):
             return
-        changed = touched[self.seen :] if self.seen >= 0 else ()
+        changed = set(touched[self.seen :])
         self.seen = len(touched)
-        if len(changed) == 1:
-            nodes = np.array(changed)
-        else:
-            nodes = np.unique(np.array(changed, dtype=np.int64))
+        nodes = np.fromiter(changed, np.int64, len(changed))
         nodes = nodes[self.eligible[nodes]]
         if len(nodes):
             self._refresh(nodes)
@@ -217,7 +211,7 @@ class Shapes:
         if ask.request.cpu_only:
             return [frozenset(range(len(models)))]
         fits = self.static(ask, STATIC_CHECKERS)
-        present = {int(i) for i in np.unique(self.columns.model[fits])}
+        present = set(self.columns.model[fits].tolist())
         tiers: list[Tier] = []
         for wanted in ask.models or ("",):
             matching = [i for i in sorted(present) if not wanted or model_matches(wanted, models[i])]

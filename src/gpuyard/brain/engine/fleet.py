@@ -45,8 +45,8 @@ class JobRow:
     """One job inside the fleet: its description compiled, and what its tasks hold now."""
 
     __slots__ = (
-        "age", "asks", "avoids", "firm", "groups", "held", "job", "live", "name", "priority", "queue", "running",
-        "signature", "started", "wanted",
+        "age", "asks", "avoids", "firm", "groups", "held", "job", "live", "name", "priority", "queue", "rigid",
+        "running", "signature", "started", "wanted",
     )  # fmt: skip
 
     def __init__(self, job: Job, asks: tuple[Ask, ...], queue: int, policy: Policy) -> None:
@@ -66,6 +66,8 @@ class JobRow:
         self.running = False
         """Whether it ran when the plan began (rule 7)."""
         self.avoids = job.avoid
+        self.rigid = all(group.min == group.tasks for group in self.groups)
+        """Never has extras to give back."""
         self.wanted: Amounts = []
         self.signature: object = None
         """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""
@@ -127,7 +129,9 @@ class Fleet:
         """Tasks that run or wait, per kind of task: the demand seen."""
         self.jobs: dict[str, JobRow] = {}
         self.short: dict[str, JobRow] = {}
-        """Jobs below their minimum."""
+        """Jobs of ours below their minimum."""
+        self.outside: dict[str, JobRow] = {}
+        """Foreign loads below their minimum."""
         self.unowned: Amounts = []
         """Held by foreign loads that stand in no queue."""
         self._limited = 0
@@ -208,10 +212,11 @@ class Fleet:
         """Keep the lists of jobs that wait and of jobs that could grow."""
         if self.jobs.get(row.name) is not row:
             return  # a probe that only asks what would be
-        if row.complete() or row.job.foreign:
-            self.short.pop(row.name, None)
+        waiting = self.outside if row.job.foreign else self.short
+        if row.complete():
+            waiting.pop(row.name, None)
         else:
-            self.short[row.name] = row
+            waiting[row.name] = row
 
     def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
         """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
@@ -284,7 +289,10 @@ class Fleet:
             row.held.append(held)
         else:
             self.columns.lift(held)
-            row.held.remove(held)
+            if row.held[-1] is held:
+                row.held.pop()  # undoing comes in reverse order; a search would cost the square of a large gang
+            else:
+                row.held.remove(held)
         if not held.terminating:
             row.live[held.leaf] += sign
         tenants = self.tenants[held.node]
@@ -383,6 +391,7 @@ class Fleet:
             self.shift(row, held, -1)
         del self.jobs[row.name]
         self.short.pop(row.name, None)
+        self.outside.pop(row.name, None)
         self.avoiders.pop(row.name, None)
         self._elastic.pop(row.name, None)
 
@@ -431,7 +440,7 @@ class Fleet:
             self._lay_nodes(nodes)
         self._lay_queues(self.queues if queues is None else queues)
         self.jobs, self.short, self.asked, self.avoiders, self._elastic = {}, {}, {}, {}, {}
-        self._limited = 0
+        self._limited, self.outside = 0, {}
         for job in sorted(jobs, key=lambda job: job.name):
             names = self.columns.index
             self._admit(replace(job, placements=tuple(p for p in job.placements if p.node in names)))

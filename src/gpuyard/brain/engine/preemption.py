@@ -65,7 +65,7 @@ def enough_to_take(claim: Claim) -> bool:
     needed = claim.asked[0]
     if not needed or draft.fleet.columns.profiles:
         return True
-    have = int(draft.fleet.columns.idle.sum())
+    have = draft.fleet.columns.idle_total
     for parting in _sides(claim):
         have += parting
         if have >= needed:
@@ -118,19 +118,37 @@ class Takers:
 
     def key(self, units: tuple[Unit, ...]) -> Key:
         """The order of rule 19, for units that would stop."""
-        own = any(unit.row.queue == self.row.queue for unit in units)
+        if len(units) == 1:
+            return self._key_of_one(units[0])
+        profiles = [victims.profile(self.draft, unit.row) for unit in units]
         gangs = sum(not unit.extra for unit in units)
-        pushed = self._pushed(units)
         return (
-            own,
+            any(unit.row.queue == self.row.queue for unit in units),
             gangs > 0,
-            *pushed,
+            *self._pushed(units),
             max(unit.row.priority for unit in units),
-            sum(victims.evictions(self.draft, unit.row) for unit in units),
+            sum(known.evictions for known in profiles),
             sum(victims.lost_work(self.draft, unit) for unit in units),
             gangs,
             len(units),
-            max(victims.youth(unit.row) for unit in units),
+            max(known.youth for known in profiles),
+        )
+
+    def _key_of_one(self, unit: Unit) -> Key:
+        row, known = unit.row, victims.profile(self.draft, unit.row)
+        own = row.queue == self.row.queue
+        tree, left = self.draft.fleet.tree, self.draft.fleet.tree.used[row.queue][0] - unit.cost
+        return (
+            own,
+            not unit.extra,
+            not own and left < tree.quota[row.queue][0],
+            not own and left < self.draft.shares[row.queue][0],
+            row.priority,
+            known.evictions,
+            (known.lost + (0.0 if unit.extra else known.warm_up)) * unit.cost,
+            int(not unit.extra),
+            1,
+            known.youth,
         )
 
     def _pushed(self, units: tuple[Unit, ...]) -> tuple[bool, bool]:
@@ -146,13 +164,13 @@ class Takers:
 
     def accepts(self, outcome: Outcome) -> bool:
         """Whoever stops was fair game when it went, and the take is bearable for its side."""
-        rights = self.rights_of(outcome.stopped)
+        rights = self.rights_of(outcome.stopped, outcome.taken)
         reclaimed = [unit for unit, right in zip(outcome.stopped, rights, strict=True) if right is Code.RECLAIMED]
         return None not in rights and self.claim.bearable(reclaimed)
 
-    def rights_of(self, stopped: tuple[Unit, ...]) -> list[Code | None]:
+    def rights_of(self, stopped: tuple[Unit, ...], taken: tuple[Held, ...]) -> list[Code | None]:
         """By which right each goes, as if they went now, one after the other, before the claimant came."""
-        taken, changed = self.draft.tx.placed(self.row), self.draft.fleet.tree.changed
+        changed = self.draft.fleet.tree.changed
         noted = len(changed)
         self._book(self.row, taken, -1)
         for unit in stopped:
@@ -193,7 +211,7 @@ class MixedTakers(Takers):
 
     def accepts(self, outcome: Outcome) -> bool:
         """Whoever moves without being fair game is moved by the rules of moving."""
-        rights = self.rights_of(outcome.moved)
+        rights = self.rights_of(outcome.moved, outcome.taken)
         only_moved = [unit for unit, right in zip(outcome.moved, rights, strict=True) if right is None]
         if only_moved and not (self.movers.few_enough(only_moved) and all(map(self._movable, only_moved))):
             return False

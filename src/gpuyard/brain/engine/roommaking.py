@@ -7,6 +7,7 @@ the best one is run again and kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -25,10 +26,11 @@ from gpuyard.model.topology import NODE, NVLINK
 
 
 class Outcome(NamedTuple):
-    """Who was moved and who stops so that the claimant stands."""
+    """Who was moved and who stops so that the claimant stands, and the places it took."""
 
     moved: tuple[Unit, ...]
     stopped: tuple[Unit, ...]
+    taken: tuple[Held, ...]
 
 
 class Rights(clearing.Leave, Protocol):
@@ -75,11 +77,12 @@ class RoomMaker:
 
     def best(self, tries: Iterator[Try]) -> Outcome | None:
         """Run every try (as many as the policy allows), keep the best; None and no change if none works."""
+        options = list(islice(tries, self.draft.policy.search_limit))
+        if len(options) == 1:
+            return self.first(iter(options))
         chosen: Try | None = None
         best_rank: Key = ()
-        for attempt in tries:
-            if self.tried >= self.draft.policy.search_limit:
-                break
+        for attempt in options:
             self.tried += 1
             mark = self.draft.tx.checkpoint()
             outcome = attempt()
@@ -150,18 +153,37 @@ class RoomMaker:
         """Clear node after node, the cheapest first, until every missing task has room."""
         missing = self.goal.lacks(self.row)
         gone = self._make_admissible()
-        nodes = NodeClearing(self.draft, self.rights, shape, region)
+        nodes = self._clearing(shape, region)
         shape.sync()
         while int(np.minimum(shape.room[region.start : region.stop], missing).sum()) < missing:
             found = nodes.next()
             if found is None:
                 return None
-            node, units = found
+            _, units = found
             for unit in units:
                 self._let_go(unit, gone)
             shape.sync()
-            nodes.cleared(node)
         return self._settle(gone)
+
+    def _clearing(self, shape: Shape, region: Region) -> NodeClearing:
+        """The clearing that the last equal claim left behind, brought up to date; else a new one."""
+        row = self.row
+        key = (
+            type(self.rights),
+            self.rights.break_budgets,
+            row.queue,
+            row.priority,
+            row.firm,
+            row.signature,
+            id(shape),
+            region,
+        )
+        nodes = self.draft.clearings.get(key)
+        if nodes is None or row.held:
+            nodes = self.draft.clearings[key] = NodeClearing(self.draft, self.rights, shape, region)
+        else:
+            nodes.sync(self.rights)
+        return nodes
 
     def by_units(self, region: Region) -> Outcome | None:
         """Let unit after unit of the region go, the cheapest first, until the claimant fits."""
@@ -205,11 +227,13 @@ class RoomMaker:
     def _settle(self, gone: list[Unit]) -> Outcome | None:
         """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
         self.draft.remember(self.row)
+        held = len(self.row.held)
         if self._excess() is not None or not self.goal.place(self.draft, self.row):
             return None
+        taken = tuple(self.row.held[held:])
         away = self._let_back(gone)
         moved, stopped = self._move(away)
-        outcome = Outcome(tuple(moved), tuple(stopped))
+        outcome = Outcome(tuple(moved), tuple(stopped), taken)
         if not self._budgets_kept(away) or not self.rights.accepts(outcome):
             return None
         return outcome
@@ -253,6 +277,8 @@ class RoomMaker:
         return moved, stopped
 
     def _move_one(self, unit: Unit) -> bool:
+        if unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig:
+            return False  # there is not that much free anywhere
         if not self._may_return(unit):
             return False
         if unit.extra:

@@ -52,10 +52,6 @@ class Transaction:
         """The jobs changed since the mark, each once, in the order of their first change."""
         return list({row.name: row for _, row, _ in self._log[mark:]}.values())
 
-    def placed(self, row: JobRow) -> list[Held]:
-        """The places a job took in this transaction and still holds."""
-        return [held for held in self.added(row, 0) if held in row.held]
-
     def added(self, row: JobRow, mark: int) -> list[Held]:
         """The places a job took since the mark."""
         return [held for sign, who, held in self._log[mark:] if who is row and sign > 0]

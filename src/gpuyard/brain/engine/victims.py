@@ -24,16 +24,14 @@ class Unit(NamedTuple):
     row: JobRow
     places: tuple[Held, ...]
     extra: bool
-
-    @property
-    def cost(self) -> int:
-        """GPUs it holds, in grains."""
-        return sum(held.cost for held in self.places)
+    cost: int
+    """GPUs it holds, in grains."""
 
 
 def whole(row: JobRow) -> Unit:
     """The whole gang: every task that is not going already."""
-    return Unit(row, tuple(held for held in row.held if not held.terminating), extra=False)
+    places = tuple(held for held in row.held if not held.terminating)
+    return Unit(row, places, False, sum(held.cost for held in places))
 
 
 def spare_tasks(row: JobRow, leaf: int) -> int:
@@ -44,6 +42,8 @@ def spare_tasks(row: JobRow, leaf: int) -> int:
 
 def units_on(row: JobRow, node: int) -> list[Unit]:
     """What could go so that a job gives back something on this node: single extras first, then the whole gang."""
+    if row.rigid:
+        return [whole(row)]
     units = _extras_on(row, node) if row.complete() else []
     if len(row.held) == 1 and units:
         return units
@@ -65,23 +65,49 @@ def _extras_on(row: JobRow, node: int) -> list[Unit]:
         if spare:
             here = [held for held in row.held if held.node == node and held.leaf == leaf and not held.terminating]
             here.sort(key=lambda held: -held.task)
-            found += [Unit(row, (held,), extra=True) for held in here[:spare]]
+            found += [Unit(row, (held,), True, held.cost) for held in here[:spare]]
     return found
 
 
 # --- protections ------------------------------------------------------------------------------------------------------
 
 
+class Profile(NamedTuple):
+    """What is true of a running job for the whole of a cycle, worked out once."""
+
+    gang_may_go: bool
+    extras_may_go: bool
+    evictions: int
+    lost: float
+    """Seconds of work since the last checkpoint."""
+    warm_up: float
+    """Seconds that a restart spends before it works again."""
+    youth: tuple[object, ...]
+
+
+def profile(draft: Draft, row: JobRow) -> Profile:
+    """The job's profile in this cycle."""
+    found = draft.profiles.get(row)
+    if found is None:
+        free = not (row.firm or row.job.foreign or spared(draft, row))
+        since = max((at for at in (row.started, _last_checkpoint(row)) if at is not None), default=draft.now)
+        found = draft.profiles[row] = Profile(
+            gang_may_go=free and not in_min_runtime(draft, row),
+            extras_may_go=free,
+            evictions=evictions(draft, row),
+            lost=max(0.0, draft.now - since),
+            warm_up=draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up,
+            youth=youth(row),
+        )
+    return found
+
+
 def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
     """Not firm, not foreign, not inside its minimum runtime (extras aside), not spared after earlier evictions."""
-    row = unit.row
-    if row.firm or row.job.foreign or not unit.places:
-        return False
-    if unit.extra and not spare_tasks(row, unit.places[0].leaf):
-        return False
-    if not unit.extra and in_min_runtime(draft, row):
-        return False
-    return not spared(draft, row)
+    known = profile(draft, unit.row)
+    if not unit.extra:
+        return known.gang_may_go and bool(unit.places)
+    return known.extras_may_go and spare_tasks(unit.row, unit.places[0].leaf) > 0
 
 
 def in_min_runtime(draft: Draft, row: JobRow) -> bool:
@@ -145,11 +171,9 @@ def budget_rule(draft: Draft) -> PdbRule:
 
 
 def lost_work(draft: Draft, unit: Unit) -> float:
-    """GPU-seconds since the last checkpoint, and those a restart spends warming up; 0 for an extra's warm-up."""
-    row = unit.row
-    since = max((at for at in (row.started, _last_checkpoint(row)) if at is not None), default=draft.now)
-    warm_up = draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up
-    return (max(0.0, draft.now - since) + (0.0 if unit.extra else warm_up)) * unit.cost
+    """GPU-seconds since the last checkpoint, and those a restart spends warming up (an extra costs no restart)."""
+    known = profile(draft, unit.row)
+    return (known.lost + (0.0 if unit.extra else known.warm_up)) * unit.cost
 
 
 def _last_checkpoint(row: JobRow) -> float | None:
@@ -159,9 +183,3 @@ def _last_checkpoint(row: JobRow) -> float | None:
 def youth(row: JobRow) -> tuple[object, ...]:
     """Sorts the younger first, and among equals the larger name."""
     return (-row.job.submitted, tuple(-ord(letter) for letter in row.name), 1)
-
-
-def unit_key(draft: Draft, unit: Unit) -> tuple[object, ...]:
-    """What makes a victim preferable, as far as it does not depend on the claimant (rule 19)."""
-    row = unit.row
-    return (not unit.extra, row.priority, evictions(draft, row), lost_work(draft, unit), youth(row))
