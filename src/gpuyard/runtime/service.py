@@ -56,13 +56,22 @@ class Service(Protocol):
         """What would happen: `verdict` (starts, waits, never), sentence, ETA range, quota after, price per hour."""
 
     def jobs(self, caller: Caller, all_ended: bool = False) -> list[Document]:
-        """The active jobs and the newest hundred that ended; all that ended on request."""
+        """The active jobs and the newest hundred that ended; all that ended on request.
+
+        Each as `yard jobs -o json` has it offline (`name`, `queue`, `user`, `class`, `priority`, `tasks`, `gpus`,
+        `submitted`, `started`, `phase`, `held_gpus`, `asked_gpus`, `reason` {code, message}, `placements`), with
+        `ended` and `exit_code` once it has ended, `attempts` (how many) and `after`. Times are RFC 3339.
+        """
 
     def job(self, caller: Caller, name: str) -> Document:
         """One job with its attempts, placements, exit codes and history."""
 
     def why(self, caller: Caller, name: str) -> Document:
-        """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs."""
+        """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs.
+
+        As `yard why -o json` has it offline: `job`, `phase`, `reason` {code, message, ..., suggestions}, `ladder`,
+        `in_the_way`; `eta` {earliest, latest} where it can be told; `placements` where it runs.
+        """
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
         """`cancel`, `hold`, `release` or `requeue` a job."""
@@ -78,7 +87,12 @@ class Service(Protocol):
         """
 
     def nodes(self) -> list[Document]:
-        """The nodes with their GPUs, health and who holds them."""
+        """The nodes with their GPUs, health and who holds them.
+
+        As `yard nodes -o json` has them offline (`name`, `pool`, `model`, `gpus`, `domains`, `free`, `used`, `jobs`,
+        `phase`), and `devices`: one for each GPU with `index`, `uuid`, `health`, `island`, `jobs` (who holds it) and
+        `used` (0 to 1).
+        """
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""
@@ -93,7 +107,12 @@ class Service(Protocol):
         """GPU-seconds and money by user or queue."""
 
     def events(self, after: int, limit: int) -> list[Document]:
-        """What happened, each with a growing `id`, from the one after `after` on."""
+        """What happened, each with a growing `id`, from the one after `after` on.
+
+        Keys: `id`, `at` (epoch), `kind` (submitted, started, evicted, moved, ended, cancelled, held, released,
+        requeued, health, queue, ...), `job` or `node`, `message`. An `after` below 0 counts from the newest: -1 gives
+        none.
+        """
 
     def wait_events(self, after: int, timeout: float) -> bool:
         """Block until there is an event newer than `after`; False on time-out."""
