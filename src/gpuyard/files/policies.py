@@ -94,6 +94,10 @@ def policy_of(given: dict[str, Any]) -> Policy:
         of: dataclasses.replace(treatment, **given.get("classes", {}).get(of.value, {}))
         for of, treatment in base.classes.items()
     }
-    weights = dataclasses.replace(base.weights, **given.get("weights", {}))
-    rest = {name: value for name, value in given.items() if name not in ("classes", "weights")}
-    return dataclasses.replace(base, classes=classes, weights=weights, **rest)
+    rest = {name: _over(getattr(base, name), value) for name, value in given.items() if name != "classes"}
+    return dataclasses.replace(base, classes=classes, **rest)
+
+
+def _over(default: Any, value: Any) -> Any:
+    """A knob's new value; a group of knobs keeps those that are not given."""
+    return dataclasses.replace(default, **value) if dataclasses.is_dataclass(default) else value

@@ -42,6 +42,27 @@ class DeadlockRule(Enum):
     PROPOSE = "propose"
 
 
+class Curve(Enum):
+    """How GPUs saved from being stranded become a score: in proportion, or flattened out far from zero."""
+
+    LINEAR = "linear"
+    SIGMOID = "sigmoid"
+
+
+class Device(Enum):
+    """Which device of a node a fraction takes: the fullest that holds it, or the one that strands least."""
+
+    TIGHTEST = "tightest"
+    BEST = "best"
+
+
+class Weigh(Enum):
+    """What makes a class of demand count: the GPUs it asks for, or its number of tasks."""
+
+    GPUS = "gpus"
+    TASKS = "tasks"
+
+
 def _knob(default: Any, doc: str, unit: str = "") -> Any:
     return field(default=default, metadata={"doc": doc, "unit": unit})
 
@@ -68,6 +89,29 @@ class Weights:
     sharing: float = _knob(2.0, "Prefer nodes where a fraction joins a device that is shared already.", "weight")
     health: float = _knob(4.0, "Prefer nodes where no suspect GPU must be used.", "weight")
     taste: float = _knob(1.0, "Prefer nodes without PreferNoSchedule taints.", "weight")
+    cpu_tightness: float = _knob(0.0, "Prefer nodes whose CPU is nearly used up.", "weight")
+    balance: float = _knob(0.0, "Keep free CPU and free GPUs of a node in proportion.", "weight")
+    scarcity: float = _knob(0.0, "Spare models that others cannot do without, where the task has a choice.", "weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How the terms of a placement score are worked out."""
+
+    curve: Curve = _knob(Curve.LINEAR, "How GPUs kept usable count: linear, or sigmoid (as FGD has it).")
+    steps: int = _knob(0, "Round scores down to this many steps, so that near equals tie; 0 does not round.", "steps")
+    device: Device = _knob(Device.TIGHTEST, "Which device a fraction takes: tightest, or best (strands least).")
+    cores_per_gpu: float = _knob(
+        0.0, "CPU cores that belong to a GPU, for the balance; 0 takes what the demand asks.", "cores"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DemandView:
+    """How demand that is known beforehand is turned into classes; demand merely seen is always coarse."""
+
+    weigh: Weigh = _knob(Weigh.GPUS, "What a class counts by: gpus, or tasks.")
+    cover: float = _knob(1.0, "Drop the rarest classes beyond this share of all tasks.", "share")
 
 
 def _classes() -> dict[JobClass, ClassPolicy]:
@@ -91,6 +135,10 @@ class Policy:
     )
     weights: Weights = field(
         default_factory=Weights, metadata={"doc": "Weights of the placement score's terms.", "unit": ""}
+    )
+    scoring: Scoring = field(default_factory=Scoring, metadata={"doc": "How the terms are worked out.", "unit": ""})
+    demand: DemandView = field(
+        default_factory=DemandView, metadata={"doc": "How demand known beforehand is looked at.", "unit": ""}
     )
     consolidate: bool = _knob(True, "Move running jobs when that lets a waiting one start (rule 15).")
     preempt: bool = _knob(True, "Take GPUs back by priority and by shares (rules 16 to 19).")

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.brain.engine import scoring
-from gpuyard.brain.engine.asks import STATIC_CHECKERS, Ask, Checker, dislikes
+from gpuyard.brain.engine.asks import STATIC_CHECKERS, Ask, Checker, dislikes, has_labels, has_model
 from gpuyard.brain.engine.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.fragmentation import Gauge
 from gpuyard.model.node import Gpu
-from gpuyard.model.policy import Weights
+from gpuyard.model.policy import Policy
 from gpuyard.model.queue import model_matches
 
 Tier = frozenset[int]
@@ -25,6 +25,10 @@ PLENTY = 1 << 31
 """Room where only CPU-less, GPU-less tasks are asked for."""
 
 
+FEW = 4
+"""Up to so many changed nodes a look into what was seen before is cheaper than columns."""
+
+
 class Shape:
     """One kind of task on one tier of models, with its room and score per node.
 
@@ -32,15 +36,19 @@ class Shape:
     """
 
     __slots__ = (
+        "_seen_states",
         "ask",
         "careful",
         "columns",
         "dislike",
+        "disliked",
         "eligible",
         "gauge",
+        "has_choice",
         "need",
         "room",
         "score",
+        "scoring",
         "seen",
         "weights",
     )
@@ -52,14 +60,19 @@ class Shape:
         self.columns = shapes.columns
         self.gauge = shapes.gauge
         self.weights = shapes.weights
+        self.scoring = shapes.scoring
         self.eligible = eligible
         self.need = shapes.need(ask)
         self.dislike = shapes.static(ask, (dislikes,))
+        self.disliked = bool(self.dislike.any())
+        self.has_choice = bool(shapes.static(ask, (has_model, has_labels)).all())
+        """Whether it may go on any model, so that it can leave scarce ones to others."""
         count = len(shapes.columns.nodes)
         self.room: Ints = np.zeros(count, dtype=np.int64)
         self.score = np.full(count, -1.0)
         self.seen = 0
-        self._refresh(np.flatnonzero(eligible))
+        self._seen_states: dict[object, tuple[int, float]] = {}
+        self._work_out(np.flatnonzero(eligible))
         self.seen = len(shapes.columns.touched)
 
     def sync(self) -> None:
@@ -75,6 +88,20 @@ class Shape:
             self._refresh(nodes)
 
     def _refresh(self, nodes: Ints) -> None:
+        """Work the nodes out; few of them one by one, for a node's state is often one that was seen before."""
+        if len(nodes) > FEW:
+            self._work_out(nodes)
+            return
+        for node in nodes.tolist():
+            state = self.columns.state(node)
+            known = self._seen_states.get(state)
+            if known is None:
+                self._work_out(np.array([node]))
+                self._seen_states[state] = (int(self.room[node]), float(self.score[node]))
+            else:
+                self.room[node], self.score[node] = known
+
+    def _work_out(self, nodes: Ints) -> None:
         room = room_on(self.columns, self.ask, self.need, nodes, self.careful)
         self.room[nodes] = room
         score = scoring.pack(self, nodes)
@@ -117,15 +144,17 @@ def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Int
 class Shapes:
     """All shapes asked for so far. Thrown away when the nodes themselves change."""
 
-    def __init__(self, columns: Columns, weights: Weights) -> None:
+    def __init__(self, columns: Columns, policy: Policy) -> None:
         self.columns = columns
-        self.weights = weights
+        self.weights = policy.weights
+        self.scoring = policy.scoring
         self.gauge = Gauge(columns)
         self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
         self._static: dict[tuple[int, tuple[Checker, ...]], Bools] = {}
         self._needs: dict[int, Ints] = {}
         self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
         self._codes: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
+        columns.kind = self._kinds(())[0].tolist()
 
     def get(self, ask: Ask, tier: Tier, careful: bool = False) -> Shape:
         """The shape, up to date."""

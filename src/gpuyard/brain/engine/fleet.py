@@ -31,7 +31,7 @@ from gpuyard.model.events import (
     TasksStopping,
 )
 from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
-from gpuyard.model.node import Node
+from gpuyard.model.node import Node, Pool
 from gpuyard.model.policy import Policy
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, mig_cost
@@ -121,12 +121,14 @@ class Fleet:
     def __init__(self, snapshot: Snapshot) -> None:
         self.policy = snapshot.policy
         self.topology = snapshot.topology
-        self.pools = {pool.name: pool for pool in snapshot.pools}
+        self._set_pools(snapshot.pools)
         self.budgets = snapshot.budgets
         self.reservations: tuple[Reservation, ...] = snapshot.reservations
         self.asks: dict[tuple[object, ...], Ask] = {}
         self.asked: dict[int, int] = {}
         """Tasks that run or wait, per kind of task: the demand seen."""
+        self.expected: tuple[tuple[Ask, float], ...] = ()
+        """Demand known beforehand, as tasks per kind; placement is then measured by it and not by what was seen."""
         self.jobs: dict[str, JobRow] = {}
         self.short: dict[str, JobRow] = {}
         """Jobs of ours below their minimum."""
@@ -143,9 +145,13 @@ class Fleet:
         for job in sorted(snapshot.jobs, key=lambda job: job.name):
             self._admit(job)
 
+    def _set_pools(self, pools: Iterable[Pool]) -> None:
+        self.pools = {pool.name: pool for pool in pools}
+        self.capped = [pool for pool in self.pools.values() if pool.max_busy]
+
     def _lay_nodes(self, nodes: Iterable[Node]) -> None:
         self.columns = Columns(nodes, self.topology)
-        self.shapes = Shapes(self.columns, self.policy.weights)
+        self.shapes = Shapes(self.columns, self.policy)
         self.pool_names = {node.pool or node.model for node in self.columns.nodes if node.gpus}
         self.tenants: list[dict[JobRow, int]] = [{} for _ in self.columns.nodes]
         """Who holds how many places on each node."""
@@ -192,12 +198,13 @@ class Fleet:
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
+        parts = [(1, self.vector(h.cost, h.cpu, h.memory, h.node)) for h in row.held if not h.terminating]
+        parts += [(max(row.pending(leaf), 0), self.costs.most(ask)) for leaf, ask in enumerate(row.asks)]
         total = self.costs.nothing()
-        for held in row.held:
-            if not held.terminating:
-                total = plus(total, self.vector(held.cost, held.cpu, held.memory, held.node))
-        for leaf, ask in enumerate(row.asks):
-            total = plus(total, times(self.costs.most(ask), max(row.pending(leaf), 0)))
+        for count, amounts in parts:
+            if count:
+                for r, amount in enumerate(amounts):
+                    total[r] += count * amount
         row.wanted = total
         return total
 
@@ -250,6 +257,10 @@ class Fleet:
             found = self.asks[key] = Ask(len(self.asks), job, group, self.policy.of(job))
             found.waived = waived
         return found
+
+    def expect(self, jobs: Iterable[tuple[Job, float]]) -> None:
+        """Somebody knows the demand: so many jobs like each of these."""
+        self.expected = tuple((self.ask(job, group), count) for job, count in jobs for group in job.task_groups())
 
     def held_from(self, row: JobRow, placements: Iterable[Placement]) -> Iterator[Held]:
         """What placements of a job hold; placements on nodes that are gone hold nothing."""
@@ -341,7 +352,7 @@ class Fleet:
             case QueuesChanged(queues):
                 self._rebuild(queues=queues)
             case PoolsChanged(pools):
-                self.pools = {pool.name: pool for pool in pools}
+                self._set_pools(pools)
             case BudgetsChanged(budgets):
                 self.budgets = budgets
 

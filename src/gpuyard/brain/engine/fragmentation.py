@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuyard.brain.engine.asks import Ask, has_model
+from gpuyard.brain.engine.asks import Ask, has_labels, has_model
 from gpuyard.brain.engine.columns import Bools, Columns, Ints
 from gpuyard.model.outlook import Fragmentation, PoolFragmentation, ShapeFit
+from gpuyard.model.policy import DemandView, Weigh
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.topology import NVLINK
 
@@ -37,19 +38,54 @@ class DemandClass(NamedTuple):
 
 
 class Demand:
-    """The classes of GPU demand as arrays; popularity sums to 1."""
+    """The classes of demand as tables that answer, for any free part of a device, how much of the demand can use it.
 
-    def __init__(self, classes: Sequence[DemandClass]) -> None:
-        total = sum(c.weight for c in classes) or 1.0
+    F = idle - sum of r * part[r] over devices - whole * gang[whole]: a fraction needs one device that is large enough,
+    a task of k GPUs needs k whole ones, and both need the CPU. So a node is looked up, not compared with each class.
+    Classes without GPUs use no device: they only make the others count for less, as FGD has it.
+    """
+
+    def __init__(self, classes: Sequence[DemandClass], width: int = 8) -> None:
         self.count = len(classes)
-        self.gpus = np.array([max(c.gpus, 1) for c in classes], dtype=np.int64)
-        self.need = np.array([c.share or WHOLE for c in classes], dtype=np.int64)
-        self.cpu = np.array([c.cpu for c in classes], dtype=np.int64)
-        self.popularity = np.array([c.weight / total for c in classes])
-        self.eligible = (
-            np.array([c.eligible for c in classes], dtype=bool).T.copy() if classes else np.zeros((0, 0), bool)
-        )
-        self.fractional = bool((self.need < WHOLE).any()) if classes else False
+        self.fractional = any(c.share for c in classes)
+        self.needs = np.array(sorted({c.share for c in classes if c.share}), dtype=np.int64)
+        self.cpus = np.array(sorted({c.cpu for c in classes}), dtype=np.int64)
+        self.cores_per_gpu = _cores_per_gpu(classes)
+        eligible = np.array([c.eligible for c in classes], dtype=bool).T if classes else np.zeros((1, 0), bool)
+        patterns, groups = np.unique(eligible, axis=0, return_inverse=True)
+        self.group: Ints = groups.ravel()
+        """Which classes a node could serve at all: nodes of one group are alike in that."""
+        self._lay_tables(classes, patterns, width)
+
+    def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
+        total = sum(c.weight for c in classes) or 1.0
+        self.part = np.zeros((len(patterns), len(self.cpus) + 1, len(self.needs) + 1))
+        """Popularity of fractions served, by group, CPU thresholds met, sizes met."""
+        self.gang = np.zeros((len(patterns), len(self.cpus) + 1, width + 1))
+        """Popularity of whole-GPU tasks served, by group, CPU thresholds met, free devices."""
+        for m, each in enumerate(classes):
+            enough = 1 + int(np.searchsorted(self.cpus, each.cpu))
+            groups = patterns[:, m]
+            if each.share:
+                self.part[groups, enough:, 1 + int(np.searchsorted(self.needs, each.share)) :] += each.weight / total
+            elif each.gpus:
+                self.gang[groups, enough:, each.gpus :] += each.weight / total
+
+    def scarcity(self, classes: Sequence[DemandClass], gpus: Ints) -> Floats:
+        """How much of each node's GPUs demand that cannot go everywhere would take, were the fleet full of demand."""
+        asked = [c.weight * (c.gpus or c.share / WHOLE) for c in classes]
+        everything, total = float(gpus.sum()), sum(asked) or 1.0
+        found = np.zeros(len(gpus))
+        for each, amount in zip(classes, asked, strict=True):
+            reach = float(gpus[each.eligible].sum())
+            if 0 < reach < everything:
+                found[each.eligible] += amount / total * everything / reach
+        return found
+
+
+def _cores_per_gpu(classes: Sequence[DemandClass]) -> float:
+    gpus = sum(c.weight * (c.gpus or c.share / WHOLE) for c in classes)
+    return sum(c.weight * c.cpu for c in classes) / 1000 / gpus if gpus else 0.0
 
 
 COARSE = 32
@@ -79,18 +115,40 @@ def _as_class(shapes: Shapes, members: Sequence[tuple[Ask, int]], weight: int) -
     ask = members[0][0]
     tasks = sum(count for _, count in members)
     cores = round(sum(member.request.cpu * count for member, count in members) / tasks / 1000)
-    share = 0 if ask.gpus else min(int(shapes.need(ask).min()), WHOLE)
-    eligible = shapes.static(ask, (has_model,))
-    return DemandClass(ask.gpus, share, cores * 1000, eligible, weight)
+    return _class(shapes, ask, cores * 1000, weight)
+
+
+def _class(shapes: Shapes, ask: Ask, cpu: int, weight: float) -> DemandClass:
+    share = min(int(shapes.need(ask).min()), WHOLE) if ask.request.shared else 0
+    return DemandClass(ask.gpus, share, cpu, shapes.static(ask, (has_model, has_labels)), weight)
+
+
+def demand_known(shapes: Shapes, kinds: Sequence[tuple[Ask, float]], view: DemandView) -> tuple[DemandClass, ...]:
+    """The demand somebody knows beforehand, as numbers of tasks per kind: the commonest kinds, CPU-only ones too."""
+    total, seen, classes = sum(count for _, count in kinds), 0.0, []
+    for ask, count in sorted(kinds, key=lambda kind: -kind[1]):
+        if seen >= view.cover * total:
+            break
+        seen += count
+        by_gpus = view.weigh is Weigh.GPUS and not ask.request.cpu_only
+        weight = count * _gpus(shapes, ask) / WHOLE if by_gpus else count
+        classes.append(_class(shapes, ask, ask.request.cpu, weight))
+    return tuple(classes)
 
 
 def follow_demand(fleet: Fleet) -> None:
     """Measure by the demand as it is now; scores are thrown away only when it changed noticeably."""
-    seen = demand_seen(fleet.shapes, fleet.asks.values(), fleet.asked)
-    if _outline(seen) != fleet.shapes.gauge.outline:
-        fleet.shapes.gauge.outline = _outline(seen)
-        fleet.shapes.gauge.demand = Demand(seen)
-        fleet.shapes.revalue()
+    shapes = fleet.shapes
+    if fleet.expected:
+        if not shapes.gauge.demand.count:
+            shapes.gauge.know(demand_known(shapes, fleet.expected, fleet.policy.demand))
+            shapes.revalue()
+        return
+    seen = demand_seen(shapes, fleet.asks.values(), fleet.asked)
+    if _outline(seen) != shapes.gauge.outline:
+        shapes.gauge.outline = _outline(seen)
+        shapes.gauge.know(seen)
+        shapes.revalue()
 
 
 def _outline(classes: Sequence[DemandClass]) -> tuple[object, ...]:
@@ -102,41 +160,75 @@ class Gauge:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.demand = Demand(())
         self.outline: tuple[object, ...] = ()
+        self.know(())
 
-    def stranded(self, nodes: Ints, whole: Ints, cpu: Ints, shares: Ints | None) -> Floats:
-        """GPUs on each of `nodes` that the demand could not use if that much were free there.
-
-        `shares` (free part per device) may be None where no device is in part used.
-        """
-        if not self.demand.count:
-            return np.zeros(len(nodes))
-        if shares is None:
-            return self._of_whole(nodes, whole, cpu)
-        return self._of_shares(nodes, shares, cpu)
-
-    def _of_whole(self, nodes: Ints, whole: Ints, cpu: Ints) -> Floats:
-        demand = self.demand
-        served = (whole[:, None] >= demand.gpus) & (cpu[:, None] >= demand.cpu) & demand.eligible[nodes]
-        stranded: Floats = whole * (1.0 - served @ demand.popularity)
-        return stranded
-
-    def _of_shares(self, nodes: Ints, shares: Ints, cpu: Ints) -> Floats:
-        demand = self.demand
-        enough = shares[:, :, None] >= demand.need
-        served = (enough.sum(axis=1) >= demand.gpus) & (cpu[:, None] >= demand.cpu) & demand.eligible[nodes]
-        idle = shares.sum(axis=1)
-        too_small = np.where(enough, 0, shares[:, :, None]).sum(axis=1)
-        lost = np.where(served, too_small, idle[:, None])
-        stranded: Floats = (lost @ demand.popularity) / WHOLE
-        return stranded
+    def know(self, classes: Sequence[DemandClass]) -> None:
+        """Measure by this demand from now on."""
+        self.demand = Demand(classes, self.columns.width)
+        gpus = np.array([len(node.gpus) for node in self.columns.nodes], dtype=np.int64)
+        self.scarcity = self.demand.scarcity(classes, gpus)
+        self._now = np.zeros(len(gpus))
+        self._seen = 0
+        if self.demand.count and len(gpus):
+            self._refresh(np.arange(len(gpus)))
+        self._seen = len(self.columns.touched)
 
     def now(self, nodes: Ints) -> Floats:
         """GPUs stranded on each of `nodes` as they are."""
+        touched = self.columns.touched
+        if self._seen < len(touched):
+            changed = np.unique(np.array(touched[self._seen :], dtype=np.int64))
+            self._seen = len(touched)
+            if self.demand.count:
+                self._refresh(changed)
+        found: Floats = self._now[nodes]
+        return found
+
+    def _refresh(self, nodes: Ints) -> None:
         columns = self.columns
-        shares = columns.shares[nodes]
-        return self.stranded(nodes, columns.whole[nodes], columns.cpu[nodes], shares)
+        level = self._level(nodes, columns.cpu[nodes])
+        useful = self._useful(level, columns.shares[nodes]).sum(axis=1)
+        self._now[nodes] = columns.idle[nodes] / WHOLE - useful - self._gangs(level, columns.whole[nodes])
+
+    def after_whole(self, nodes: Ints, gpus: int, cpu: Ints) -> Floats:
+        """GPUs stranded on each of `nodes` once a task took `gpus` whole devices and left `cpu`."""
+        columns = self.columns
+        level = self._level(nodes, cpu)
+        useful = self._useful(level, columns.shares[nodes]).sum(axis=1) - gpus * self.demand.part[(*level, -1)]
+        left: Floats = columns.idle[nodes] / WHOLE - gpus - useful
+        return left - self._gangs(level, np.maximum(columns.whole[nodes] - gpus, 0))
+
+    def after_share(self, nodes: Ints, need: Ints, cpu: Ints) -> Floats:
+        """The same per node and device, for a task that took `need` of that one device; inf where it does not fit."""
+        columns, shares = self.columns, self.columns.shares[nodes]
+        level = self._level(nodes, cpu)
+        useful = self._useful(level, shares)
+        rest = shares - need[:, None]
+        useful = useful.sum(axis=1)[:, None] - useful + self._useful(level, np.maximum(rest, 0))
+        whole = columns.whole[nodes]
+        kept, opened = self._gangs(level, whole), self._gangs(level, np.maximum(whole - 1, 0))
+        gangs = np.where(shares == WHOLE, opened[:, None], kept[:, None])
+        left = ((columns.idle[nodes] - need) / WHOLE)[:, None] - useful - gangs
+        stranded: Floats = np.where(rest >= 0, left, np.inf)
+        return stranded
+
+    def _level(self, nodes: Ints, cpu: Ints) -> tuple[Ints, Ints]:
+        return self.demand.group[nodes], np.searchsorted(self.demand.cpus, cpu, side="right")
+
+    def _useful(self, level: tuple[Ints, Ints], shares: Ints) -> Floats:
+        """Per device, what fractions of the demand could use of it, weighted."""
+        demand = self.demand
+        if not demand.fractional:
+            return np.zeros(shares.shape)
+        sizes = np.searchsorted(demand.needs, shares, side="right")
+        useful: Floats = shares * demand.part[level[0][:, None], level[1][:, None], sizes] / WHOLE
+        return useful
+
+    def _gangs(self, level: tuple[Ints, Ints], whole: Ints) -> Floats:
+        """Per node, what whole-GPU tasks of the demand could use of it, weighted."""
+        useful: Floats = whole * self.demand.gang[level[0], level[1], whole]
+        return useful
 
 
 # --- rule 25: the report ----------------------------------------------------------------------------------------------

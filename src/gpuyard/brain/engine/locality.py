@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpuyard.brain.engine import devices, neighbours
+from gpuyard.brain.engine import devices, neighbours, scoring
 from gpuyard.brain.engine.columns import Columns, Held, Ints, Level, Region
 from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.fleet import JobRow
-from gpuyard.model.policy import Style
+from gpuyard.model.policy import Device, Style
 from gpuyard.model.topology import NODE, NVLINK
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _put(draft: Draft, wish: Wish, shape: Shape, counts: Sequence[tuple[int, int
 def put_one(draft: Draft, wish: Wish, shape: Shape, node: int, task: int, island: int = -1) -> bool:
     """Put one task on a node; False if no devices there suit it."""
     columns, ask = draft.fleet.columns, shape.ask
-    picked = devices.pick(columns, ask, node, island)
+    picked = _best_share(shape, node, island) or devices.pick(columns, ask, node, island)
     if picked is None:
         return False
     where, request = columns.nodes[node], ask.request
@@ -173,6 +173,15 @@ def put_one(draft: Draft, wish: Wish, shape: Shape, node: int, task: int, island
         ),
     )
     return True
+
+
+def _best_share(shape: Shape, node: int, island: int) -> devices.Pick | None:
+    """The device that strands least, where the policy wants that and health and islands leave the choice free."""
+    if shape.scoring.device is not Device.BEST or not shape.ask.request.shared or island >= 0:
+        return None
+    if shape.columns.any_suspect or not shape.gauge.demand.count:
+        return None
+    return (scoring.best_device(shape, node),), ()
 
 
 def _pack(columns: Columns, wish: Wish, shape: Shape, region: Region) -> list[tuple[int, int]] | None:

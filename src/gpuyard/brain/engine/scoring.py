@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuyard.brain.engine.columns import Columns, Ints
+from gpuyard.brain.engine.columns import Ints
 from gpuyard.brain.engine.fragmentation import Floats
-from gpuyard.model.resources import WHOLE
+from gpuyard.model.policy import Curve, Device, Scoring
+from gpuyard.model.resources import UNLIMITED, WHOLE
 
 if TYPE_CHECKING:
     from gpuyard.brain.engine.feasibility import Shape
@@ -31,9 +32,20 @@ def pack(shape: Shape, nodes: Ints) -> Floats:
         score += weights.sharing * joins(shape, nodes)
     if not shape.careful and columns.any_suspect:
         score += weights.health * trust(shape, nodes)
-    if shape.dislike.any():
+    if shape.disliked:
         score -= weights.taste * shape.dislike[nodes]
-    return score
+    if weights.cpu_tightness:
+        score += weights.cpu_tightness * cpu_tightness(shape, nodes)
+    if weights.balance:
+        score += weights.balance * balance(shape, nodes)
+    if weights.scarcity and shape.has_choice:
+        score += weights.scarcity * spares_scarce(shape, nodes)
+    return rounded(score, shape.scoring)
+
+
+def rounded(score: Floats, scoring: Scoring) -> Floats:
+    """The score in coarse steps, if the policy wants near equals to tie."""
+    return np.floor(score * scoring.steps) / scoring.steps if scoring.steps else score
 
 
 def tightness(shape: Shape, nodes: Ints) -> Floats:
@@ -42,8 +54,8 @@ def tightness(shape: Shape, nodes: Ints) -> Floats:
     width = max(columns.width, 1)
     left = columns.idle[nodes] / WHOLE - _asked(shape)
     score: Floats = 1.0 - left / width
-    if shape.ask.request.cpu_only:
-        score = 0.5 * score + 0.5 * _cpu_tightness(columns, shape, nodes)
+    if shape.ask.request.cpu_only and not shape.weights.cpu_tightness:
+        score = 0.5 * score + 0.5 * cpu_tightness(shape, nodes)
     return score
 
 
@@ -52,48 +64,81 @@ def _asked(shape: Shape) -> float:
     return request.gpus or (request.share / WHOLE)
 
 
-def _cpu_tightness(columns: Columns, shape: Shape, nodes: Ints) -> Floats:
-    free = columns.cpu[nodes] - shape.ask.request.cpu
-    score: Floats = 1.0 - np.clip(free / max(columns.cpu_width, 1), 0.0, 1.0)
+def cpu_tightness(shape: Shape, nodes: Ints) -> Floats:
+    """1 where the task uses up the node's CPU, less the more stays free."""
+    columns = shape.columns
+    score: Floats = 1.0 - np.clip(_cpu_after(shape, nodes) / max(columns.cpu_width, 1), 0.0, 1.0)
     return score
 
 
 def kept_usable(shape: Shape, nodes: Ints) -> Floats:
     """0.5 where the task strands nothing, less the more it does, more where it uses up what was stranded."""
-    columns, gauge = shape.columns, shape.gauge
+    gauge = shape.gauge
     if not gauge.demand.count:
         return np.zeros(len(nodes))
-    if shape.ask.request.shared or gauge.demand.fractional or columns.partial[nodes].any():
-        shares = columns.shares[nodes]
-        before = gauge.stranded(nodes, columns.whole[nodes], columns.cpu[nodes], shares)
-        after = gauge.stranded(
-            nodes, columns.whole[nodes], _cpu_after(shape, nodes), shares_after(shape, nodes, shares)
-        )
-    else:
-        whole = columns.whole[nodes]
-        before = gauge.stranded(nodes, whole, columns.cpu[nodes], None)
-        after = gauge.stranded(nodes, whole - shape.ask.gpus, _cpu_after(shape, nodes), None)
-    score: Floats = 0.5 + (before - after) / (2 * max(columns.width, 1))
-    return score
+    if shape.ask.request.shared:
+        gains = share_gains(shape, nodes)
+        if shape.scoring.device is Device.BEST:
+            return np.asarray(gains.max(axis=1, initial=0.0))
+        device = tightest_device(shape, nodes)
+        return np.asarray(gains[np.arange(len(nodes)), device])
+    gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.ask.gpus, _cpu_after(shape, nodes))
+    return _curved(shape, gain)
+
+
+def share_gains(shape: Shape, nodes: Ints) -> Floats:
+    """The same term per node and device, for a task that takes a part of one; 0 where it does not fit."""
+    gauge = shape.gauge
+    after = gauge.after_share(nodes, shape.need[nodes], _cpu_after(shape, nodes))
+    fits = np.isfinite(after)
+    gain = gauge.now(nodes)[:, None] - np.where(fits, after, 0.0)
+    found: Floats = np.where(fits, _curved(shape, gain), 0.0)
+    return found
+
+
+def _curved(shape: Shape, gain: Floats) -> Floats:
+    """GPUs saved from being stranded, as a score around 0.5."""
+    if shape.scoring.curve is Curve.SIGMOID:
+        curved: Floats = 1.0 / (1.0 + np.exp(-gain))
+        return curved
+    return 0.5 + gain / (2 * max(shape.columns.width, 1))
+
+
+def tightest_device(shape: Shape, nodes: Ints) -> Ints:
+    """The fullest device of each node that holds the task's share."""
+    shares = shape.columns.shares[nodes]
+    fitting = np.where(shares >= shape.need[nodes, None], shares, 2 * WHOLE)
+    return np.asarray(fitting.argmin(axis=1))
+
+
+def best_device(shape: Shape, node: int) -> int:
+    """The device of a node where a share strands least; the first of equals."""
+    gains = rounded(share_gains(shape, np.array((node,))), shape.scoring)
+    return int(gains[0].argmax())
 
 
 def _cpu_after(shape: Shape, nodes: Ints) -> Ints:
     return shape.columns.cpu[nodes] - shape.ask.request.cpu
 
 
-def shares_after(shape: Shape, nodes: Ints, shares: Ints) -> Ints:
-    """Free parts per device once one more task stands there: whole tasks on free devices, shares on the tightest."""
-    after = shares.copy()
-    if shape.ask.request.shared:
-        need = shape.need[nodes]
-        fitting = np.where(shares >= need[:, None], shares, 2 * WHOLE)
-        device = fitting.argmin(axis=1)
-        after[np.arange(len(nodes)), device] -= need
-        return after
-    free = shares == WHOLE
-    taken = free & (np.cumsum(free, axis=1) <= shape.ask.gpus)
-    after[taken] = 0
-    return after
+def balance(shape: Shape, nodes: Ints) -> Floats:
+    """0.5 where the task leaves free CPU and free GPUs as well or badly in proportion as they were; more is better."""
+    columns = shape.columns
+    ratio = 1000 * (shape.scoring.cores_per_gpu or shape.gauge.demand.cores_per_gpu)
+    if not ratio:
+        return np.zeros(len(nodes))
+    cpu, idle = columns.cpu[nodes], columns.idle[nodes] / WHOLE
+    before = np.abs(cpu / ratio - idle)
+    after = np.abs(_cpu_after(shape, nodes) / ratio - (idle - _asked(shape)))
+    score: Floats = 0.5 - np.where(cpu < UNLIMITED // 2, after - before, 0.0) / (2 * max(columns.width, 1))
+    return score
+
+
+def spares_scarce(shape: Shape, nodes: Ints) -> Floats:
+    """0.5 on models that everybody can do without, less the more others depend on the node's model."""
+    taken = shape.gauge.scarcity[nodes] * _asked(shape)
+    score: Floats = 0.5 - taken / (2 * max(shape.columns.width, 1))
+    return score
 
 
 def one_island(shape: Shape, nodes: Ints) -> Floats:
