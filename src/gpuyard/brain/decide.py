@@ -39,4 +39,4 @@ def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
     waiting = tuple(Waiting(name, draft.waits[name]) for name in sorted(draft.waits))
     draft.tx.rollback()
     actions = (*actions, *draft.reserves)
-    return Decision(Plan(actions, waiting, tuple(draft.deadlocks)), memory)
+    return Decision(Plan(actions, waiting, tuple(draft.deadlocks)), draft.memory)

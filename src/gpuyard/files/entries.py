@@ -264,6 +264,8 @@ class JobEntry(AskEntry):
     time_limit: float | None = slot(Duration(zero=False), "It is ended after this.", None)
     min_runtime: float | None = slot(Duration(), "It is no victim before this; default: by policy.", None)
     warm_up: float | None = slot(Duration(), "What a restart costs; default: by policy.", None)
+    duration: float | None = slot(Duration(), "How long it runs in all, if somebody knows.", None)
+    attained: float = slot(Duration(), "How long it has run so far, before its present start.", 0.0)
     checkpoint: CheckpointEntry | None = slot(EntryOf(lambda: CheckpointEntry), "How it saves its work.", None)
     evictions: int = slot(COUNT, "How often it was evicted.", 0)
     stale_since: float | None = slot(Time(), "Since when it is below its minimum.", None)

@@ -94,6 +94,8 @@ def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
         time_limit=entry.time_limit,
         min_runtime=entry.min_runtime,
         warm_up=entry.warm_up,
+        duration=entry.duration,
+        attained=entry.attained,
         checkpoint=_checkpoint(entry.checkpoint) if entry.checkpoint else None,
         evictions=entry.evictions,
         stale_since=entry.stale_since,

@@ -100,4 +100,5 @@ def policy_of(given: dict[str, Any]) -> Policy:
 
 def _over(default: Any, value: Any) -> Any:
     """A knob's new value; a group of knobs keeps those that are not given."""
-    return dataclasses.replace(default, **value) if dataclasses.is_dataclass(default) else value
+    nested = dataclasses.is_dataclass(default) and not isinstance(default, type)
+    return dataclasses.replace(default, **value) if nested else value

@@ -195,7 +195,7 @@ def _times(job: Job, default_submitted: float) -> Data:
     }
     spans = {
         "time_limit": job.time_limit, "min_runtime": job.min_runtime, "warm_up": job.warm_up,
-        "stale_grace": job.stale_grace,
+        "stale_grace": job.stale_grace, "duration": job.duration, "attained": job.attained or None,
     }  # fmt: skip
     return {key: write_time(moment) for key, moment in moments.items() if moment is not None} | {
         key: write_duration(span) for key, span in spans.items() if span is not None

@@ -166,6 +166,10 @@ class Job:
     time_limit: float | None = None
     min_runtime: float | None = None
     warm_up: float | None = None
+    duration: float | None = None
+    """How long it runs in all, if somebody knows."""
+    attained: float = 0.0
+    """How long it has run so far, before its present start."""
     checkpoint: Checkpoint | None = None
     evictions: int = 0
     stale_since: float | None = None

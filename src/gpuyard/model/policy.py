@@ -63,6 +63,19 @@ class Weigh(Enum):
     TASKS = "tasks"
 
 
+class Order(Enum):
+    """What makes a job come before others of its queue and priority."""
+
+    DEFAULT = "default"
+    """Those that run, then the older (rule 7)."""
+    SJF = "sjf"
+    """The shorter, by the duration it names; unknown ones last."""
+    SRSF = "srsf"
+    """Whoever needs the fewest GPU-seconds more."""
+    ATTAINED = "attained"
+    """Whoever has had the fewest GPU-seconds, in levels; needs no durations."""
+
+
 def _knob(default: Any, doc: str, unit: str = "") -> Any:
     return field(default=default, metadata={"doc": doc, "unit": unit})
 
@@ -114,6 +127,18 @@ class DemandView:
     cover: float = _knob(1.0, "Drop the rarest classes beyond this share of all tasks.", "share")
 
 
+@dataclass(frozen=True, slots=True)
+class OrderPolicy:
+    """Who comes first inside a queue among jobs of one priority, and whether that may stop a job that runs."""
+
+    by: Order = _knob(Order.DEFAULT, "What decides: default (age), sjf, srsf, attained.")
+    strict: bool = _knob(False, "A job that cannot start holds back everybody after it.")
+    slicing: bool = _knob(False, "Running jobs stop for waiting ones that come before them, and resume later.")
+    slice: float = _knob(0.0, "Running jobs are looked at again at most this often.", "seconds")
+    first_level: float = _knob(3600.0, "GPU time that ends the first level of `attained`.", "seconds")
+    level_factor: float = _knob(4.0, "How many times longer each further level is.", "ratio")
+
+
 def _classes() -> dict[JobClass, ClassPolicy]:
     return {
         JobClass.BATCH: ClassPolicy(priority=25, alert_after=21600.0),
@@ -139,6 +164,9 @@ class Policy:
     scoring: Scoring = field(default_factory=Scoring, metadata={"doc": "How the terms are worked out.", "unit": ""})
     demand: DemandView = field(
         default_factory=DemandView, metadata={"doc": "How demand known beforehand is looked at.", "unit": ""}
+    )
+    order: OrderPolicy = field(
+        default_factory=OrderPolicy, metadata={"doc": "Who comes first among equals.", "unit": ""}
     )
     consolidate: bool = _knob(True, "Move running jobs when that lets a waiting one start (rule 15).")
     preempt: bool = _knob(True, "Take GPUs back by priority and by shares (rules 16 to 19).")
@@ -167,6 +195,7 @@ class Policy:
     search_limit: int = _knob(512, "How many victim sets are tried for one claim before it waits.", "sets")
     defrag_budget: int = _knob(8, "How many jobs one timed defragmentation may move.", "jobs")
     defrag_pays: float = _knob(1.0, "Timed defragmentation must gain this many times what it costs.", "ratio")
+    defrag_horizon: float = _knob(3600.0, "How long at most a gap counts that timed defragmentation closes.", "seconds")
 
     def of(self, job: Job) -> ClassPolicy:
         """The treatment of a job's class."""

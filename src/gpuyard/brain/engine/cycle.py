@@ -17,6 +17,7 @@ from gpuyard.brain.engine import (
     preemption,
     quota,
     reservations,
+    slicing,
     stale,
 )
 from gpuyard.brain.engine.draft import FITS, REPAIRED, Draft
@@ -45,6 +46,8 @@ def run(draft: Draft) -> None:
     reservations.restore(draft)
     stale.repair_all(draft)  # 2 gangs below their minimum
     blocked = start_all(draft)  # 3 all that fits, in order
+    if slicing.lift_later(draft, blocked):
+        blocked = start_all(draft)
     make_room_all(draft, blocked)  # 4 room by moving, else by taking
     growth.grow_all(draft)  # 5 extras last
     reservations.conclude(draft)  # 6 what must stay free
@@ -61,6 +64,8 @@ def start_all(draft: Draft) -> list[Bucket]:
         else:
             turns.parked(bucket)
             blocked.append(bucket)
+            if draft.policy.order.strict and not bucket.head.job.held:
+                break
     draft.note_free()
     return blocked
 
@@ -70,7 +75,7 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     reason = admission.refuses(draft, row, bucket.asked)
     if reason is None:
-        if reservations.try_aside(draft, row, lambda: gang.start(draft, row)):
+        if reservations.try_aside(draft, row, lambda: slicing.resume(draft, row) or gang.start(draft, row)):
             draft.accept(row, REPAIRED if row.running else FITS)
             return True
         reason = reservations.in_the_way(draft, row) or explain.no_place(draft, row)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from gpuyard.brain.engine import precedence
 from gpuyard.brain.engine.asks import Ask, Checker, content_key
 from gpuyard.brain.engine.columns import Columns, Held
 from gpuyard.brain.engine.costs import Costs, plus, times
@@ -46,7 +47,7 @@ class JobRow:
 
     __slots__ = (
         "age", "asks", "avoids", "firm", "groups", "held", "job", "live", "name", "priority", "queue", "rigid",
-        "running", "signature", "started", "wanted",
+        "running", "signature", "started", "turn", "wanted",
     )  # fmt: skip
 
     def __init__(self, job: Job, asks: tuple[Ask, ...], queue: int, policy: Policy) -> None:
@@ -59,6 +60,8 @@ class JobRow:
         self.firm = not policy.preemptible(job)
         """Not preemptible: its quota is never a loan (rule 3)."""
         self.age = (job.submitted, job.name)
+        self.turn = precedence.turn(job, policy.order)
+        """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
         self.held: list[Held] = []
         self.live = [0] * len(self.groups)
         """Tasks per group that run and are not terminating."""

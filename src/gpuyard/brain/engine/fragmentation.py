@@ -28,13 +28,19 @@ Floats = npt.NDArray[np.float64]
 
 
 class DemandClass(NamedTuple):
-    """Tasks alike in GPUs, CPU and eligible nodes, and their weight in the demand (any unit)."""
+    """Tasks alike in GPUs, CPU and eligible nodes, their weight in the demand and their number (any unit)."""
 
     gpus: int
     share: int
     cpu: int
     eligible: Bools
     weight: float
+    tasks: float
+
+    @property
+    def asked(self) -> float:
+        """GPUs that all its tasks ask for."""
+        return self.tasks * (self.gpus or self.share / WHOLE)
 
 
 class Demand:
@@ -73,19 +79,18 @@ class Demand:
 
     def scarcity(self, classes: Sequence[DemandClass], gpus: Ints) -> Floats:
         """How much of each node's GPUs demand that cannot go everywhere would take, were the fleet full of demand."""
-        asked = [c.weight * (c.gpus or c.share / WHOLE) for c in classes]
-        everything, total = float(gpus.sum()), sum(asked) or 1.0
+        everything, total = float(gpus.sum()), sum(c.asked for c in classes) or 1.0
         found = np.zeros(len(gpus))
-        for each, amount in zip(classes, asked, strict=True):
+        for each in classes:
             reach = float(gpus[each.eligible].sum())
             if 0 < reach < everything:
-                found[each.eligible] += amount / total * everything / reach
+                found[each.eligible] += each.asked / total * everything / reach
         return found
 
 
 def _cores_per_gpu(classes: Sequence[DemandClass]) -> float:
-    gpus = sum(c.weight * (c.gpus or c.share / WHOLE) for c in classes)
-    return sum(c.weight * c.cpu for c in classes) / 1000 / gpus if gpus else 0.0
+    gpus = sum(c.asked for c in classes)
+    return sum(c.tasks * c.cpu for c in classes) / 1000 / gpus if gpus else 0.0
 
 
 COARSE = 32
@@ -115,12 +120,12 @@ def _as_class(shapes: Shapes, members: Sequence[tuple[Ask, int]], weight: int) -
     ask = members[0][0]
     tasks = sum(count for _, count in members)
     cores = round(sum(member.request.cpu * count for member, count in members) / tasks / 1000)
-    return _class(shapes, ask, cores * 1000, weight)
+    return _class(shapes, ask, cores * 1000, weight, tasks)
 
 
-def _class(shapes: Shapes, ask: Ask, cpu: int, weight: float) -> DemandClass:
+def _class(shapes: Shapes, ask: Ask, cpu: int, weight: float, tasks: float) -> DemandClass:
     share = min(int(shapes.need(ask).min()), WHOLE) if ask.request.shared else 0
-    return DemandClass(ask.gpus, share, cpu, shapes.static(ask, (has_model, has_labels)), weight)
+    return DemandClass(ask.gpus, share, cpu, shapes.static(ask, (has_model, has_labels)), weight, tasks)
 
 
 def demand_known(shapes: Shapes, kinds: Sequence[tuple[Ask, float]], view: DemandView) -> tuple[DemandClass, ...]:
@@ -132,7 +137,7 @@ def demand_known(shapes: Shapes, kinds: Sequence[tuple[Ask, float]], view: Deman
         seen += count
         by_gpus = view.weigh is Weigh.GPUS and not ask.request.cpu_only
         weight = count * _gpus(shapes, ask) / WHOLE if by_gpus else count
-        classes.append(_class(shapes, ask, ask.request.cpu, weight))
+        classes.append(_class(shapes, ask, ask.request.cpu, weight, count))
     return tuple(classes)
 
 

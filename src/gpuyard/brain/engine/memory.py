@@ -13,6 +13,8 @@ class Memory:
 
     evictions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     durations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    sliced_at: float = float("-inf")
+    """When running jobs were last weighed against waiting ones (time-slicing)."""
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Memory:

@@ -18,8 +18,8 @@ Rank = tuple[object, ...]
 
 
 def rank_in_queue(row: JobRow) -> Rank:
-    """Priority, then those running when the plan began, then age, then name."""
-    return (-row.priority, not row.running, row.age)
+    """Priority, then what the policy's order says, then those running when the plan began, then age, then name."""
+    return (-row.priority, row.turn, not row.running, row.age)
 
 
 def dues(tree: QueueTree, shares: Shares) -> Shares:
@@ -81,7 +81,8 @@ class Turns:
         self._lines: dict[int, _Line] = {}
         self._heaps: dict[int, list[tuple[Rank, int, int]]] = {}
         self._stamps = [0] * len(fleet.tree.queues)
-        self._ranks: dict[int, Rank] = {}
+        self._dirty: set[int] = set()
+        """Leaf queues whose rank may have changed."""
         for bucket in buckets:
             self._lines.setdefault(bucket.queue, _Line()).push(bucket)
         for queue in self._lines:
@@ -100,22 +101,24 @@ class Turns:
         bucket.taken += 1
         if bucket.taken < len(bucket.rows):
             line.push(bucket)
-        self._rerank(bucket.queue)
+        self._dirty.add(bucket.queue)
 
     def parked(self, bucket: Bucket) -> None:
         """The head could not start, so none of its bucket can: it is not asked again in this pass."""
         heappop(self._lines[bucket.queue].heap)
-        self._rerank(bucket.queue)
+        self._dirty.add(bucket.queue)
 
     # --- ranks of queues ------------------------------------------------------------------------------------------
 
     def _follow_changes(self) -> None:
         changed = self.tree.changed
         if self._seen < len(changed):
-            for queue in set(changed[self._seen :]):
-                if queue in self._lines:
-                    self._rerank(queue)
+            self._dirty.update(changed[self._seen :])
             self._seen = len(changed)
+        for queue in self._dirty:
+            if queue in self._lines:
+                self._rerank(queue)
+        self._dirty.clear()
 
     def _rerank(self, queue: int) -> None:
         """Renew the rank of a leaf queue and of every queue above it."""

@@ -1,0 +1,97 @@
+"""Reads Alibaba's openb lists: nodes, and tasks that arrive in an order drawn from a seed.
+
+The order and the inflation follow the FGD experiment (ATC'23): tasks sorted by name and shuffled, then drawn again with
+replacement until the GPUs asked for reach the wanted multiple of what there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, one_group
+from gpuyard.model.node import Gpu, Node
+from gpuyard.model.resources import MILLI, WHOLE, Request
+from gpuyard.worlds.sim.seed import GoDice
+from gpuyard.worlds.sim.trace import Arrival, Trace
+
+MODEL_LABEL = "gpu-model"
+"""A task's `gpu_spec` is a set without order, which `models` is not: nodes carry their model as a label too."""
+MIB = 1 << 20
+
+
+def nodes(rows: Iterable[Mapping[str, str]]) -> tuple[Node, ...]:
+    """The node list."""
+    return tuple(_node(row) for row in rows)
+
+
+def _node(row: Mapping[str, str]) -> Node:
+    count, model = int(row["gpu"]), row["model"]
+    return Node(
+        name=row["sn"],
+        model=model,
+        gpus=tuple(Gpu(index) for index in range(count)),
+        cpu=int(row["cpu_milli"]),
+        memory=int(row["memory_mib"]) * MIB,
+        labels=((MODEL_LABEL, model),),
+    )
+
+
+def tasks(rows: Iterable[Mapping[str, str]]) -> tuple[Job, ...]:
+    """The task list, by name; every task is a job of its own."""
+    return tuple(sorted((_job(row) for row in rows), key=lambda job: job.name))
+
+
+def _job(row: Mapping[str, str]) -> Job:
+    count, milli = int(row["num_gpu"]), int(row["gpu_milli"])
+    fraction = count == 1 and milli < WHOLE // MILLI
+    request = Request(
+        gpus=0 if fraction else count,
+        share=milli * MILLI if fraction else 0,
+        cpu=int(row["cpu_milli"]),
+        memory=int(row["memory_mib"]) * MIB,
+    )
+    spec = row.get("gpu_spec") or ""
+    affinity = (AffinityTerm((Expression(MODEL_LABEL, "In", tuple(spec.split("|"))),)),) if spec and count else ()
+    return Job(row["name"], one_group(TaskGroup(request=request)), affinity=affinity)
+
+
+def trace(name: str, jobs: Sequence[Job], seed: int, arrivals: float, capacity: int) -> Trace:
+    """Shuffled by the seed, then inflated to `arrivals` times the capacity (grains); everyone is tried once."""
+    dice = GoDice(seed)
+    dice.int63()  # the published program draws one number before it shuffles
+    order = dice.shuffled(jobs)
+    asked = sum(grains(job) for job in jobs)
+    copies: Counter[str] = Counter()
+    while jobs:
+        drawn = jobs[dice.integer(len(jobs))]
+        asked_each = min(grains(drawn), WHOLE)  # one GPU of it, as the published program counts here
+        if asked + asked_each > arrivals * capacity:
+            break
+        asked += grains(drawn)
+        copies[drawn.name] += 1
+        order.append(replace(drawn, name=f"{drawn.name}#{copies[drawn.name]}"))
+    coming = tuple(Arrival(float(i), replace(job, submitted=float(i))) for i, job in enumerate(order))
+    return Trace(name, coming, popularity(jobs), tried_once=True)
+
+
+def grains(job: Job) -> int:
+    """GPUs a task asks for, in grains."""
+    request = job.task_groups()[0].request
+    return request.gpus * WHOLE + request.share
+
+
+def popularity(jobs: Iterable[Job]) -> tuple[tuple[Job, float], ...]:
+    """One job per kind of task, with how many there are: the same GPUs, CPU and models."""
+    samples: dict[object, Job] = {}
+    counts: Counter[object] = Counter()
+    for job in jobs:
+        request = job.task_groups()[0].request
+        spec = job.affinity[0].expressions[0].values if job.affinity else ()
+        # Common kinds first; among equally common ones the published program takes the larger tuple first.
+        kind = (request.cpu, request.gpus, request.share, "|".join(spec))
+        samples.setdefault(kind, job)
+        counts[kind] += 1
+    order = sorted(counts, key=lambda kind: (counts[kind], kind), reverse=True)
+    return tuple((samples[kind], float(counts[kind])) for kind in order)

@@ -1,0 +1,40 @@
+"""What a trace is once it is read: who arrives when, how long it works, and what demand is known beforehand.
+
+Made by the readers (`openb`, `philly`, `muri`, `tables`), consumed by `world`. Times are seconds from the trace's start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpuyard.model.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One job comes. `work` is how long it runs when nothing stops it; None: it stays for ever."""
+
+    at: float
+    job: Job
+    work: float | None = None
+    overhead: float = 0.0
+    """What a start costs this job, in seconds of its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Arrivals in order, and what is known before the first."""
+
+    name: str
+    arrivals: tuple[Arrival, ...]
+    expected: tuple[tuple[Job, float], ...] = ()
+    """Sample jobs with their number: the demand known beforehand, by whoever replays with that knowledge."""
+    tried_once: bool = False
+    """Tasks only arrive; each is tried once and dropped if it does not fit (the rules of the FGD experiment)."""
+    notes: dict[str, float] = field(default_factory=dict)
+
+
+def by_time(arrivals: Sequence[Arrival]) -> tuple[Arrival, ...]:
+    """In order of arrival, equals by name."""
+    return tuple(sorted(arrivals, key=lambda arrival: (arrival.at, arrival.job.name)))
