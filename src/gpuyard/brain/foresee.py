@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.brain import decide
-from gpuyard.brain.engine import evacuation, explain, gang, staying
+from gpuyard.brain.engine import defragmentation, evacuation, explain, gang, reservations, staying, tolls
 from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
@@ -21,6 +21,7 @@ from gpuyard.brain.engine.fragmentation import follow_demand, measure
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.ordering import rank_in_queue
 from gpuyard.model.actions import Deadlock, QueueLine, Running
+from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.node import Health, Node
@@ -28,7 +29,7 @@ from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.queue import ROOT
 from gpuyard.model.reasons import Explanation, Reason
 from gpuyard.model.resources import UNLIMITED
-from gpuyard.model.snapshot import Snapshot
+from gpuyard.model.snapshot import Reservation, Snapshot
 
 MOST_CYCLES = 100
 """A plan that has not settled by then contradicts rule 21; it is cut off rather than run for ever."""
@@ -74,15 +75,16 @@ class Foresight:
 
     def outlook(self) -> Outlook:
         """The net change and the state it leads to."""
-        story = evacuation.Story(self.because, self.served)
+        changes = evacuation.net_actions(self.fleet, self.origin, evacuation.Story(self.because, self.served))
         return Outlook(
-            actions=(*evacuation.net_actions(self.fleet, self.origin, story), *self.draft.reserves),
+            actions=(*changes, *self.draft.reserves),
             waiting=tuple(self.explanations()),
             running=tuple(self._running()),
             queues=tuple(self._queues()),
             fragmentation=self.fragmentation(),
             deadlocks=tuple(self.deadlocks),
             cycles=self.cycles,
+            bill=tolls.bill(self.draft, changes, self.origin),
         )
 
     def fragmentation(self) -> Fragmentation:
@@ -191,6 +193,19 @@ def fragmentation(snapshot: Snapshot) -> Fragmentation:
     foresight = Foresight(snapshot, cycles=0)
     follow_demand(foresight.fleet)
     return foresight.fragmentation()
+
+
+def defrag(snapshot: Snapshot) -> DefragPlan:
+    """What timed defragmentation would move once the ordinary plan is through, with its bill (rule 15)."""
+    foresight = Foresight(snapshot)
+    fleet = foresight.fleet
+    fleet.reservations += tuple(Reservation(r.job, r.placements, r.until) for r in foresight.draft.reserves)
+    foresight.draft = draft = Draft(fleet, foresight.memory, snapshot.now)
+    draft.before = dict(foresight.origin)  # what the plan disturbed counts against the same budgets
+    reservations.restore(draft)
+    before = foresight.fragmentation()
+    tidying = defragmentation.propose(draft, settled=foresight.origin)
+    return defragmentation.tell(tidying, before, foresight.fragmentation(), len(foresight.origin))
 
 
 MOST_FITS = 100_000

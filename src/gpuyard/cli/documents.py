@@ -24,6 +24,8 @@ from gpuyard.model.actions import (
     Start,
     Terminate,
 )
+from gpuyard.model.bill import Bill, Toll
+from gpuyard.model.defrag import DefragPlan, Offer, ShapeGain
 from gpuyard.model.job import Placement
 from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
 from gpuyard.model.reasons import Code, Explanation, Reason, RungCount, Suggestion
@@ -43,8 +45,23 @@ def plan_document(outlook: Outlook, timing: Document) -> Document:
         "queues": [queue_line_document(line) for line in outlook.queues],
         "fragmentation": fragmentation_document(outlook.fragmentation),
         "deadlocks": [_deadlock_document(deadlock) for deadlock in outlook.deadlocks],
+        **({"bill": bill_document(outlook.bill)} if outlook.bill.tolls else {}),
         "timing": timing,
     }
+
+
+def bill_document(bill: Bill) -> Document:
+    """What moves and evictions cost: GPUs whose work is interrupted, GPU-seconds lost, job by job."""
+    return {
+        "gpus": as_gpus(bill.gpus),
+        "lost_gpu_seconds": round(bill.lost_gpu_s, 3),
+        "jobs": [_toll_document(toll) for toll in bill.tolls],
+    }
+
+
+def _toll_document(toll: Toll) -> Document:
+    lost = round(toll.lost_gpu_s, 3)
+    return {"job": toll.job, "moved": toll.moved, "gpus": as_gpus(toll.gpus), "lost_gpu_seconds": lost}
 
 
 def action_document(action: Action) -> Document:
@@ -125,6 +142,49 @@ def fragmentation_document(fragmentation: Fragmentation) -> Document:
         "shapes": [_shape_document(shape) for shape in fragmentation.shapes],
         "pools": [_pool_document(pool) for pool in fragmentation.pools],
     }
+
+
+def defrag_document(plan: DefragPlan) -> Document:
+    """All of `yard defrag -o json`: the moves, their bill, what they gain, and the best that was not worth it."""
+    return {
+        "moves": [action_document(move) for move in plan.moves],
+        "bill": bill_document(plan.proposal.bill),
+        "gain": {
+            "gpu_seconds": round(plan.proposal.gain_gpu_s, 3),
+            "usable_gpus": _before_after(as_gpus(plan.usable_before), as_gpus(plan.usable_after)),
+            "stranded_gpus": _before_after(as_gpus(plan.before.stranded), as_gpus(plan.after.stranded)),
+            "largest_gang": _before_after(dict(plan.before.largest_gang), dict(plan.after.largest_gang)),
+            "shapes": [_shape_gain_document(shape) for shape in plan.shapes],
+        },
+        "pays": {"ratio": _ratio(plan.proposal), "asked": plan.pays_at},
+        "budgets": [{"name": room.name, "before": room.before, "after": room.after} for room in plan.budgets],
+        "declined": None if plan.declined is None else _offer_document(plan.declined),
+        "reason": reason_document(plan.reason),
+        "after_changes": plan.after_changes,
+    }
+
+
+def _offer_document(offer: Offer) -> Document:
+    return {
+        "moves": [action_document(move) for move in offer.moves],
+        "bill": bill_document(offer.bill),
+        "gain_gpu_seconds": round(offer.gain_gpu_s, 3),
+        "ratio": _ratio(offer),
+    }
+
+
+def _ratio(offer: Offer) -> float | None:
+    """Gain per cost; none where nothing is lost, for JSON knows no infinity."""
+    return round(offer.ratio, 4) if math.isfinite(offer.ratio) else None
+
+
+def _before_after(before: Any, after: Any) -> Document:
+    return {"before": before, "after": after}
+
+
+def _shape_gain_document(shape: ShapeGain) -> Document:
+    size = {"gpus": as_gpus(shape.gpus), "tasks": shape.tasks} | _given(level=shape.level)
+    return size | {"weight": round(shape.weight, 4), "before": shape.before, "after": shape.after}
 
 
 def queue_line_document(line: QueueLine) -> Document:

@@ -12,6 +12,7 @@ from gpuyard.cli import inventory, words
 from gpuyard.cli.documents import Document
 from gpuyard.cli.terminal import Column, Screen, text
 from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, QueueLine, Reserve, Scale, Start
+from gpuyard.model.bill import Bill
 from gpuyard.model.job import Job
 from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.reasons import Code, Explanation, Outcome
@@ -46,6 +47,8 @@ def draw(screen: Screen, snapshot: Snapshot, outlook: Outlook, timing: Document)
         _listed(screen, _WAITING, outlook.waiting, lambda waiting: _waiting_row(waiting, jobs))
     for deadlock in outlook.deadlocks:
         screen.show(text(""), text(f"Deadlock: {deadlock.message}", "red"))
+    if outlook.bill.tolls:
+        screen.show(text(""), text(bill_line(outlook.bill)))
     if outlook.queues:
         _section(screen, _QUEUES, _queue_rows(snapshot, outlook.queues))
     screen.show(text(""), text(fragmentation_line(outlook.fragmentation)))
@@ -61,6 +64,12 @@ def headline(outlook: Outlook, timing: Document) -> str:
     counts.append(f"{len(outlook.running)} run")
     took = f"{words.counted(timing['cycles'], 'cycle')}, {timing['decide_ms']:.1f} ms"
     return f"Plan: {', '.join(counts)}  ({took})"
+
+
+def bill_line(bill: Bill) -> str:
+    """What the moves and evictions cost, in one sentence."""
+    jobs = words.counted(len(bill.tolls), "job")
+    return f"Disturbs {jobs} on {words.gpus(bill.gpus)} GPUs; {words.work(bill.lost_gpu_s)} of work must be done again."
 
 
 def fragmentation_line(fragmentation: Fragmentation) -> str:

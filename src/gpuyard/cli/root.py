@@ -44,6 +44,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Look": (
         Entry("free", "free", "What is free, for which shape, for me."),
         Entry("frag", "frag", "How scattered the free GPUs are."),
+        Entry("defrag", "defrag", "What tidying up would move, gain and cost."),
         Entry("nodes", "listings", "Nodes, their GPUs and who holds them."),
         Entry("queues", "listings", "Queues: quota, use, fair share."),
         Entry("jobs", "listings", "Jobs, where they run or why they wait."),

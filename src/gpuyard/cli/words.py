@@ -71,6 +71,14 @@ def duration(seconds: float) -> str:
     return "".join(parts[:2]) or "0s"
 
 
+def work(gpu_s: float) -> str:
+    """GPU time that is used or lost, in the largest unit that keeps it readable: `2 GPU-minutes`, `1.5 GPU-hours`."""
+    for unit, scale in (("GPU-hours", 3600), ("GPU-minutes", 60)):
+        if gpu_s >= scale:
+            return f"{gpu_s / scale:.3g} {unit}" if gpu_s < 1000 * scale else f"{gpu_s / scale:,.0f} {unit}"
+    return f"{gpu_s:.3g} GPU-seconds"
+
+
 def request(asked: Request) -> str:
     """What one task asks of GPUs: `8`, `0.5`, `20Gi`, `1g.10gb`, or `cpu`."""
     if asked.gpus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
+from gpuyard.model.bill import NO_BILL, Bill
 from gpuyard.model.reasons import Explanation
 
 
@@ -53,3 +54,5 @@ class Outlook:
     fragmentation: Fragmentation
     deadlocks: tuple[Deadlock, ...]
     cycles: int
+    bill: Bill = NO_BILL
+    """What the moves and evictions cost."""

@@ -97,6 +97,10 @@ class Code(Enum):
     WAITS_ITS_TURN = "WaitsItsTurn"
     DRAINED = "Drained"
     TIME_LIMIT = "TimeLimit"
+    # why nothing is done that nobody waits for
+    DOES_NOT_PAY = "DoesNotPay"
+    NOTHING_TO_GAIN = "NothingToGain"
+    WORLD_CHANGED = "WorldChanged"
 
     @property
     def rung(self) -> Rung | None:
