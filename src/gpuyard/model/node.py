@@ -7,7 +7,6 @@ from enum import Enum
 
 from gpuyard.model.resources import UNLIMITED
 
-
 ARCHITECTURES = (
     "kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "rubin",
 )  # fmt: skip

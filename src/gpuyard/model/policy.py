@@ -196,7 +196,6 @@ class Policy:
     defrag_budget: int = _knob(8, "How many jobs one timed defragmentation may move.", "jobs")
     defrag_pays: float = _knob(1.0, "Timed defragmentation must gain this many times what it costs.", "ratio")
     defrag_horizon: float = _knob(3600.0, "How long at most a gap counts that timed defragmentation closes.", "seconds")
-    defrag_horizon: float = _knob(3600.0, "How long at most a gap counts that timed defragmentation closes.", "seconds")
 
     def of(self, job: Job) -> ClassPolicy:
         """The treatment of a job's class."""

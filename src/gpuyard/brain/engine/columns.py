@@ -83,6 +83,8 @@ class Columns:
         self.level_names = (*levels, NODE)
         self.touched: list[int] = []
         """Every node changed so far, in order; those who keep derived columns catch up from here."""
+        self.kind: list[int] = [0] * len(self.nodes)
+        """Nodes alike in all that checkers can see, labels aside; told by `Shapes`."""
         self._facts: dict[tuple[int, int, int], GpuFacts] = {}
         self._layouts: dict[tuple[int, ...], int] = {}
         self._lay_statics()
@@ -170,6 +172,8 @@ class Columns:
                 self.shares[n, g] -= amount
                 freed -= amount
         self.busy[n] = busy
+        if held.share:
+            self.partial[n] = self._is_partial(n)
         if freed:
             self.idle[n] += freed
             self.idle_total += freed
@@ -201,7 +205,6 @@ class Columns:
         self.opened[n] = self.busy[n].bit_count()
         if self.several_islands:
             self.tightest[n] = _tightest(self.islands[n], free, self.width)
-        self.partial[n] = self._is_partial(n)
 
     def _is_partial(self, n: int) -> bool:
         busy = self.busy[n]
@@ -249,6 +252,12 @@ class Columns:
                 self.idle_total += (1 if well else -1) * (WHOLE - self.used[n][g])
             if sick:
                 self._sync(n)
+
+    def state(self, n: int) -> object:
+        """All that room and score of a node can depend on; equal states are equally good."""
+        used = tuple(self.used[n]) if self.partial[n] or self.profiles else None
+        return (self.kind[n], self.layout[n], self.free_mask[n], self.suspect[n], int(self.cpu[n]),
+                int(self.memory[n]), used)  # fmt: skip
 
     @property
     def everywhere(self) -> Region:

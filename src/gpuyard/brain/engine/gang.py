@@ -19,7 +19,7 @@ from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.locality import Wish
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.policy import Style
-from gpuyard.model.topology import NODE, NVLINK, TopologyAsk
+from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk
 
 
 def start(draft: Draft, row: JobRow) -> bool:
@@ -46,6 +46,8 @@ def place(draft: Draft, row: JobRow) -> bool:
 
 def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
     """A job with one task group: its own levels and the group's are one wish, the inner ones count."""
+    if row.job.gang.topology is ANYWHERE and row.groups[0].topology is ANYWHERE and len(row.job.gang.groups) == 1:
+        return lay_group(draft, row, 0, ANYWHERE, region)
     asks = [row.job.gang.topology]
     group: Bundle | TaskGroup = row.job.gang.groups[0]
     while isinstance(group, Bundle):

@@ -41,9 +41,9 @@ class Limits:
 def limits(draft: Draft, row: JobRow, leaf: int) -> Limits | None:
     """What neighbours and caps forbid to the next task of a group; None if nothing does."""
     fleet = draft.fleet
-    caps = [pool for pool in fleet.pools.values() if pool.max_busy]
-    if not (fleet.avoiders or caps):
+    if not (fleet.avoiders or fleet.capped):
         return None
+    caps = fleet.capped
     closed: dict[Code, Bools] = {}
     if fleet.avoiders:
         closed[Code.NEIGHBOURS] = _union(fleet, _avoided(fleet, row))

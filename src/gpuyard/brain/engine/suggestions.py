@@ -210,7 +210,7 @@ def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:
     """(GPUs a task, tasks): the same total in pieces that fit a node, then the next smaller power of two."""
     gpus, tasks = row.asks[0].gpus, row.groups[0].min
     width = draft.fleet.columns.width
-    if gpus > width or gpus & (gpus - 1):
+    if width and (gpus > width or gpus & (gpus - 1)):
         piece = 1 << (min(gpus, width).bit_length() - 1)
         while piece > 1:
             if gpus * tasks % piece == 0 and (piece, gpus * tasks // piece) != (gpus, tasks):
