@@ -1,0 +1,426 @@
+"""The embedded yard: one control plane in this process, on this machine or a virtual fleet, with its state on disk.
+
+`server.api` and `yard demo` use it as a `runtime.service.Yard`. It wires the local world, the loop and the store,
+answers questions, and keeps people out of each other's jobs; what runs where is the brain's business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gpuyard
+from gpuyard import files
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.memory import Memory
+from gpuyard.files.units import write_time
+from gpuyard.model.errors import Conflict, Denied, GpuYardError, Never, NotFound, Refused
+from gpuyard.model.job import Job, Phase
+from gpuyard.model.node import Health
+from gpuyard.model.ports import Clock
+from gpuyard.model.reasons import Outcome
+from gpuyard.model.snapshot import Reservation, Snapshot
+from gpuyard.runtime import forecast, intake, telling
+from gpuyard.runtime.holder import Holder
+from gpuyard.runtime.journal import Journal
+from gpuyard.runtime.loop import Loop
+from gpuyard.runtime.service import Caller, Document
+from gpuyard.worlds.local import book as books
+from gpuyard.worlds.local import orders
+from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.gates import Gates
+from gpuyard.worlds.local.launch import Supervisors
+from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.ports import FaultPoint, no_fault
+from gpuyard.worlds.local.records import Entry, Template
+from gpuyard.worlds.local.store import FILE, Store
+from gpuyard.worlds.local.world import Fault, LocalWorld
+
+FORECAST_JOBS_MAX = 200
+"""With more jobs than this in the yard a submission is not told its forecast: acceptance must stay quick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a yard is run. `fleet` has the nodes, queues, pools and policy."""
+
+    folder: pathlib.Path
+    fleet: Snapshot
+    virtual: bool = True
+    shared: bool = False
+    user_cap: int = 0
+    backoff: float = 10.0
+    term_grace: float = 10.0
+    faults: tuple[Fault, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class EmbeddedYard:
+    """Implements `runtime.service.Yard`. Every method may be called from any thread."""
+
+    def __init__(self, settings: Settings, clock: Clock, fault: FaultPoint = no_fault) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._fault = fault
+        self._intake = intake.Intake(settings.shared, settings.user_cap)
+        self._broken = ""
+        self._since = 0.0
+        self._last_cycle = 0.0
+        self._cycles = 0
+        self._cycle_seconds = 0.0
+        self._thread: threading.Thread | None = None
+
+    # --- up and down -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the state folder, adopt what runs, begin to turn."""
+        self._since = self.clock.now()
+        folder = self.settings.folder
+        self._holder = Holder(folder, os.getpid(), write_time(round(self._since)))
+        try:
+            self.store = Store(folder / FILE, self._fault)
+        except Refused:
+            self._holder.release()
+            raise
+        self._launcher = Supervisors(folder, self.clock, self._fault)
+        around = orders.surroundings(str(folder.resolve()), self.settings.environ)
+        self._desk = Desk(self.store, self._launcher, self.clock, around)
+        life = Life(self._desk, Gates(self._desk), self.settings.backoff, self.settings.term_grace)
+        self.world = LocalWorld(self._desk, self._fleet(), life, self._timed_faults())
+        self.world.adopt()
+        self._begin_to_turn()
+
+    def _timed_faults(self) -> list[Fault]:
+        return [replace(fault, at=self._since + fault.at) for fault in self.settings.faults]
+
+    def _fleet(self) -> Snapshot:
+        """The fleet as given, with the queues as they were last set."""
+        kept = self.store.rows("SELECT document FROM facts WHERE name = 'queues'")
+        if not kept:
+            return self.settings.fleet
+        header = {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot", "queues": json.loads(kept[0][0])}
+        queues = files.parse_snapshot(json.dumps(header), "the queues kept", 0.0).queues
+        return replace(self.settings.fleet, queues=queues)
+
+    def _begin_to_turn(self) -> None:
+        journal = Journal(self.store)
+        memory = Memory.from_document(journal.memory())
+        bare = replace(self._bare(), memory=memory.to_document())
+        journal.begin(bare)
+        self._loop = Loop(self.world, Fleet(bare), memory, journal)
+        self._thread = threading.Thread(target=self._turn_on, name="yard", daemon=True)
+        self._thread.start()
+
+    def _turn_on(self) -> None:
+        try:
+            while self.world.wait():
+                began = self.clock.monotonic()
+                self._loop.turn()
+                took = self.clock.monotonic() - began
+                self._last_cycle = self.clock.now()
+                self._cycles += 1
+                self._cycle_seconds += took
+                self.world.pause_until = self._last_cycle + min(took, 1.0)
+        except GpuYardError as error:
+            self._broken = str(error)
+
+    def close(self, jobs: bool = False) -> None:
+        """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
+        if jobs:
+            self._end_all()
+        self.world.end()
+        if self._thread is not None:
+            self._thread.join(10.0)
+        self.store.close()
+        self.store.wake_waiting()
+        self._launcher.close()
+        self._holder.release()
+
+    def _end_all(self) -> None:
+        with self._desk.change():
+            for entry in list(self._desk.book.active()):
+                self.world.cancel(entry, "the yard was taken down with its jobs")
+        deadline = self.clock.monotonic() + self.settings.term_grace + 5.0
+        seen = -1
+        while any(self._desk.book.entries.values()) and self.clock.monotonic() < deadline:
+            self.store.wait_news(seen, 0.2)
+            seen = self.store.last_event
+
+    # --- the moment ------------------------------------------------------------------------------
+
+    def _bare(self) -> Snapshot:
+        """The fleet without jobs."""
+        nodes = tuple(self._desk.nodes[name] for name in sorted(self._desk.nodes))
+        return replace(
+            self.settings.fleet, now=self._desk.now(), nodes=nodes, queues=self.world.queues, jobs=(), reservations=()
+        )
+
+    def _moment(self) -> Snapshot:
+        """The whole moment as the brain sees it; a job whose places are promised has a reservation there."""
+        with self._desk.lock:
+            jobs, reservations = [], []
+            for entry in self._desk.book.active():
+                job, promised = _as_seen(entry)
+                jobs.append(job)
+                if promised:
+                    reservations.append(Reservation(job.name, promised))
+            memory = self._loop.memory.to_document()
+            return replace(self._bare(), jobs=tuple(jobs), reservations=tuple(reservations), memory=memory)
+
+    def snapshot(self) -> Document:
+        """The whole moment, as a snapshot file."""
+        return files.snapshot_document(self._moment())
+
+    # --- submitting ------------------------------------------------------------------------------
+
+    def submit(
+        self, caller: Caller, jobs: Sequence[Document], key: str = "", queue_anyway: bool = False
+    ) -> list[Document]:
+        """Accept jobs (all or none), durably, before returning."""
+        digest = intake.digest(jobs)
+        with self._desk.lock:
+            before = self._known_key(caller, key, digest)
+            if before is not None:
+                return [{"name": name, "phase": self._phase_of(name)} for name in before]
+            asked = [self._checked(caller, document) for document in jobs]
+            if not queue_anyway:
+                for submission in asked:
+                    self._refuse_never(submission.job)
+            entries = self._accept(caller, jobs, asked, (key, digest))
+            forecasts = self._forecasts([submission.job for submission in asked])
+        return [
+            {"name": e.name, "phase": e.phase.value, "id": e.id} | forecasts.get(e.template.name, {}) for e in entries
+        ]
+
+    def _known_key(self, caller: Caller, key: str, digest: str) -> list[str] | None:
+        if not key:
+            return None
+        rows = self.store.rows("SELECT digest, names FROM keys WHERE user = ? AND key = ?", (caller.user, key))
+        if rows and rows[0][0] != digest:
+            raise Conflict(f"the key {key} was used for another submission; use a new one")
+        return list(json.loads(rows[0][1])) if rows else None
+
+    def _phase_of(self, name: str) -> str:
+        return self._find(name).phase.value
+
+    def _checked(self, caller: Caller, document: Document) -> files.Submission:
+        asked = self._intake.read(caller, document, self._desk.book, self._desk.now())
+        self._intake.check(caller, asked, self.world.queues)
+        for after in asked.after:
+            if not self.world.gates.state_of(after.job):
+                raise NotFound(f"job {asked.job.name} is to follow {after.job}, which nobody knows")
+        return asked
+
+    def _refuse_never(self, job: Job) -> None:
+        explanation = forecast.never(self._bare(), job)
+        if explanation is not None and explanation.reason.outcome is Outcome.NEVER:
+            raise Never(f"{job.name} could never run on this fleet: {explanation.reason}")
+
+    def _accept(
+        self, caller: Caller, jobs: Sequence[Document], asked: Sequence[files.Submission], key: tuple[str, str]
+    ) -> list[Entry]:
+        book = self._desk.book
+        self._intake.check_names(asked, book)
+        self._intake.check_cap(caller, sum(len(intake.names_of(each)) for each in asked), book)
+        templates: list[Template] = []
+        entries: list[Entry] = []
+        for document, submission in zip(jobs, asked, strict=True):
+            text = json.dumps({**document, "name": submission.job.name}, separators=(",", ":"))
+            template, made = self._intake.make(caller, submission, book, text)
+            templates.append(template)
+            entries += made
+        names = json.dumps([entry.name for entry in entries])
+        row = (caller.user, key[0], key[1], names, self._desk.now()) if key[0] else None
+        self.world.accept(templates, entries, row)
+        return entries
+
+    def _forecasts(self, jobs: Sequence[Job]) -> dict[str, Document]:
+        if len(self._desk.book.entries) > FORECAST_JOBS_MAX or len(jobs) > 1:
+            return {}
+        return {}
+
+    def preview(self, caller: Caller, jobs: Sequence[Document]) -> list[Document]:
+        """What would happen."""
+        with self._desk.lock:
+            asked = [self._checked(caller, document) for document in jobs]
+            moment = self._moment()
+        return [forecast.preview(moment, replace(each.job, name=intake.names_of(each)[0])) for each in asked]
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def jobs(self, caller: Caller, all_ended: bool = False) -> list[Document]:
+        """The active jobs and the newest hundred that ended; all that ended on request."""
+        with self._desk.lock:
+            shown = [*self._desk.book.active(), *([] if all_ended else self._desk.book.ended)]
+            found = [telling.entry_document(entry) for entry in shown if self._may_see(caller, entry)]
+        if all_ended:
+            ended = books.entries(self.store, f"j.phase {books.OVER} ORDER BY j.id", (), {})
+            found += [telling.entry_document(entry) for entry in ended if self._may_see(caller, entry)]
+        return found
+
+    def _may_see(self, caller: Caller, entry: Entry) -> bool:
+        return not self.settings.shared or caller.admin or caller.user == entry.owner.user
+
+    def _find(self, name: str) -> Entry:
+        entry = self._desk.book.find(name)
+        if entry is not None:
+            return entry
+        found = books.entries(self.store, "j.name = ?", (name,), {})
+        if not found:
+            raise NotFound(f"there is no job {name}")
+        return found[0]
+
+    def _seen(self, caller: Caller, name: str) -> Entry:
+        """A job the caller may know of; others do not exist for them."""
+        entry = self._find(name)
+        if not self._may_see(caller, entry):
+            raise NotFound(f"there is no job {name}")
+        return entry
+
+    def job(self, caller: Caller, name: str) -> Document:
+        """One job with its attempts, placements, exit codes and history."""
+        with self._desk.lock:
+            self.store.flush()
+            entry = self._seen(caller, name)
+            attempts = books.attempts(self.store, entry.id)
+            document = telling.entry_document(entry)
+        return document | {"history": [telling.attempt_document(attempt) for attempt in attempts]}
+
+    def why(self, caller: Caller, name: str) -> Document:
+        """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs."""
+        entry = self._seen(caller, name)
+        document: Document = {"job": name, "phase": entry.phase.value}
+        if entry.phase is not Phase.WAITING:
+            return document | {"sentence": entry.told or entry.phase.value, "placements": telling.places_of(entry)}
+        if not entry.shown and entry.reason is not None:
+            return document | {"sentence": str(entry.reason), "reason": telling.reason_document(entry.reason)}
+        return document | forecast.why(self._moment(), name)
+
+    def act(self, caller: Caller, name: str, verb: str) -> Document:
+        """`cancel`, `hold`, `release` or `requeue` a job, or every member of an array."""
+        with self._desk.lock:
+            entries = [
+                entry for entry in self._desk.book.active() if entry.template.name == name and entry.member is not None
+            ]
+            entries = entries or [self._seen(caller, name)]
+            for entry in entries:
+                if not (caller.admin or caller.user == entry.owner.user):
+                    raise Denied(f"{entry.name} belongs to {entry.owner.user}, who alone can {verb} it")
+                self._act(entry, verb, caller.user)
+        return {"name": name, "phase": entries[0].phase.value, "jobs": len(entries)}
+
+    def _act(self, entry: Entry, verb: str, user: str) -> None:
+        if entry.over and verb != "requeue":
+            raise Conflict(f"{entry.name} has ended already: {entry.phase.value}")
+        match verb:
+            case "cancel":
+                self.world.cancel(entry, f"cancelled by {user}")
+            case "hold":
+                self.world.hold(entry)
+            case "release":
+                self.world.release(entry)
+            case "requeue":
+                self.world.requeue(entry)
+            case _:
+                raise Refused(f"there is no such act: {verb}; a job can be cancelled, held, released or requeued")
+
+    def logs(self, caller: Caller, name: str, task: int, offset: int) -> tuple[bytes, int, bool]:
+        """Output from `offset` on: the bytes, the next offset, and whether more may come."""
+        entry = self._seen(caller, name)
+        over = entry.over  # asked before reading, or the last words could be missed
+        content, following = telling.read_output(self._launcher.output(entry.id, task), offset)
+        return content, following, bool(content) or not over
+
+    def attach(self, caller: Caller, name: str, task: int) -> str:
+        """The path of the Unix socket of a task's terminal."""
+        with self._desk.lock:
+            entry = self._seen(caller, name)
+            run = entry.description().run
+            if run is None or not run.tty:
+                raise Conflict(f"{name} has no terminal; start it with one: `yard run -it`")
+            live = entry.attempt.live() if entry.attempt is not None else []
+            serial = next((t.serial for t in live if t.rank == task and t.state == "running"), None)
+            if serial is None or entry.attempt is None:
+                raise Conflict(f"{name} does not run; it is {entry.phase.value}")
+            return str(self._launcher.terminal_of(entry.id, entry.attempt.number, serial))
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def status(self) -> Document:
+        """Up since when, where, how well."""
+        with self._desk.lock:
+            nodes = list(self._desk.nodes.values())
+            phases = [entry.phase for entry in self._desk.book.active()]
+            checks = {"store": self._desk.trouble or "ok", "loop": self._broken or "ok", "disk": "ok"}
+        gpus = [gpu for node in nodes for gpu in node.gpus]
+        return {
+            "pid": os.getpid(), "version": gpuyard.__version__, "since": self._since,
+            "state": str(self.settings.folder), "virtual": self.settings.virtual,
+            "nodes": len(nodes), "gpus": len(gpus),
+            "gpus_held": self._desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
+            "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
+            "healthy": not self._broken, "checks": checks, "last_cycle": self._last_cycle,
+        }  # fmt: skip
+
+    def nodes(self) -> list[Document]:
+        """The nodes with their GPUs, health and who holds them."""
+        with self._desk.lock:
+            names = {entry.id: entry.name for entry in self._desk.book.active()}
+            return telling.nodes_documents(self._desk.nodes.values(), self._desk.holdings, names)
+
+    def queues(self) -> list[Document]:
+        """The queues with quota, limit, use, fair share and how many wait."""
+        return []
+
+    def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
+        """Create or change a queue."""
+        raise Refused("not yet")
+
+    def report(self, by: str, since: float) -> list[Mapping[str, Any]]:
+        """GPU-seconds and money by user or queue."""
+        return []
+
+    def events(self, after: int, limit: int) -> list[Document]:
+        """What happened, each with a growing `id`."""
+        if after < 0:
+            after = self.store.last_event + 1 + after
+        rows = self.store.rows(
+            "SELECT id, at, kind, job, document FROM events WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+        )
+        return [
+            {"id": number, "at": at, "kind": kind} | ({"job": job} if job else {}) | json.loads(text)
+            for number, at, kind, job, text in rows
+        ]
+
+    def wait_events(self, after: int, timeout: float) -> bool:
+        """Block until there is an event newer than `after`."""
+        return self.store.wait_news(after, timeout)
+
+    def measures(self) -> Document:
+        """What /metrics tells beyond the listings."""
+        return {"cycles": {"count": self._cycles, "seconds": self._cycle_seconds}}
+
+    def backup(self, caller: Caller, path: str) -> Document:
+        """A consistent copy of the state in a new file."""
+        if not caller.admin:
+            raise Denied("a backup holds everybody's jobs; only an administrator can make one")
+        return {"path": path, "bytes": self.store.backup(pathlib.Path(path))}
+
+
+def _as_seen(entry: Entry) -> tuple[Job, tuple[Any, ...]]:
+    """A job for a snapshot: behind a gate it is held; where its places are only promised it waits for them."""
+    job = entry.job()
+    attempt = entry.attempt
+    if attempt is None:
+        return (job if entry.shown else replace(job, held=True)), ()
+    if attempt.state == "promised":
+        return replace(job, placements=(), started=None), job.placements
+    if entry.following is not None:
+        kept = tuple(place for place in job.placements if place.terminating)
+        return replace(job, placements=kept), tuple(place for place in job.placements if not place.terminating)
+    return job, ()

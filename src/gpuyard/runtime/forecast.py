@@ -1,0 +1,114 @@
+"""What would happen to a job: whether it could ever run here, whether it starts now, and why not.
+
+Called by the embedded yard for previews and `why`. Works on snapshots of its own; nothing live is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuyard.brain.engine import eta
+from gpuyard.brain.foresee import Foresight
+from gpuyard.model.errors import NotFound
+from gpuyard.model.job import Job
+from gpuyard.model.node import Health, Node, Pool
+from gpuyard.model.reasons import Explanation, Outcome
+from gpuyard.model.resources import as_gpus
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime import telling
+from gpuyard.runtime.service import Document
+
+HOURS_A_MONTH = 730.0
+
+
+def never(snapshot: Snapshot, job: Job) -> Explanation | None:
+    """Why the job could not run even if the fleet were empty, open, well and as large as its pools allow."""
+    nodes = (*map(_well, snapshot.nodes), *_could_be_added(snapshot))
+    alone = replace(snapshot, nodes=nodes, jobs=(replace(job, held=False),), reservations=(), budgets=(), memory={})
+    foresight = Foresight(alone, cycles=1)
+    row = foresight.fleet.short.get(job.name)
+    return None if row is None else foresight.explain(row)
+
+
+def _well(node: Node) -> Node:
+    return replace(node, cordoned=False, gpus=tuple(replace(gpu, health=Health.HEALTHY) for gpu in node.gpus))
+
+
+def _could_be_added(snapshot: Snapshot) -> list[Node]:
+    """Nodes that pools below their maximum size may still get."""
+    added: list[Node] = []
+    for pool in snapshot.pools:
+        members = [node for node in snapshot.nodes if node.pool == pool.name]
+        numbers = range(len(members), pool.max_nodes) if members else ()
+        added += [replace(_well(members[0]), name=f"{pool.name} +{number}") for number in numbers]
+    return added
+
+
+def preview(snapshot: Snapshot, job: Job) -> Document:
+    """Verdict, sentence, ETA, what its queue then uses, and the price of an hour."""
+    document: Document = {"name": job.name, "price_per_hour": price(snapshot, job)}
+    hopeless = never(snapshot, job)
+    if hopeless is not None and hopeless.reason.outcome is Outcome.NEVER:
+        return document | {"verdict": "never", "sentence": str(hopeless.reason), **_without_job(hopeless)}
+    foresight = Foresight(replace(snapshot, jobs=(*snapshot.jobs, job)))
+    row = foresight.fleet.short.get(job.name)
+    document["queue"] = _queue_after(foresight, job)
+    if row is None:
+        places = _places(foresight, job.name)
+        where = ", ".join(sorted({place["node"] for place in places}))
+        return document | {"verdict": "starts", "sentence": f"starts now on {where}", "placements": places}
+    explanation = foresight.explain(row)
+    document |= _without_job(explanation) | _eta(foresight, job.name)
+    return document | {"verdict": "waits", "sentence": str(explanation.reason)}
+
+
+def why(snapshot: Snapshot, name: str) -> Document:
+    """Why a job waits, and until when."""
+    foresight = Foresight(snapshot, cycles=1)
+    if name not in foresight.fleet.jobs:
+        raise NotFound(f"there is no job {name}")
+    row = foresight.fleet.short.get(name)
+    if row is None:
+        places = _places(foresight, name)
+        return {"job": name, "sentence": "it starts with the next plan", "placements": places}
+    explanation = foresight.explain(row)
+    document = telling.explanation_document(explanation) | _eta(foresight, name)
+    return document | {"sentence": str(explanation.reason)}
+
+
+def _places(foresight: Foresight, name: str) -> list[Document]:
+    row = foresight.fleet.jobs[name]
+    return [telling.placement_document(foresight.fleet.placement(row, held)) for held in sorted(row.held)]
+
+
+def _without_job(explanation: Explanation) -> Document:
+    document = telling.explanation_document(explanation)
+    del document["job"]
+    return document
+
+
+def _eta(foresight: Foresight, name: str) -> Document:
+    row = foresight.fleet.short.get(name)
+    span = eta.estimate(foresight.draft, row) if row is not None else None
+    if span is None:
+        return {}
+    return {"eta": {"earliest": foresight.now + span[0], "latest": foresight.now + span[1]}}
+
+
+def _queue_after(foresight: Foresight, job: Job) -> Document:
+    tree = foresight.fleet.tree
+    at = tree.index[job.queue]
+    amounts = {"quota": tree.quota[at][0], "limit": tree.limit[at][0], "used": tree.used[at][0]}
+    return {"name": job.queue} | {key: as_gpus(amount) for key, amount in amounts.items()}
+
+
+def price(snapshot: Snapshot, job: Job) -> float:
+    """What an hour of the whole job costs at the price of the cheapest pool that has any."""
+    gpus = sum(group.tasks * group.request.gpus for group in job.task_groups())
+    prices = [pool_price(pool) for pool in snapshot.pools if pool.price]
+    return round(min(prices, default=0.0) * gpus, 4)
+
+
+def pool_price(pool: Pool) -> float:
+    """Of one GPU for an hour: pools have the price of an 8-GPU node a month."""
+    return pool.price / 8 / HOURS_A_MONTH

@@ -1,0 +1,129 @@
+"""From what a caller submits to jobs the world can accept: read, checked against queues, rights, caps and names.
+
+Called by the embedded yard, which trusts nobody. Every refusal is one sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuyard import files
+from gpuyard.files.problems import nearest
+from gpuyard.files.submissions import Submission
+from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
+from gpuyard.model.job import Phase
+from gpuyard.model.queue import Queue
+from gpuyard.runtime.service import Caller, Document
+from gpuyard.worlds.local.book import Book
+from gpuyard.worlds.local.orders import container_engine
+from gpuyard.worlds.local.records import Entry, Owner, Template
+
+
+class Intake:
+    """Reads submissions for one yard. `cap` is the most jobs a user may have that are not over (0: no cap)."""
+
+    def __init__(self, shared: bool, cap: int = 0) -> None:
+        self.shared = shared
+        self.cap = cap
+
+    def read(self, caller: Caller, document: Document, book: Book, now: float) -> Submission:
+        """What a document asks for; a job without a name is named after its program."""
+        document = {key: value for key, value in document.items() if key not in ("user", "submitted")}
+        if "name" not in document:
+            document["name"] = self._name_for(document, book)
+        asked = files.read_submission(document, now, "job")
+        job = replace(asked.job, user=caller.user, submitted=now)
+        if job.run is None or not job.run.command:
+            raise Refused(f"job {job.name} says nothing to run; give run.command, a list of words")
+        if job.foreign:
+            raise Refused(f"job {job.name} is marked foreign, which only what runs already can be")
+        if job.run.image:
+            container_engine()
+        return replace(asked, job=job)
+
+    def _name_for(self, document: Document, book: Book) -> str:
+        run = document.get("run")
+        command = run.get("command") if isinstance(run, dict) else None
+        word = command[0] if isinstance(command, list) and command and isinstance(command[0], str) else "job"
+        stem = (
+            "".join(c if c.isalnum() or c in "._" else "-" for c in word.rsplit("/", 1)[-1])[:40].strip("-.") or "job"
+        )
+        return f"{stem}-{book.next_job}"
+
+    def check(self, caller: Caller, asked: Submission, queues: Sequence[Queue]) -> None:
+        """Whether the caller may stand in that queue, and whether it is one."""
+        job, known = asked.job, {queue.name: queue for queue in queues}
+        queue = known.get(job.queue)
+        if queue is None:
+            near = nearest(job.queue, known)
+            hint = f"; did you mean {near}?" if near else f" (there are: {', '.join(sorted(known))})"
+            raise NotFound(f"job {job.name} stands in queue {job.queue}, which does not exist{hint}")
+        if any(other.parent == queue.name for other in queues):
+            told = f"job {job.name} stands in queue {queue.name}, which has queues below it; jobs stand in leaf queues"
+            raise Refused(told)
+        while queue is not None:
+            self._check_rights(caller, queue)
+            queue = known.get(queue.parent)
+
+    def _check_rights(self, caller: Caller, queue: Queue) -> None:
+        if caller.admin or not (queue.users or queue.groups):
+            return
+        if caller.user not in queue.users and not set(caller.groups) & set(queue.groups):
+            who = ", ".join([*queue.users, *(f"group {group}" for group in queue.groups)])
+            raise Denied(f"{caller.user} may not use queue {queue.name}; it is open to {who}")
+
+    def check_names(self, asked: Sequence[Submission], book: Book) -> None:
+        """A name means one job that is not over."""
+        seen: set[str] = set()
+        for submission in asked:
+            for name in names_of(submission):
+                if name in seen or book.find(name) is not None:
+                    raise Conflict(f"there is a job {name} already, and it has not ended; choose another name")
+                seen.add(name)
+
+    def check_cap(self, caller: Caller, count: int, book: Book) -> None:
+        """Nobody fills the yard alone."""
+        if not self.cap or caller.admin:
+            return
+        own = sum(entry.owner.user == caller.user for entry in book.active())
+        if own + count > self.cap:
+            raise Refused(
+                f"{caller.user} has {own} jobs that are not over, and {self.cap} are allowed; wait for some to end"
+            )
+
+    def make(self, caller: Caller, asked: Submission, book: Book, text: str) -> tuple[Template, list[Entry]]:
+        """The rows of one submission."""
+        owner = Owner(caller.user, caller.uid, self._gid(caller)) if self.shared else Owner(caller.user)
+        template = Template(
+            book.next_template, asked.job.name, text, asked.job, owner, asked.job.submitted, asked.after,
+            len(asked.members), asked.at_once,
+        )  # fmt: skip
+        book.next_template += 1
+        phase = Phase.HELD if asked.job.held else Phase.WAITING
+        entries = []
+        for name, member in zip(names_of(asked), asked.members or (None,), strict=True):
+            entries.append(Entry(book.next_job, name, template, member, phase, held=asked.job.held))
+            book.next_job += 1
+        return template, entries
+
+    def _gid(self, caller: Caller) -> int:
+        import pwd
+
+        try:
+            return pwd.getpwuid(caller.uid).pw_gid
+        except KeyError:
+            raise Denied(f"user id {caller.uid} is nobody on this machine, so nothing can run as it") from None
+
+
+def names_of(asked: Submission) -> list[str]:
+    """The jobs a submission stands for."""
+    name = asked.job.name
+    return [f"{name}-{member}" for member in asked.members] if asked.members else [name]
+
+
+def digest(documents: Sequence[Document]) -> str:
+    """What was asked under an idempotency key, so that a reused key is noticed."""
+    return hashlib.sha256(json.dumps(list(documents), sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,220 @@
+"""Every job the yard knows, by name and number, and the rows they become in the store.
+
+Used by `world` under its lock. It keeps and finds; what happens to a job is decided in `world`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpuyard import files
+from gpuyard.model.errors import NotFound
+from gpuyard.model.job import Phase, Placement
+from gpuyard.worlds.local.records import Attempt, Entry, Owner, Task, Template
+from gpuyard.worlds.local.store import Batch, Store
+
+KEEP_ENDED = 100
+"""Ended jobs kept in memory for `yard jobs`; all others are asked from the store."""
+
+
+class Book:
+    """Jobs that are not over, and the newest that are."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        self.names: dict[str, int] = {}
+        self.arrays: dict[str, Template] = {}
+        self.gated: dict[int, deque[Entry]] = {}
+        """Members of each array that wait for the others, by template."""
+        self.ended: deque[Entry] = deque(maxlen=KEEP_ENDED)
+        self.next_job = 1
+        self.next_template = 1
+
+    def add(self, entry: Entry) -> None:
+        """One more job."""
+        self.entries[entry.id] = entry
+        self.names[entry.name] = entry.id
+
+    def find(self, name: str) -> Entry | None:
+        """A job that is not over."""
+        number = self.names.get(name)
+        return None if number is None else self.entries.get(number)
+
+    def get(self, name: str) -> Entry:
+        """A job that is not over, or one sentence why there is none."""
+        entry = self.find(name)
+        if entry is None:
+            raise NotFound(f"there is no active job {name}")
+        return entry
+
+    def retire(self, entry: Entry) -> None:
+        """A job has ended: only the newest stay in memory."""
+        del self.entries[entry.id]
+        self.names.pop(entry.name, None)
+        self.ended.append(entry)
+
+    def active(self) -> Iterator[Entry]:
+        """Jobs that are not over, oldest first."""
+        return iter(self.entries.values())
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def save_template(batch: Batch, template: Template) -> None:
+    """What was submitted; written once."""
+    owner = template.owner
+    batch.add(
+        "INSERT INTO templates(id, name, text, user, uid, gid, submitted) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (template.id, template.name, template.text, owner.user, owner.uid, owner.gid, template.submitted),
+    )
+
+
+def insert_jobs(batch: Batch, entries: Iterable[Entry]) -> None:
+    """New jobs."""
+    batch.add(
+        "INSERT INTO jobs(id, name, template, member, phase, told, held) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        *((e.id, e.name, e.template.id, e.member, e.phase.value, e.told, int(e.held)) for e in entries),
+    )
+
+
+def save_job(batch: Batch, entry: Entry) -> None:
+    """A job as it stands now."""
+    batch.add(
+        "UPDATE jobs SET phase=?, told=?, held=?, attempts=?, failures=?, losses=?, evictions=?, not_before=?, "
+        "started=?, ended=?, exit=? WHERE id=?",
+        (entry.phase.value, entry.told, int(entry.held), entry.attempts, entry.failures, entry.losses, entry.evictions,
+         entry.not_before, entry.started, entry.ended, entry.exit, entry.id),
+    )  # fmt: skip
+
+
+def save_attempt(batch: Batch, entry: Entry, attempt: Attempt) -> None:
+    """An attempt as it stands now, tasks aside."""
+    batch.add(
+        "INSERT INTO attempts(job, number, boot, state, why, created, started, ended, port) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job, number) DO UPDATE SET state=excluded.state, "
+        "why=excluded.why, started=excluded.started, ended=excluded.ended, port=excluded.port, boot=excluded.boot",
+        (entry.id, attempt.number, attempt.boot, attempt.state, attempt.why, attempt.created, attempt.started,
+         attempt.ended, attempt.port),
+    )  # fmt: skip
+
+
+def save_tasks(batch: Batch, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
+    """Tasks as they stand now."""
+    batch.add(
+        "INSERT INTO tasks(job, attempt, serial, wave, rank, place, state, outcome, exit, pid, ended, told) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job, attempt, serial) DO UPDATE SET "
+        "state=excluded.state, outcome=excluded.outcome, exit=excluded.exit, pid=excluded.pid, ended=excluded.ended, "
+        "told=excluded.told",
+        *((entry.id, attempt.number, t.serial, t.wave, t.rank, _place_text(t.placement), t.state, t.outcome, t.exit,
+           t.pid, t.ended, t.told) for t in tasks),
+    )  # fmt: skip
+
+
+def _place_text(place: Placement) -> str:
+    return json.dumps([place.node, list(place.gpus), place.group, place.task, list(place.mig)], separators=(",", ":"))
+
+
+def _place_of(text: str) -> Placement:
+    node, gpus, group, task, mig = json.loads(text)
+    return Placement(node, tuple(gpus), group, task, tuple(mig))
+
+
+# --- reading back --------------------------------------------------------------------------------
+
+OVER = "IN ('succeeded', 'failed', 'cancelled')"
+JOB_COLUMNS = (
+    "j.id, j.name, j.member, j.phase, j.told, j.held, j.attempts, j.failures, j.losses, j.evictions, j.not_before, "
+    "j.started, j.ended, j.exit, j.template"
+)
+TEMPLATE_COLUMNS = "t.id, t.name, t.text, t.user, t.uid, t.gid, t.submitted"
+
+
+def load(store: Store) -> Book:
+    """Everything that is not over, and the newest that is."""
+    book = Book()
+    book.next_job = 1 + _largest(store, "jobs")
+    book.next_template = 1 + _largest(store, "templates")
+    templates = _templates(store, f"SELECT DISTINCT template FROM jobs WHERE phase NOT {OVER}")
+    for entry in entries(store, f"j.phase NOT {OVER} ORDER BY j.id", (), templates):
+        book.add(entry)
+    for template in templates.values():
+        if template.members:
+            book.arrays[template.name] = template
+    _load_attempts(store, book)
+    newest = entries(store, f"j.phase {OVER} ORDER BY j.ended DESC LIMIT {KEEP_ENDED}", (), templates)
+    book.ended.extend(reversed(newest))
+    return book
+
+
+def _largest(store: Store, table: str) -> int:
+    return int(store.rows(f"SELECT coalesce(max(id), 0) FROM {table}")[0][0])
+
+
+def entries(store: Store, where: str, parameters: tuple[Any, ...], known: dict[int, Template]) -> list[Entry]:
+    """Jobs from the store; `known` templates are shared, others are read."""
+    rows = store.rows(f"SELECT {JOB_COLUMNS} FROM jobs j WHERE {where}", parameters)
+    missing = sorted({row[14] for row in rows} - known.keys())
+    for start in range(0, len(missing), 500):
+        known.update(_templates(store, ",".join(map(str, missing[start : start + 500]))))
+    return [_entry(row, known[row[14]]) for row in rows]
+
+
+def _templates(store: Store, which: str) -> dict[int, Template]:
+    rows = store.rows(f"SELECT {TEMPLATE_COLUMNS} FROM templates t WHERE t.id IN ({which})")
+    return {row[0]: template_of(*row) for row in rows}
+
+
+def template_of(*row: Any) -> Template:
+    """A template from its row: its document is read anew."""
+    number, name, text, user, uid, gid, submitted = row
+    asked = files.read_submission(json.loads(text), submitted, name)
+    return Template(
+        number, name, text, asked.job, Owner(user, uid, gid), submitted, asked.after, len(asked.members), asked.at_once
+    )
+
+
+def _entry(row: tuple[Any, ...], template: Template) -> Entry:
+    entry = Entry(row[0], row[1], template, row[2], Phase(row[3]))
+    entry.told, entry.held, entry.attempts, entry.failures, entry.losses = row[4], bool(row[5]), row[6], row[7], row[8]
+    entry.evictions, entry.not_before, entry.started, entry.ended, entry.exit = (
+        row[9],
+        row[10],
+        row[11],
+        row[12],
+        row[13],
+    )
+    return entry
+
+
+def _load_attempts(store: Store, book: Book) -> None:
+    """Attempts that were not over; the later one of a job is what follows a move."""
+    for job, number, *_ in store.rows("SELECT job, number FROM attempts WHERE state != 'ended' ORDER BY job, number"):
+        entry = book.entries.get(job)
+        if entry is None:
+            continue
+        attempt = attempts(store, job, number)[0]
+        if entry.attempt is None:
+            entry.attempt = attempt
+        else:
+            entry.following = attempt
+
+
+def attempts(store: Store, job: int, number: int | None = None) -> list[Attempt]:
+    """Attempts of a job with their tasks: all of them, or one."""
+    only = "" if number is None else " AND number=?"
+    parameters = (job,) if number is None else (job, number)
+    columns = "number, created, boot, state, why, started, ended, port"
+    found = {
+        row[0]: Attempt(*row)
+        for row in store.rows(f"SELECT {columns} FROM attempts WHERE job=?{only} ORDER BY number", parameters)
+    }
+    only = only.replace("number", "attempt")
+    columns = "attempt, serial, wave, rank, place, state, outcome, exit, pid, ended, told"
+    for row in store.rows(f"SELECT {columns} FROM tasks WHERE job=?{only} ORDER BY attempt, serial", parameters):
+        task = Task(row[1], row[2], row[3], _place_of(row[4]), row[5], row[6], row[7], row[8], row[9], row[10])
+        found[row[0]].tasks[task.serial] = task
+    return list(found.values())

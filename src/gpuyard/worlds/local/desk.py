@@ -1,0 +1,123 @@
+"""Where the parts of the local world meet: one lock, one book, one batch of changes at a time.
+
+A change is made in memory, written, and only then carried out: what has an effect outside (a supervisor started, a task
+told to stop) waits until its row is on disk. If the disk refuses, effects wait until it no longer does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpuyard.model.events import Event
+from gpuyard.model.node import Node
+from gpuyard.model.ports import Clock
+from gpuyard.worlds.local.book import Book, save_attempt, save_job, save_tasks
+from gpuyard.worlds.local.holdings import Holdings
+from gpuyard.worlds.local.orders import Surroundings
+from gpuyard.worlds.local.ports import Launcher
+from gpuyard.worlds.local.records import Attempt, Entry, Task
+from gpuyard.worlds.local.store import Batch, Store, StoreError
+
+RETRY_S = 1.0
+"""How often a disk that refused is asked again."""
+
+
+class Desk:
+    """Shared by gates, life and world; `change` is the only way to alter anything."""
+
+    def __init__(self, store: Store, launcher: Launcher, clock: Clock, around: Surroundings) -> None:
+        self.store = store
+        self.launcher = launcher
+        self.around = around
+        self.lock = threading.RLock()
+        self.book = Book()
+        self.nodes: dict[str, Node] = {}
+        self.holdings = Holdings()
+        self.events: list[Event] = []
+        """For the brain, in the order in which things happened."""
+        self.trouble = ""
+        """What the disk said when it refused last; empty when it is well."""
+        self._clock = clock
+        self._batch: Batch | None = None
+        self._effects: list[Callable[[], None]] = []
+
+    def now(self) -> float:
+        """The present, to the microsecond: what is written down reads back equal."""
+        return round(self._clock.now(), 6)
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[Batch]:
+        """A set of changes that belong together; inside another one it joins that."""
+        with self.lock:
+            if self._batch is not None:
+                yield self._batch
+                return
+            self._batch = Batch()
+            try:
+                yield self._batch
+            finally:
+                batch, self._batch = self._batch, None
+                self._settle(batch)
+
+    def _settle(self, batch: Batch) -> None:
+        try:
+            if batch.changes:
+                self.store.commit(batch)
+        except StoreError as error:
+            self.trouble = str(error)
+            self.store.defer(batch)
+            return
+        self._carry_out()
+
+    def retry(self) -> None:
+        """Ask a disk that refused again."""
+        with self.lock:
+            try:
+                self.store.flush()
+            except StoreError as error:
+                self.trouble = str(error)
+                return
+            self.trouble = ""
+            self._carry_out()
+
+    def _carry_out(self) -> None:
+        effects, self._effects = self._effects, []
+        for effect in effects:
+            effect()
+
+    def then(self, effect: Callable[[], None]) -> None:
+        """Do this once the change is on disk."""
+        self._effects.append(effect)
+
+    # --- what is written -------------------------------------------------------------------------
+
+    @property
+    def batch(self) -> Batch:
+        """The change being made."""
+        assert self._batch is not None
+        return self._batch
+
+    def keep(self, entry: Entry) -> None:
+        """Write a job as it stands."""
+        save_job(self.batch, entry)
+
+    def keep_attempt(self, entry: Entry, attempt: Attempt, *tasks: Task) -> None:
+        """Write an attempt as it stands, and those of its tasks that changed."""
+        save_attempt(self.batch, entry, attempt)
+        if tasks:
+            save_tasks(self.batch, entry, attempt, tasks)
+
+    def say(self, kind: str, entry: Entry | None = None, **document: Any) -> None:
+        """Tell those who follow the yard's events."""
+        if entry is not None:
+            document = {
+                "phase": entry.phase.value,
+                "queue": entry.template.job.queue,
+                "user": entry.owner.user,
+            } | document
+        text = json.dumps({key: value for key, value in document.items() if value not in ("", None)})
+        self.batch.event(self.now(), kind, entry.name if entry is not None else "", text)

@@ -1,0 +1,128 @@
+"""Which waiting jobs the brain gets to see: not those held, not before their dependencies, array turn or back-off.
+
+Used by `life` and `world`. A gate is not a placement decision: a job behind one has nothing to be placed yet.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+from gpuyard.model.events import JobGone, JobSeen
+from gpuyard.model.job import Phase
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.records import Entry, Template
+
+
+class Gates:
+    """Opens and closes the view on waiting jobs."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._dependents: dict[str, list[Entry]] = {}
+        self._resting: list[tuple[float, int]] = []
+        """(when, job): jobs in back-off."""
+        self.doomed: list[tuple[Entry, str]] = []
+        """Jobs whose dependency can no longer be met, and why."""
+
+    def consider(self, entry: Entry) -> None:
+        """Show a waiting job to the brain if nothing stands before it; else say what does."""
+        if entry.shown or entry.over:
+            return
+        entry.reason = self._closed(entry)
+        if entry.reason is None:
+            entry.shown = True
+            entry.template.active += 1
+            self.desk.events.append(JobSeen(entry.job()))
+
+    def hide(self, entry: Entry) -> None:
+        """The brain has nothing more to do with it; the next member of its array may come."""
+        if entry.shown:
+            entry.shown = False
+            entry.template.active -= 1
+            self.desk.events.append(JobGone(entry.name))
+        self._next_member(entry.template)
+
+    def _closed(self, entry: Entry) -> Reason | None:
+        if entry.held:
+            return Reason(Code.HELD, message=f"{entry.name} is held; `yard release {entry.name}` lets it go on")
+        return self._dependency(entry) or self._rest(entry) or self._array(entry)
+
+    def _array(self, entry: Entry) -> Reason | None:
+        template = entry.template
+        if not template.at_once or template.active < template.at_once:
+            return None
+        self.desk.book.gated.setdefault(template.id, deque()).append(entry)
+        told = (
+            f"{template.active} of {template.at_once} members of {template.name} are at work; it follows when one ends"
+        )
+        return Reason(Code.WAITS_ITS_TURN, where=template.name, message=told)
+
+    def _next_member(self, template: Template) -> None:
+        queue = self.desk.book.gated.get(template.id)
+        while queue and template.active < template.at_once:
+            self.consider(queue.popleft())
+
+    # --- dependencies ----------------------------------------------------------------------------
+
+    def _dependency(self, entry: Entry) -> Reason | None:
+        for after in entry.template.after:
+            state = self.state_of(after.job)
+            if state == "pending":
+                self._dependents.setdefault(after.job, []).append(entry)
+                how = "has ended" if after.anyhow else "has succeeded"
+                return Reason(
+                    Code.WAITS_ITS_TURN, where=after.job, message=f"{entry.name} waits until {after.job} {how}"
+                )
+            if state != "ok" and not after.anyhow:
+                told = f"{after.job} {state}, and {entry.name} was to follow its success"
+                self.doomed.append((entry, told))
+                return Reason(Code.WAITS_ITS_TURN, where=after.job, message=told)
+        return None
+
+    def state_of(self, name: str) -> str:
+        """`pending`, `ok`, how it ended otherwise, or nothing if nobody knows it; of an array: all of its members."""
+        if self.desk.book.find(name) is not None:
+            return "pending"
+        rows = self.desk.store.rows(
+            "SELECT j.phase FROM jobs j JOIN templates t ON t.id = j.template WHERE j.name = ? OR "
+            "(t.name = ? AND j.member IS NOT NULL AND t.id = (SELECT max(id) FROM templates WHERE name = ?))",
+            (name, name, name),
+        )
+        phases = {row[0] for row in rows}
+        if not phases:
+            return ""
+        if phases - {"succeeded", "failed", "cancelled"}:
+            return "pending"
+        return "ok" if phases == {"succeeded"} else " and ".join(sorted(phases - {"succeeded"}))
+
+    def ended(self, entry: Entry) -> None:
+        """A job is over and written down: those that waited for it look again."""
+        names = [entry.name] + ([entry.template.name] if entry.member is not None else [])
+        for name in names:
+            if name in self._dependents and self.state_of(name) != "pending":
+                for follower in self._dependents.pop(name):
+                    if follower.phase is Phase.WAITING:
+                        self.consider(follower)
+
+    # --- back-off --------------------------------------------------------------------------------
+
+    def _rest(self, entry: Entry) -> Reason | None:
+        now = self.desk.now()
+        if entry.not_before <= now:
+            return None
+        heapq.heappush(self._resting, (entry.not_before, entry.id))
+        message = f"{entry.name} is tried again in {entry.not_before - now:.0f} s"
+        return Reason(Code.WAITS_ITS_TURN, message=message)
+
+    def rested(self, now: float) -> None:
+        """Show those whose back-off is over."""
+        while self._resting and self._resting[0][0] <= now:
+            entry = self.desk.book.entries.get(heapq.heappop(self._resting)[1])
+            if entry is not None and entry.phase is Phase.WAITING:
+                self.consider(entry)
+
+    def next_due(self) -> float | None:
+        """When the next back-off is over."""
+        return self._resting[0][0] if self._resting else None

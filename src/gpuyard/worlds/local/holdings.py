@@ -1,0 +1,80 @@
+"""Which processes are on which devices right now: the last check before a GPU is given to somebody.
+
+The brain plans with what it was told; this is what is true. Kept by `life`, which starts nothing where it says no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuyard.model.job import Job, Placement
+from gpuyard.model.node import Node
+from gpuyard.model.resources import WHOLE
+from gpuyard.worlds.local.ports import TaskKey
+
+Device = tuple[str, int, str]
+"""Node, index, and the MIG profile where it is a slice."""
+
+
+class Holdings:
+    """Shares of devices by the tasks that hold them, in grains; a MIG slice counts as one."""
+
+    def __init__(self) -> None:
+        self._held: dict[Device, dict[TaskKey, int]] = {}
+        self._keys: set[TaskKey] = set()
+
+    def free(self, wanted: Iterable[tuple[Device, int]], room: dict[Device, int]) -> bool:
+        """Whether all of it could be had now; `room` is how much each slice profile has, a device has one whole."""
+        asked: dict[Device, int] = {}
+        for device, share in wanted:
+            asked[device] = asked.get(device, 0) + share
+        return all(sum(self._held.get(d, {}).values()) + share <= room.get(d, WHOLE) for d, share in asked.items())
+
+    def take(self, key: TaskKey, wanted: Iterable[tuple[Device, int]]) -> None:
+        """A task is about to be on these devices."""
+        self._keys.add(key)
+        for device, share in wanted:
+            holders = self._held.setdefault(device, {})
+            holders[key] = holders.get(key, 0) + share
+
+    def leave(self, key: TaskKey, wanted: Iterable[tuple[Device, int]]) -> None:
+        """A task is gone from these devices."""
+        self._keys.discard(key)
+        for device, _ in wanted:
+            holders = self._held.get(device, {})
+            holders.pop(key, None)
+            if not holders:
+                self._held.pop(device, None)
+
+    def begun(self, key: TaskKey) -> bool:
+        """Whether the task was given its devices (none, for one that needs only CPU)."""
+        return key in self._keys
+
+    def devices(self) -> int:
+        """How many devices anybody is on."""
+        return len({device[:2] for device in self._held})
+
+    def holders(self, node: str, gpu: int) -> set[TaskKey]:
+        """Who is on a device."""
+        return {key for device, keys in self._held.items() if device[:2] == (node, gpu) for key in keys}
+
+
+def shares(job: Job, place: Placement, node: Node) -> list[tuple[Device, int]]:
+    """What one task takes where it stands."""
+    if place.mig:
+        return [((place.node, gpu, profile), 1) for gpu, profile in zip(place.gpus, place.mig, strict=True)]
+    request = next(group.request for group in job.task_groups() if group.name == place.group)
+    share = request.share or WHOLE
+    if request.gpu_memory:
+        share = request.gpu_memory * WHOLE // (node.gpu_memory or request.gpu_memory)
+    return [((place.node, gpu, ""), share) for gpu in place.gpus]
+
+
+def slices(node: Node) -> dict[Device, int]:
+    """How many slices of each profile a node's devices have."""
+    room: dict[Device, int] = {}
+    for gpu in node.gpus:
+        for profile in gpu.slices or ():
+            device = (node.name, gpu.index, profile)
+            room[device] = room.get(device, 0) + 1
+    return room

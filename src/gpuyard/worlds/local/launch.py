@@ -1,0 +1,273 @@
+"""Starts supervisors, hears from them, and stops them: the `Launcher` that runs real processes.
+
+Called by `world`. One folder per task holds all there is to know about it (`supervisor` describes the files); nothing
+here is remembered that could not be read back from those folders by `adopt` after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+from gpuyard.model.ports import Clock
+from gpuyard.worlds.local import adopt
+from gpuyard.worlds.local.adopt import Watched
+from gpuyard.worlds.local.ports import FaultPoint, Report, StopOrder, TaskKey, TaskOrder, no_fault
+from gpuyard.worlds.local.supervisor import boot_id, write_pairs
+
+BOOT = (
+    f"import sys; sys.path.append({str(pathlib.Path(__file__).parent)!r}); "
+    "import supervisor; sys.exit(supervisor.main(sys.argv[1]))"
+)
+"""Imported and not run as a script, so that its compiled form is kept: that halves the start."""
+
+TERM_GRACE_S = 10.0
+
+
+class Supervisors:
+    """Real processes. One thread asks and waits; `wake` may come from any."""
+
+    def __init__(self, folder: pathlib.Path, clock: Clock, fault: FaultPoint = no_fault, cgroup: str = "") -> None:
+        self.folder = folder
+        self.boot = boot_id()
+        self._clock = clock
+        self._fault = fault
+        self._cgroup = cgroup
+        self._watched: dict[TaskKey, Watched] = {}
+        self._by_descriptor: dict[int, TaskKey] = {}
+        self._reports: list[Report] = []
+        for name in ("runs", "tty"):
+            (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fifo = _fifo(folder / "notify")
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+        self._poll = select.epoll()
+        self._poll.register(self._fifo, select.EPOLLIN)
+        self._poll.register(self._woken, select.EPOLLIN)
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def prepare(self, orders: Sequence[TaskOrder]) -> None:
+        """Bring up a supervisor for each; a second call for the same key does nothing more."""
+        for order in orders:
+            folder = self.task_folder(order.key)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_pairs(str(folder / "order"), self._pairs(order))
+        self._fault("before-spawn")
+        for order in orders:
+            if order.key not in self._watched:
+                self._spawn(order.key)
+            self._fault("spawned")
+
+    def _pairs(self, order: TaskOrder) -> list[tuple[str, str]]:
+        run = self.folder / "runs" / str(order.key.job)
+        workdir = order.workdir or str(self._own_folder(run / "work", order))
+        pairs = {
+            "key": " ".join(map(str, order.key)), "log": str(run / "log" / str(order.rank)), "workdir": workdir,
+            "notify": str(self.folder / "notify"), "gang": "1" if order.gang else "",
+            "go": str(run / str(order.key.attempt) / f"go-{order.wave}"), "limit": repr(order.time_limit),
+            "warn": order.warn_signal, "grace": repr(order.warn_grace), "term": repr(TERM_GRACE_S),
+            "uid": str(order.uid) if order.uid >= 0 else "", "gid": str(order.gid), "user": order.user,
+            "memory": str(order.memory or ""), "cgroup": self._cgroup,
+            "tty": str(self.terminal(order.key)) if order.tty else "",
+        }  # fmt: skip
+        args = [("arg", word) for word in order.command]
+        return [*pairs.items(), *args, *(("env", f"{name}={value}") for name, value in order.env)]
+
+    def _own_folder(self, folder: pathlib.Path, order: TaskOrder) -> pathlib.Path:
+        """Where a job that names no folder works."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if order.uid >= 0:
+            os.chown(folder, order.uid, order.gid)
+        return folder
+
+    def _spawn(self, key: TaskKey) -> None:
+        folder = self.task_folder(key)
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(folder / "trouble"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ]
+        argv = [sys.executable, "-I", "-S", "-c", BOOT, str(folder)]
+        pid = os.posix_spawn(sys.executable, argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE])
+        self._watch(key, Watched(pid, os.pidfd_open(pid), child=True))
+
+    def _watch(self, key: TaskKey, watched: Watched) -> None:
+        self._watched[key] = watched
+        self._by_descriptor[watched.descriptor] = key
+        self._poll.register(watched.descriptor, select.EPOLLIN)
+
+    def go(self, keys: Sequence[TaskKey]) -> None:
+        """All ranks are ready: one file for all of them, so that all go or none does."""
+        for path in sorted({adopt.read(self.task_folder(key) / "order").get("go", "") for key in keys} - {""}):
+            write_pairs(path, [])
+            self._fault("go")
+        for key in keys:
+            self._poke(key)
+
+    def _poke(self, key: TaskKey) -> None:
+        watched = self._watched.get(key)
+        if watched is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(watched.descriptor, signal.SIGUSR1)
+
+    # --- stopping --------------------------------------------------------------------------------
+
+    def stop(self, key: TaskKey, order: StopOrder) -> None:
+        """Tell a task to stop; harmless if it has ended."""
+        folder = self.task_folder(key)
+        if folder.is_dir():
+            pairs = {
+                "why": order.why,
+                "signal": order.signal,
+                "grace": repr(order.grace),
+                "term": repr(order.term_grace),
+            }
+            write_pairs(str(folder / "stop"), pairs.items())
+            self._poke(key)
+
+    def kill(self, *keys: TaskKey) -> None:
+        """End tasks and their supervisors at once, as a lost node would."""
+        for watched in (self._watched[key] for key in keys if key in self._watched):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(watched.descriptor, signal.SIGKILL)
+
+    # --- after a crash ---------------------------------------------------------------------------
+
+    def adopt(self, keys: Sequence[TaskKey]) -> list[TaskKey]:
+        """Take over tasks of an earlier control plane; returns those that nobody ever began."""
+        unbegun = []
+        for key in keys:
+            found = adopt.look(self.task_folder(key), self.boot)
+            if found is None:
+                unbegun.append(key)
+            elif found.watched is not None:
+                self._watch(key, found.watched)
+                self._reports += [Report(key, kind, self._clock.now(), pid) for kind, pid in found.told]
+            else:
+                self._reports.append(self._ending(key))
+        return unbegun
+
+    def forget(self, job: int, attempt: int) -> None:
+        """The attempt is over and written down; its output stays."""
+        shutil.rmtree(self.folder / "runs" / str(job) / str(attempt), ignore_errors=True)
+
+    def tidy(self, live: set[tuple[int, int]]) -> None:
+        """Remove what attempts left behind that are long over."""
+        for job in (self.folder / "runs").iterdir():
+            for attempt in job.iterdir():
+                if attempt.name.isdigit() and (int(job.name), int(attempt.name)) not in live:
+                    shutil.rmtree(attempt, ignore_errors=True)
+
+    # --- hearing ---------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None) -> None:
+        """Until something happened, somebody woke us, or the time is up."""
+        if self._reports:
+            return
+        for descriptor, _ in self._poll.poll(timeout):
+            if descriptor == self._woken:
+                _drain(self._woken)
+            elif descriptor == self._fifo:
+                self._hear(_drain(self._fifo))
+            else:
+                self._gone(self._by_descriptor[descriptor])
+
+    def wake(self) -> None:
+        """End a wait; may be called from any thread."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._waker, b"!")
+
+    def reports(self) -> list[Report]:
+        """What happened since the last call."""
+        taken, self._reports = self._reports, []
+        return taken
+
+    def _hear(self, words: bytes) -> None:
+        for line in words.decode(errors="replace").splitlines():
+            parts = line.split()
+            if len(parts) == 4 and all(part.isdigit() for part in parts[:3]) and parts[3] in ("ready", "running"):
+                key = TaskKey(*map(int, parts[:3]))
+                if key in self._watched:
+                    pid = int(adopt.read(self.task_folder(key) / parts[3]).get("pid") or 0)
+                    self._reports.append(Report(key, parts[3], self._clock.now(), pid))
+
+    def _gone(self, key: TaskKey) -> None:
+        """A supervisor is gone: with its last word, or without."""
+        watched = self._watched.pop(key)
+        self._let_go(watched)
+        if watched.child:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(watched.pid, 0)
+        other = adopt.claimant(self.task_folder(key), self.boot)
+        if other is not None and other.pid != watched.pid:
+            self._watch(key, other)  # an earlier one had claimed the task; ours went away quietly
+        else:
+            self._reports.append(self._ending(key))
+
+    def _let_go(self, watched: Watched) -> None:
+        self._poll.unregister(watched.descriptor)
+        del self._by_descriptor[watched.descriptor]
+        os.close(watched.descriptor)
+
+    def _ending(self, key: TaskKey) -> Report:
+        told = adopt.last_word(self.task_folder(key), self.boot)
+        exit_code = int(told["exit"]) if told.get("exit") else None
+        at = float(told.get("at") or self._clock.now())
+        return Report(key, "ended", at, 0, told["outcome"], exit_code, told.get("told", ""))
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def task_folder(self, key: TaskKey) -> pathlib.Path:
+        """Where everything about one task is."""
+        return self.folder / "runs" / str(key.job) / str(key.attempt) / str(key.serial)
+
+    def terminal(self, key: TaskKey) -> pathlib.Path:
+        """The socket of a task's terminal; its path is short, because sockets allow no long ones."""
+        return self.folder / "tty" / "-".join(map(str, key))
+
+    def terminal_of(self, job: int, attempt: int, serial: int) -> pathlib.Path:
+        """The same, for those who know no keys."""
+        return self.terminal(TaskKey(job, attempt, serial))
+
+    def output(self, job: int, rank: int) -> pathlib.Path:
+        """The folder of a rank's output."""
+        return self.folder / "runs" / str(job) / "log" / str(rank)
+
+    def free_port(self) -> int:
+        """A port for the ranks of a gang to meet at; free a moment ago."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+    def close(self) -> None:
+        """Let go of everything; tasks run on."""
+        for watched in self._watched.values():
+            self._let_go(watched)
+        self._watched = {}
+        self._poll.close()
+        for descriptor in (self._fifo, self._woken, self._waker):
+            os.close(descriptor)
+
+
+def _fifo(path: pathlib.Path) -> int:
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
+    # Also opened for writing, or it would read as ended whenever no supervisor has it open.
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+
+def _drain(descriptor: int) -> bytes:
+    words = b""
+    with contextlib.suppress(BlockingIOError):
+        while part := os.read(descriptor, 65536):
+            words += part
+    return words

@@ -1,0 +1,334 @@
+"""The life of an attempt: begun, told to go, watched, stopped, over; and what then becomes of its job.
+
+Used by `world`, under the desk's lock. A gang starts whole or not at all; one rank lost ends or shrinks it by its rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpuyard.model.events import JobSeen, TasksEnded, TasksStarted, TasksStopping
+from gpuyard.model.job import Bundle, Phase, Placement
+from gpuyard.worlds.local import holdings, ledger, orders
+from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.gates import Gates
+from gpuyard.worlds.local.ports import Report, TaskKey
+from gpuyard.worlds.local.records import Attempt, Entry, Task, first_rank
+
+GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "drained"))
+"""Stops that give a job time to save its work; one that is cancelled or has lost a rank needs none."""
+
+BACKOFF_S = 10.0
+BACKOFF_MAX_S = 300.0
+
+
+class Life:
+    """What happens to attempts."""
+
+    def __init__(self, desk: Desk, gates: Gates, backoff: float = BACKOFF_S, term_grace: float = 10.0) -> None:
+        self.desk = desk
+        self.gates = gates
+        self.backoff = backoff
+        self.term_grace = term_grace
+
+    # --- beginning -------------------------------------------------------------------------------
+
+    def begin(self, entry: Entry, places: Sequence[Placement]) -> Attempt:
+        """A new attempt at these places; it waits, promised, for devices that are not free yet."""
+        attempt = self._new_attempt(entry, places)
+        entry.attempt = attempt
+        entry.phase, entry.reason = Phase.STARTING, None
+        self.desk.events.append(TasksStarted(entry.name, tuple(places), attempt.created))
+        self.desk.keep_attempt(entry, attempt, *attempt.tasks.values())
+        self.desk.keep(entry)
+        self.desk.say("starting", entry, attempt=attempt.number, placements=_told_places(places))
+        self.launch(entry)
+        return attempt
+
+    def _new_attempt(self, entry: Entry, places: Sequence[Placement]) -> Attempt:
+        entry.attempts += 1
+        attempt = Attempt(entry.attempts, self.desk.now(), self.desk.launcher.boot)
+        attempt.port = self.desk.launcher.free_port()
+        self._add_tasks(entry, attempt, places)
+        return attempt
+
+    def _add_tasks(self, entry: Entry, attempt: Attempt, places: Sequence[Placement]) -> list[Task]:
+        job = entry.description()
+        wave = max(attempt.tasks, default=-1) + 1
+        made = [
+            Task(wave + offset, wave, first_rank(job, place.group) + place.task, place)
+            for offset, place in enumerate(places)
+        ]
+        attempt.tasks.update({task.serial: task for task in made})
+        return made
+
+    def follow(self, entry: Entry, places: Sequence[Placement]) -> None:
+        """Move: what runs is stopped, and the next attempt is promised its places now."""
+        assert entry.attempt is not None
+        entry.following = self._new_attempt(entry, places)
+        self.desk.keep_attempt(entry, entry.following, *entry.following.tasks.values())
+        self.stop(entry, "moved")
+
+    def grow(self, entry: Entry, places: Sequence[Placement]) -> None:
+        """More tasks for an elastic gang that runs."""
+        attempt = entry.attempt
+        assert attempt is not None
+        tasks = self._add_tasks(entry, attempt, places)
+        self.desk.events.append(TasksStarted(entry.name, tuple(places), attempt.created))
+        self.desk.keep_attempt(entry, attempt, *tasks)
+        self.desk.say("growing", entry, placements=_told_places(places))
+        self.launch(entry)
+
+    def launch(self, entry: Entry) -> None:
+        """Bring up the tasks that have no supervisor yet, if their devices are free; else they wait their turn."""
+        attempt = entry.attempt
+        if attempt is None or attempt.why:
+            return
+        new = [task for task in attempt.tasks.values() if task.state == "starting" and not self._has_begun(entry, task)]
+        job = entry.description()
+        wanted = [
+            share
+            for task in new
+            for share in holdings.shares(job, task.placement, self.desk.nodes[task.placement.node])
+        ]
+        room = {d: n for task in new for d, n in holdings.slices(self.desk.nodes[task.placement.node]).items()}
+        if not new or not self.desk.holdings.free(wanted, room):
+            return
+        for task in new:
+            self.hold(entry, attempt, task)
+        if attempt.state == "promised":
+            attempt.state = "starting"
+            self.desk.keep_attempt(entry, attempt)
+        self.desk.then(lambda: self.prepare(entry, attempt, new))
+
+    def _has_begun(self, entry: Entry, task: Task) -> bool:
+        assert entry.attempt is not None
+        return self.desk.holdings.begun(TaskKey(entry.id, entry.attempt.number, task.serial))
+
+    def hold(self, entry: Entry, attempt: Attempt, task: Task) -> None:
+        """The task's devices are taken."""
+        node = self.desk.nodes.get(task.placement.node)
+        if node is not None:
+            shares = holdings.shares(entry.description(), task.placement, node)
+            self.desk.holdings.take(TaskKey(entry.id, attempt.number, task.serial), shares)
+
+    def prepare(self, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
+        """Bring up supervisors; the rows are on disk."""
+        nodes = self.desk.nodes
+        made = [orders.order(entry, attempt, t, nodes[t.placement.node], self.desk.around) for t in tasks]
+        self.desk.launcher.prepare(made)
+
+    # --- hearing ---------------------------------------------------------------------------------
+
+    def hear(self, report: Report) -> None:
+        """What a supervisor has told."""
+        entry = self.desk.book.entries.get(report.key.job)
+        attempt = entry.attempt if entry is not None else None
+        if entry is None or attempt is None or attempt.number != report.key.attempt:
+            return
+        task = attempt.tasks[report.key.serial]
+        if task.state == "ended":
+            return
+        match report.kind:
+            case "ready":
+                self._ready(entry, attempt, task)
+            case "running":
+                self._running(entry, attempt, task, report)
+            case "ended":
+                self._ended(entry, attempt, task, report)
+
+    def _ready(self, entry: Entry, attempt: Attempt, task: Task) -> None:
+        if task.state == "starting":
+            task.state = "ready"
+        wave = [other for other in attempt.tasks.values() if other.wave == task.wave and other.state != "ended"]
+        if not attempt.why and all(other.state != "starting" for other in wave):
+            keys = [TaskKey(entry.id, attempt.number, other.serial) for other in wave]
+            self.desk.then(lambda: self.desk.launcher.go(keys))
+
+    def _running(self, entry: Entry, attempt: Attempt, task: Task, report: Report) -> None:
+        if task.state in ("starting", "ready"):
+            task.state = "running"
+        task.pid = report.pid
+        if attempt.state == "starting" and all(other.state == "running" for other in attempt.live()):
+            attempt.state, attempt.started = "running", report.at
+            entry.phase, entry.started = Phase.RUNNING, entry.started or report.at
+            entry.told = ""
+            self.desk.keep_attempt(entry, attempt, *attempt.live())
+            self.desk.keep(entry)
+            self.desk.say("running", entry, attempt=attempt.number)
+
+    def _ended(self, entry: Entry, attempt: Attempt, task: Task, report: Report) -> None:
+        self.close(entry, attempt, task, report)
+        wave_ready = [other for other in attempt.live() if other.state in ("starting", "ready")]
+        if attempt.why or task.outcome in ("succeeded", "stopped"):
+            pass
+        elif wave_ready or not survives(entry, attempt):
+            self.stop(entry, "timeout" if task.outcome == "timeout" else "member")
+        if not attempt.live():
+            self.finish(entry, attempt)
+
+    def close(self, entry: Entry, attempt: Attempt, task: Task, report: Report) -> None:
+        """A task is gone: its devices are free, and the brain is told."""
+        task.state, task.outcome, task.exit = "ended", report.outcome, report.exit
+        task.ended, task.told = report.at, report.told
+        key = TaskKey(entry.id, attempt.number, task.serial)
+        node = self.desk.nodes.get(task.placement.node)
+        if node is not None:
+            self.desk.holdings.leave(key, holdings.shares(entry.description(), task.placement, node))
+        counts = {"succeeded": int(task.outcome == "succeeded"), "failed": int(task.outcome in ("failed", "lost"))}
+        self.desk.events.append(TasksEnded(entry.name, (task.placement,), **counts))
+        self.desk.keep_attempt(entry, attempt, task)
+        ledger.book(self.desk.batch, entry, attempt, task, node)
+
+    # --- stopping --------------------------------------------------------------------------------
+
+    def stop(self, entry: Entry, why: str) -> None:
+        """End the attempt; what its tasks hold is theirs until they are gone."""
+        attempt = entry.attempt
+        assert attempt is not None
+        attempt.why = why
+        if attempt.state == "promised":
+            self._drop_promise(entry, attempt)
+            return
+        attempt.state = "stopping"
+        entry.phase = Phase.STOPPING
+        self._tell_to_stop(entry, attempt, attempt.live())
+        self.desk.keep(entry)
+        self.desk.say("stopping", entry, attempt=attempt.number, why=why)
+        if entry.following is not None:
+            self.desk.events.append(JobSeen(entry.job()))
+
+    def shrink(self, entry: Entry, tasks: Sequence[Task]) -> None:
+        """End some tasks of an elastic gang; the rest runs on."""
+        assert entry.attempt is not None
+        self._tell_to_stop(entry, entry.attempt, tasks)
+        self.desk.say("shrinking", entry, tasks=len(tasks))
+
+    def _tell_to_stop(self, entry: Entry, attempt: Attempt, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            task.state = "stopping"
+        places = tuple(task.placement for task in tasks)
+        self.desk.events.append(TasksStopping(entry.name, places))
+        self.desk.keep_attempt(entry, attempt, *tasks)
+        self.desk.then(lambda: self.tell_to_stop(entry, attempt, tasks))
+
+    def tell_to_stop(self, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
+        """Pass the word on to supervisors; saying it twice does no harm."""
+        why = attempt.why or "preempted"
+        order = orders.stop_order(entry.description(), why, why in GENTLE, self.term_grace)
+        for task in tasks:
+            self.desk.launcher.stop(TaskKey(entry.id, attempt.number, task.serial), order)
+
+    def _drop_promise(self, entry: Entry, attempt: Attempt) -> None:
+        """Nothing of it ever ran."""
+        for task in attempt.live():
+            task.state, task.outcome, task.ended = "ended", "stopped", self.desk.now()
+        self.desk.keep_attempt(entry, attempt, *attempt.tasks.values())
+        self.finish(entry, attempt)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def finish(self, entry: Entry, attempt: Attempt) -> None:
+        """All tasks are gone: what becomes of the job?"""
+        attempt.state, attempt.ended = "ended", self.desk.now()
+        self.desk.keep_attempt(entry, attempt)
+        number = attempt.number
+        self.desk.then(lambda: self.desk.launcher.forget(entry.id, number))
+        entry.attempt = None
+        bad = [task for task in attempt.tasks.values() if task.outcome in ("failed", "lost", "timeout")]
+        first = min(bad, key=lambda task: (task.ended or 0.0, task.rank), default=None)
+        if attempt.why in ("cancelled", "preempted", "moved", "requeued", "held", "node", "drained"):
+            self._given_up(entry, attempt)
+        elif first is None or survives(entry, attempt):
+            self.over(entry, Phase.SUCCEEDED, "", 0)
+        else:
+            self._failed(entry, attempt, first)
+
+    def _given_up(self, entry: Entry, attempt: Attempt) -> None:
+        if attempt.why == "cancelled":
+            self.over(entry, Phase.CANCELLED, entry.told or "cancelled", None)
+            return
+        entry.evictions += attempt.why in ("preempted", "moved", "drained")
+        if entry.following is not None and not entry.held:
+            self._go_on_elsewhere(entry)
+            return
+        entry.following = None
+        self.wait_again(entry, f"attempt {attempt.number} was ended: {attempt.why}")
+
+    def _go_on_elsewhere(self, entry: Entry) -> None:
+        entry.attempt, entry.following = entry.following, None
+        entry.phase = Phase.STARTING
+        self.desk.events.append(JobSeen(entry.job()))
+        self.desk.keep(entry)
+        self.launch(entry)
+
+    def _failed(self, entry: Entry, attempt: Attempt, first: Task) -> None:
+        told = f"rank {first.rank}: {first.told or f'exit code {first.exit}'}"
+        run = entry.description().run
+        if first.outcome == "timeout":
+            self.over(entry, Phase.FAILED, first.told, first.exit)
+        elif first.outcome == "lost":
+            # Not the job's fault: it is tried again however often, ever more patiently.
+            entry.losses += 1
+            entry.not_before = self.desk.now() + self._patience(entry.losses)
+            self.wait_again(entry, told)
+        elif run is not None and entry.failures < run.retries:
+            entry.failures += 1
+            entry.not_before = self.desk.now() + self._patience(entry.failures)
+            self.wait_again(entry, f"{told}; retry {entry.failures} of {run.retries}")
+        else:
+            self.over(entry, Phase.FAILED, told, first.exit)
+
+    def _patience(self, times: int) -> float:
+        return min(self.backoff * 2.0 ** (times - 1), BACKOFF_MAX_S)
+
+    def wait_again(self, entry: Entry, told: str) -> None:
+        """Back to the queue, or behind a gate."""
+        entry.phase = Phase.HELD if entry.held else Phase.WAITING
+        entry.told = told
+        self.desk.keep(entry)
+        self.desk.say(entry.phase.value, entry, told=told)
+        if entry.held or entry.not_before > self.desk.now():
+            self.gates.hide(entry)
+            self.gates.consider(entry)
+        else:
+            self.desk.events.append(JobSeen(entry.job()))
+
+    def over(self, entry: Entry, phase: Phase, told: str, code: int | None) -> None:
+        """The job has ended for good."""
+        entry.phase, entry.told, entry.exit = phase, told, code
+        entry.ended, entry.reason = self.desk.now(), None
+        self.desk.keep(entry)
+        self.desk.say(phase.value, entry, told=told, exit=code)
+        self.desk.book.retire(entry)
+        self.gates.hide(entry)
+        self.desk.then(lambda: self._let_follow(entry))
+
+    def _let_follow(self, entry: Entry) -> None:
+        self.gates.ended(entry)
+        doomed, self.gates.doomed = self.gates.doomed, []
+        if doomed:
+            with self.desk.change():
+                for follower, told in doomed:
+                    if not follower.over:
+                        self.over(follower, Phase.CANCELLED, told, None)
+
+
+def survives(entry: Entry, attempt: Attempt) -> bool:
+    """Whether the gang still has its minimum: those alive and those that succeeded count (rule 22)."""
+    counts: dict[str, int] = {}
+    for task in attempt.tasks.values():
+        if task.state not in ("ended", "stopping") or task.outcome == "succeeded":
+            counts[task.placement.group] = counts.get(task.placement.group, 0) + 1
+    return _complete(entry.description().gang, counts)
+
+
+def _complete(bundle: Bundle, counts: dict[str, int]) -> bool:
+    done = 0
+    for group in bundle.groups:
+        done += _complete(group, counts) if isinstance(group, Bundle) else counts.get(group.name, 0) >= group.min
+    return done >= bundle.min_groups
+
+
+def _told_places(places: Iterable[Placement]) -> list[dict[str, object]]:
+    return [{"task": place.task, "node": place.node, "gpus": list(place.gpus)} for place in places]

@@ -1,0 +1,149 @@
+"""From a job and its places to what each supervisor is told: command, environment, GPUs, ranks, limits.
+
+Called by `life` when an attempt begins. Of the server's own environment only what is listed here reaches a task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuyard.model.errors import Refused
+from gpuyard.model.job import Job
+from gpuyard.model.node import Node
+from gpuyard.worlds.local.ports import StopOrder, TaskKey, TaskOrder
+from gpuyard.worlds.local.records import Attempt, Entry, Owner, Task
+
+KEPT = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+"""What a task inherits from the server: where programs are and how text is written, never how libraries load."""
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ADDRESS = "127.0.0.1"
+TERM_GRACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What orders depend on besides the job: the machine's environment and the mark that tells yards apart."""
+
+    mark: str
+    base: Mapping[str, str]
+
+
+def surroundings(folder: str, environ: Mapping[str, str]) -> Surroundings:
+    """Of a state folder and the server's environment."""
+    base = {name: environ[name] for name in KEPT if name in environ}
+    return Surroundings(hashlib.sha256(folder.encode()).hexdigest()[:12], {"PATH": PATH} | base)
+
+
+def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surroundings) -> TaskOrder:
+    """What one supervisor is told."""
+    job = entry.description()
+    assert job.run is not None
+    key = TaskKey(entry.id, attempt.number, task.serial)
+    env = environment(entry, attempt, task, node, around)
+    checkpoint = job.checkpoint
+    return TaskOrder(
+        key=key,
+        wave=task.wave,
+        rank=task.rank,
+        command=_command(job, task, node, env),
+        env=tuple(sorted(env.items())),
+        workdir=job.run.workdir,
+        gang=len(attempt.tasks) > 1,
+        uid=entry.owner.uid,
+        gid=entry.owner.gid,
+        user=entry.owner.user,
+        time_limit=job.time_limit or 0.0,
+        warn_signal=checkpoint.signal if checkpoint else "",
+        warn_grace=checkpoint.grace if checkpoint else 0.0,
+        memory=next(group.request.memory for group in job.task_groups() if group.name == task.placement.group),
+        tty=job.run.tty,
+    )
+
+
+def environment(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surroundings) -> dict[str, str]:
+    """A clean one: the base, what the job asked for, and what says where it is."""
+    job = entry.description()
+    assert job.run is not None
+    env = {**around.base, **_person(entry.owner), **dict(job.run.env)}
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(uuid_of(node, index) for index in task.placement.gpus)
+    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    env |= _ranks(job, attempt, task)
+    env |= {
+        "GPUYARD_JOB": entry.name, "GPUYARD_TASK": str(task.placement.task), "GPUYARD_GROUP": task.placement.group,
+        "GPUYARD_ATTEMPT": str(attempt.number), "GPUYARD_NODE": task.placement.node, "GPUYARD_QUEUE": job.queue,
+        "GPUYARD_GPUS": ",".join(map(str, task.placement.gpus)),
+        "GPUYARD_MARK": f"{around.mark}-{entry.id}-{attempt.number}-{task.serial}",
+    }  # fmt: skip
+    if entry.member is not None:
+        env |= {"GPUYARD_ARRAY": entry.template.name, "GPUYARD_ARRAY_INDEX": str(entry.member)}
+    return env
+
+
+def _person(owner: Owner) -> dict[str, str]:
+    """Who the task is, as far as programs ask."""
+    import pwd
+
+    try:
+        found = pwd.getpwuid(owner.uid if owner.uid >= 0 else os.getuid())
+    except KeyError:
+        return {"USER": owner.user, "LOGNAME": owner.user}
+    return {"USER": found.pw_name, "LOGNAME": found.pw_name, "HOME": found.pw_dir, "SHELL": found.pw_shell}
+
+
+def _ranks(job: Job, attempt: Attempt, task: Task) -> dict[str, str]:
+    """One task is one rank; each sees its own GPUs only, so its local rank is 0. PET_* is what torchrun reads."""
+    most = sum(group.tasks for group in job.task_groups())
+    least = sum(group.min for group in job.task_groups())
+    nodes = str(most) if least == most else f"{least}:{most}"
+    port = str(attempt.port)
+    return {
+        "MASTER_ADDR": ADDRESS, "MASTER_PORT": port, "RANK": str(task.rank), "WORLD_SIZE": str(len(attempt.live())),
+        "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "PET_NNODES": nodes, "PET_NODE_RANK": str(task.rank),
+        "PET_MASTER_ADDR": ADDRESS, "PET_MASTER_PORT": port,
+    }  # fmt: skip
+
+
+def uuid_of(node: Node, index: int) -> str:
+    """The device's UUID; a virtual GPU has one made up from its place, the same every time."""
+    known = node.gpus[index].uuid
+    if known:
+        return known
+    text = hashlib.sha256(f"{node.name}/{index}".encode()).hexdigest()
+    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
+
+
+def stop_order(job: Job, why: str, gently: bool, term_grace: float = TERM_GRACE_S) -> StopOrder:
+    """Gently: with the checkpoint signal and its grace, where the job knows one. A job that names no checkpoint gets
+    none: SIGUSR1 ends a program that does not expect it."""
+    if gently and job.checkpoint is not None:
+        return StopOrder(why, job.checkpoint.signal, job.checkpoint.grace, term_grace)
+    return StopOrder(why, term_grace=term_grace)
+
+
+# --- containers ----------------------------------------------------------------------------------
+
+
+def container_engine() -> str:
+    """The program that runs images here."""
+    for name in ("podman", "docker"):
+        if shutil.which(name):
+            return name
+    raise Refused(
+        "run.image needs podman or docker on this machine, and there is neither; install one, or leave it out"
+    )
+
+
+def _command(job: Job, task: Task, node: Node, env: Mapping[str, str]) -> tuple[str, ...]:
+    assert job.run is not None
+    if not job.run.image:
+        return job.run.command
+    # The Container Device Interface names devices; environment variables could be forged by the image.
+    devices = [f"--device=nvidia.com/gpu={uuid_of(node, index)}" for index in task.placement.gpus]
+    given = [f"--env={name}" for name in sorted(env) if name not in ("PATH", "HOME", "SHELL")]
+    head = (container_engine(), "run", "--rm", "--network=host", *devices, *given)
+    return (*head, *(("-it",) if job.run.tty else ()), job.run.image, *job.run.command)

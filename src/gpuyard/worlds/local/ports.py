@@ -1,0 +1,110 @@
+"""What the local world needs from outside: somebody who runs tasks, and a hook where tests break things.
+
+`launch.Supervisors` runs real processes; tests and the simulator bring one that only pretends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+FaultPoint = Callable[[str], None]
+"""Called with the name of a place where a crash would hurt most; tests kill the process there."""
+
+
+def no_fault(_point: str) -> None:
+    """Nothing breaks."""
+
+
+class TaskKey(NamedTuple):
+    """One process: which job, which attempt, which of its tasks."""
+
+    job: int
+    attempt: int
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """Everything a supervisor must know to run one task."""
+
+    key: TaskKey
+    wave: int
+    """Tasks of one wave start together."""
+    rank: int
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    workdir: str
+    gang: bool
+    """Whether to wait for the word that all ranks are ready."""
+    uid: int = -1
+    gid: int = -1
+    user: str = ""
+    time_limit: float = 0.0
+    warn_signal: str = ""
+    warn_grace: float = 0.0
+    memory: int = 0
+    tty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """How a task is stopped: its checkpoint signal and grace if it has one, then SIGTERM, then SIGKILL."""
+
+    why: str
+    signal: str = ""
+    grace: float = 0.0
+    term_grace: float = 10.0
+
+
+class Report(NamedTuple):
+    """What became of one task: `ready`, `running` or `ended` (with its outcome)."""
+
+    key: TaskKey
+    kind: str
+    at: float
+    pid: int = 0
+    outcome: str = ""
+    exit: int | None = None
+    told: str = ""
+
+
+class Launcher(Protocol):
+    """Runs tasks. Never blocks on a task's end; what happened comes back as reports, each once."""
+
+    boot: str
+    """Changes when the machine starts anew: no task of an earlier boot is alive."""
+
+    def prepare(self, orders: Sequence[TaskOrder]) -> None:
+        """Bring up a supervisor for each; a second call for the same key does nothing more."""
+
+    def go(self, keys: Sequence[TaskKey]) -> None:
+        """All ranks are ready: let them run."""
+
+    def stop(self, key: TaskKey, order: StopOrder) -> None:
+        """Tell a task to stop; harmless if it has ended."""
+
+    def kill(self, *keys: TaskKey) -> None:
+        """End tasks and their supervisors at once, as a lost node would."""
+
+    def adopt(self, keys: Sequence[TaskKey]) -> list[TaskKey]:
+        """Take over tasks of an earlier control plane; returns those that nobody ever began."""
+
+    def forget(self, job: int, attempt: int) -> None:
+        """The attempt is over and written down."""
+
+    def reports(self) -> list[Report]:
+        """What happened since the last call."""
+
+    def wait(self, timeout: float | None) -> None:
+        """Until something happened, somebody woke us, or the time is up."""
+
+    def wake(self) -> None:
+        """End a wait; may be called from any thread."""
+
+    def free_port(self) -> int:
+        """A port for the ranks of a gang to meet at."""
+
+    def close(self) -> None:
+        """Let go of everything; tasks run on."""

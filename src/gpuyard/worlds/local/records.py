@@ -1,0 +1,169 @@
+"""What the local world keeps of each job: its description, its attempts and their tasks, as they stand now.
+
+Filled from the store and written back to it by `world`. Mutable on purpose: one world, one lock, one truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gpuyard.files.submissions import After
+from gpuyard.model.job import Bundle, Job, Phase, Placement, TaskGroup
+from gpuyard.model.reasons import Reason
+
+ENDED = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED))
+"""Phases that nothing follows, unless its owner requeues the job."""
+
+ACTIVE = frozenset((Phase.STARTING, Phase.RUNNING, Phase.STOPPING))
+"""Phases in which a job holds GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose job it is; uid and gid are -1 where tasks run as the server does."""
+
+    user: str
+    uid: int = -1
+    gid: int = -1
+
+
+@dataclass(slots=True)
+class Template:
+    """What was submitted: one document for all members of an array, so that ten thousand of them are cheap."""
+
+    id: int
+    name: str
+    text: str
+    job: Job
+    owner: Owner
+    submitted: float
+    after: tuple[After, ...] = ()
+    members: int = 0
+    """How many jobs it stands for; 0: it is no array."""
+    at_once: int = 0
+    active: int = 0
+    """Members the brain knows, while `at_once` counts."""
+
+
+@dataclass(slots=True)
+class Task:
+    """One process of an attempt. `serial` is never used twice in an attempt, `rank` may be, by an elastic gang."""
+
+    serial: int
+    wave: int
+    """The first serial of those that start together with it."""
+    rank: int
+    placement: Placement
+    state: str = "starting"
+    """starting, ready, running, stopping, ended."""
+    outcome: str = ""
+    """succeeded, failed, stopped, timeout, lost, unready; set when it ended."""
+    exit: int | None = None
+    pid: int = 0
+    ended: float | None = None
+    told: str = ""
+    """A sentence where the exit code does not say it all."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try at running a job: whole or not at all."""
+
+    number: int
+    created: float
+    boot: str
+    state: str = "promised"
+    """promised (its GPUs are not free yet), starting, running, stopping, ended."""
+    why: str = ""
+    """Why it is being stopped, or was: preempted, moved, cancelled, requeued, held, member, node, timeout."""
+    started: float | None = None
+    ended: float | None = None
+    port: int = 0
+    """Where its ranks meet."""
+    tasks: dict[int, Task] = field(default_factory=dict)
+
+    def live(self) -> list[Task]:
+        """Tasks that are not over."""
+        return [task for task in self.tasks.values() if task.state != "ended"]
+
+
+@dataclass(slots=True)
+class Entry:
+    """One job as the local world knows it."""
+
+    id: int
+    name: str
+    template: Template
+    member: int | None = None
+    phase: Phase = Phase.WAITING
+    reason: Reason | None = None
+    told: str = ""
+    """One sentence on how it came to this phase."""
+    held: bool = False
+    attempts: int = 0
+    failures: int = 0
+    losses: int = 0
+    evictions: int = 0
+    not_before: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    exit: int | None = None
+    shown: bool = False
+    """Whether the brain knows of it."""
+    attempt: Attempt | None = None
+    following: Attempt | None = None
+    """What begins once the attempt is over: a move, whose target is kept free for it."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.phase in ENDED
+
+    @property
+    def owner(self) -> Owner:
+        """Whose it is."""
+        return self.template.owner
+
+    def description(self) -> Job:
+        """The job as it was asked for, under its own name."""
+        job = self.template.job
+        return job if self.member is None else replace(job, name=self.name)
+
+    def job(self) -> Job:
+        """The job as the brain should know it: with what runs, what ended and what was evicted."""
+        job = replace(self.description(), held=self.held, evictions=self.evictions, submitted=self.template.submitted)
+        attempt = self.attempt
+        if attempt is None:
+            return job
+        if self.following is not None:
+            places = (*_places(attempt), *_places(self.following))
+            return replace(job, placements=places, started=self.following.created)
+        gang = _counted(job.gang, list(attempt.tasks.values()))
+        return replace(job, gang=gang, placements=_places(attempt), started=attempt.created)
+
+
+def _places(attempt: Attempt) -> tuple[Placement, ...]:
+    places = [replace(task.placement, terminating=task.state == "stopping") for task in attempt.live()]
+    return tuple(sorted(places, key=lambda place: (place.group, place.task, place.node)))
+
+
+def _counted(bundle: Bundle, tasks: list[Task]) -> Bundle:
+    groups: list[TaskGroup | Bundle] = []
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            groups.append(_counted(group, tasks))
+            continue
+        ends = [task.outcome for task in tasks if task.placement.group == group.name and task.state == "ended"]
+        failed = sum(outcome in ("failed", "lost") for outcome in ends)
+        groups.append(replace(group, succeeded=ends.count("succeeded"), failed=failed))
+    return replace(bundle, groups=tuple(groups))
+
+
+def first_rank(job: Job, group: str) -> int:
+    """The rank of a group's task 0: groups follow each other in the order of the job."""
+    rank = 0
+    for leaf in job.task_groups():
+        if leaf.name == group:
+            return rank
+        rank += leaf.tasks
+    return rank

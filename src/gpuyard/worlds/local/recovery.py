@@ -1,0 +1,77 @@
+"""The first minutes after a crash: every job of the store is brought to one of waiting, running, ended.
+
+Called once by `world.adopt` before the loop turns. An attempt whose row was written but whose supervisor was never
+started is started now: the claim in its folder makes sure that nothing runs twice.
+"""
+
+from __future__ import annotations
+
+from gpuyard.model.events import JobSeen
+from gpuyard.model.job import Phase
+from gpuyard.worlds.local import book as books
+from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.ports import Report, TaskKey
+from gpuyard.worlds.local.records import Attempt, Entry
+
+
+def recover(desk: Desk, life: Life) -> None:
+    """Read everything back, take over what runs, show the brain what there is."""
+    desk.book = books.load(desk.store)
+    entries = list(desk.book.active())
+    with desk.change():
+        for entry in entries:
+            if entry.attempt is not None and entry.attempt.state != "promised":
+                entry.shown = True
+                entry.template.active += 1
+                _take_over(desk, life, entry, entry.attempt)
+        for entry in entries:
+            _show(desk, life, entry)
+
+
+def _show(desk: Desk, life: Life, entry: Entry) -> None:
+    if entry.over:
+        return
+    if entry.attempt is None:
+        life.gates.consider(entry)
+    elif entry.attempt.state == "promised":
+        # Nothing of it ran: it asks again, rather than insist on devices that others may have by now.
+        entry.shown = True
+        entry.template.active += 1
+        life.stop(entry, "requeued")
+
+
+def _take_over(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
+    if entry.following is not None:
+        entry.following.state, entry.following.why = "ended", "dropped"
+        desk.keep_attempt(entry, entry.following)
+        entry.following = None
+    desk.events.append(JobSeen(entry.job()))
+    if attempt.boot != desk.launcher.boot or not all(t.placement.node in desk.nodes for t in attempt.live()):
+        _lose(desk, life, entry, attempt)
+        return
+    live = attempt.live()
+    for task in live:
+        life.hold(entry, attempt, task)
+    keys = {TaskKey(entry.id, attempt.number, task.serial): task for task in live}
+    unbegun = [keys[key] for key in desk.launcher.adopt(list(keys))]
+    if unbegun:
+        desk.then(lambda: life.prepare(entry, attempt, unbegun))
+    if attempt.why:
+        desk.then(lambda: life.tell_to_stop(entry, attempt, live))
+    if attempt.state == "starting" and entry.phase is not Phase.STARTING:
+        entry.phase = Phase.STARTING
+
+
+def _lose(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
+    """Its tasks died with an earlier boot, or stand on a node that is no longer part of the fleet and die now."""
+    now = desk.now()
+    reboot = attempt.boot != desk.launcher.boot
+    told = "the machine was started anew while it ran" if reboot else "its node is no longer part of the fleet"
+    keys = [TaskKey(entry.id, attempt.number, task.serial) for task in attempt.live()]
+    if not reboot:
+        desk.launcher.adopt(keys)
+        desk.then(lambda: desk.launcher.kill(*keys))
+    for key, task in zip(keys, attempt.live(), strict=True):
+        life.close(entry, attempt, task, Report(key, "ended", now, 0, "lost", None, told))
+    life.finish(entry, attempt)

@@ -1,0 +1,61 @@
+"""The tables of the embedded yard's database, version by version. `store` brings an older file up to the newest.
+
+A version is never changed once it was released: a new one is added below it.
+"""
+
+from __future__ import annotations
+
+_FIRST = """
+CREATE TABLE templates (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, user TEXT NOT NULL, uid INTEGER NOT NULL,
+  gid INTEGER NOT NULL, submitted REAL NOT NULL
+) STRICT;
+
+CREATE TABLE jobs (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, template INTEGER NOT NULL REFERENCES templates(id),
+  member INTEGER, phase TEXT NOT NULL, told TEXT NOT NULL DEFAULT '', held INTEGER NOT NULL DEFAULT 0,
+  attempts INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0, losses INTEGER NOT NULL DEFAULT 0,
+  evictions INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0, started REAL, ended REAL, exit INTEGER
+) STRICT;
+CREATE INDEX jobs_ended ON jobs(ended);
+
+CREATE TABLE attempts (
+  job INTEGER NOT NULL REFERENCES jobs(id), number INTEGER NOT NULL, boot TEXT NOT NULL, state TEXT NOT NULL,
+  why TEXT NOT NULL DEFAULT '', created REAL NOT NULL, started REAL, ended REAL, port INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (job, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tasks (
+  job INTEGER NOT NULL, attempt INTEGER NOT NULL, serial INTEGER NOT NULL, wave INTEGER NOT NULL, rank INTEGER NOT NULL,
+  place TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT NOT NULL DEFAULT '', exit INTEGER,
+  pid INTEGER NOT NULL DEFAULT 0, ended REAL, told TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (job, attempt, serial)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE keys (
+  user TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, names TEXT NOT NULL, at REAL NOT NULL,
+  PRIMARY KEY (user, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, job TEXT NOT NULL DEFAULT '',
+  document TEXT NOT NULL DEFAULT '{}'
+) STRICT;
+
+CREATE TABLE turns (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, content BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE ledger (
+  day INTEGER NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL, jobs INTEGER NOT NULL, gpu_seconds REAL NOT NULL,
+  money REAL NOT NULL,
+  PRIMARY KEY (day, queue, user)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE facts (
+  name TEXT PRIMARY KEY, document TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST,)
+"""What to run to come from version n to n + 1."""

@@ -1,0 +1,366 @@
+"""This machine as a world: what people ask for and what supervisors tell becomes events, plans become processes.
+
+Driven by `runtime.loop` (one thread); `accept`, `cancel` and their like are called by the embedded yard from others. A
+node is this machine, or a virtual one of a fleet file whose tasks run here all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gpuyard.model.actions import Cordon, Drain, Evict, Move, Plan, Reserve, Start, Terminate
+from gpuyard.model.errors import Conflict, NotFound
+from gpuyard.model.events import Event, GpuHealthChanged, JobSeen, NodeLost, NodeSeen, QueuesChanged
+from gpuyard.model.job import Phase, Placement
+from gpuyard.model.node import Health, Node
+from gpuyard.model.queue import Queue
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.local import book as books
+from gpuyard.worlds.local.desk import RETRY_S, Desk
+from gpuyard.worlds.local.gates import Gates
+from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.ports import TaskKey
+from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
+
+LOOK_S = 5.0
+"""How often to look again while jobs wait: graces and protections run out without an event."""
+IDLE_S = 60.0
+FLUSH_S = 0.2
+"""How long what may be forgotten is kept from the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that breaks at a moment: a GPU's health changes, or a whole node is gone (and comes back)."""
+
+    at: float
+    node: str
+    gpu: int | None = None
+    health: Health = Health.SICK
+    lasts: float | None = None
+    """How long; None is for good."""
+    kills: bool = False
+    """Whether what runs on the GPU dies of it."""
+
+
+class LocalWorld:
+    """Implements `worlds.base.World`."""
+
+    def __init__(self, desk: Desk, fleet: Snapshot, life: Life, faults: Sequence[Fault] = ()) -> None:
+        self.desk = desk
+        self.gates: Gates = life.gates
+        self.life = life
+        self.fleet = fleet
+        self.queues: tuple[Queue, ...] = fleet.queues
+        self.reserves: tuple[Reserve, ...] = ()
+        desk.nodes = {node.name: node for node in fleet.nodes}
+        self._lost: dict[str, Node] = {}
+        self._faults = sorted(faults, key=lambda fault: fault.at)
+        self._over = False
+        self._look_at = 0.0
+        self.pause_until = 0.0
+        """The loop rests until then, so that deciding never takes more than half of a core."""
+
+    # --- the world -------------------------------------------------------------------------------
+
+    def wait(self) -> bool:
+        """Until there is something for the brain; what only concerns us is dealt with here."""
+        while not self._over:
+            self.desk.launcher.wait(self._patience())
+            with self.desk.change():
+                for report in self.desk.launcher.reports():
+                    self.life.hear(report)
+                self._on_time()
+            if self.desk.trouble:
+                self.desk.retry()
+            now = self.desk.now()
+            if (self.desk.events and now >= self.pause_until) or now >= self._look_at:
+                self._look_at = now + (LOOK_S if self._anybody_waits() else IDLE_S)
+                return True
+        return False
+
+    def _patience(self) -> float:
+        now = self.desk.now()
+        due = [self._look_at, self.gates.next_due(), self._faults[0].at if self._faults else None]
+        if self.desk.events:
+            due.append(self.pause_until)
+        if self.desk.trouble:
+            due.append(now + RETRY_S)
+        return max(0.0, min(moment - now for moment in due if moment is not None))
+
+    def _on_time(self) -> None:
+        now = self.desk.now()
+        self.gates.rested(now)
+        while self._faults and self._faults[0].at <= now:
+            self.break_down(self._faults.pop(0))
+
+    def _anybody_waits(self) -> bool:
+        return any(entry.phase is Phase.WAITING for entry in self.desk.book.active())
+
+    def end(self) -> None:
+        """The world is over; tasks run on."""
+        self._over = True
+        self.desk.launcher.wake()
+
+    def now(self) -> float:
+        """The present."""
+        return self.desk.now()
+
+    def observe(self) -> Sequence[Event]:
+        """What happened since the last call."""
+        with self.desk.lock:
+            seen, self.desk.events = self.desk.events, []
+            return seen
+
+    def apply(self, plan: Plan) -> None:
+        """Carry out the actions, as far as the world is still as the brain saw it."""
+        with self.desk.change():
+            for action in plan.actions:
+                match action:
+                    case Evict():
+                        self._evict(action)
+                    case Move():
+                        self._move(action)
+                    case Start():
+                        self._start(action)
+                    case Terminate(job=name):
+                        self._terminate(name)
+                    case Cordon(node=name) | Drain(node=name):
+                        self.cordon(name, True)
+                    case _:
+                        pass
+            self.reserves = tuple(action for action in plan.actions if isinstance(action, Reserve))
+            for waiting in plan.waiting:
+                entry = self.desk.book.find(waiting.job)
+                if entry is not None and entry.phase is Phase.WAITING:
+                    entry.reason = waiting.reason
+            self._launch_promised()
+
+    def _start(self, action: Start) -> None:
+        entry = self.desk.book.find(action.job)
+        if entry is None or not entry.shown or not self._all_here(action.placements):
+            return
+        if entry.attempt is None:
+            self.life.begin(entry, action.placements)
+        elif entry.attempt.state == "stopping":
+            if entry.following is None and entry.attempt.why in ("preempted", "requeued", "drained"):
+                self.life.follow(entry, action.placements)
+        elif not entry.attempt.why:
+            self.life.grow(entry, action.placements)
+
+    def _all_here(self, places: Iterable[Placement]) -> bool:
+        return all(place.node in self.desk.nodes for place in places)
+
+    def _evict(self, action: Evict) -> None:
+        entry = self.desk.book.find(action.job)
+        if entry is None or entry.attempt is None or entry.attempt.why:
+            return
+        entry.reason = action.reason
+        tasks = _standing(entry.attempt, action.placements)
+        if not action.placements or len(tasks) == len(entry.attempt.live()):
+            self.life.stop(entry, "preempted")
+        elif tasks:
+            self.life.shrink(entry, tasks)
+
+    def _move(self, action: Move) -> None:
+        """The whole gang is started anew: ranks that know each other by number cannot be moved one by one."""
+        entry = self.desk.book.find(action.job)
+        if entry is None or entry.attempt is None or entry.attempt.why or not self._all_here(action.target):
+            return
+        leaving = {task.serial for task in _standing(entry.attempt, action.source)}
+        staying = [task.placement for task in entry.attempt.live() if task.serial not in leaving]
+        self.life.follow(entry, [*staying, *action.target])
+
+    def _terminate(self, name: str) -> None:
+        entry = self.desk.book.find(name)
+        if entry is not None and entry.attempt is not None and not entry.attempt.why:
+            self.life.stop(entry, "timeout")
+
+    def _launch_promised(self) -> None:
+        for entry in self.desk.book.active():
+            if entry.attempt is not None and entry.attempt.state in ("promised", "starting", "running"):
+                self.life.launch(entry)
+
+    # --- what people ask for ---------------------------------------------------------------------
+
+    def accept(self, templates: Sequence[Template], entries: Sequence[Entry], key: tuple[object, ...] | None) -> None:
+        """Jobs are on disk before anybody is told; then the brain hears of them."""
+        with self.desk.lock:
+            with self.desk.store.batch() as batch:
+                for template in templates:
+                    books.save_template(batch, template)
+                books.insert_jobs(batch, entries)
+                if key is not None:
+                    batch.add("INSERT INTO keys(user, key, digest, names, at) VALUES (?, ?, ?, ?, ?)", key)
+            with self.desk.change():
+                for template in templates:
+                    self._tell_submitted(template, entries)
+                for entry in entries:
+                    self.desk.book.add(entry)
+                    self.gates.consider(entry)
+        self.desk.launcher.wake()
+
+    def _tell_submitted(self, template: Template, entries: Sequence[Entry]) -> None:
+        if template.members:
+            self.desk.book.arrays[template.name] = template
+        first = next(entry for entry in entries if entry.template is template)
+        self.desk.say("submitted", first, array=template.members or None)
+
+    def cancel(self, entry: Entry, told: str) -> None:
+        """End a job for good; an ended one is left alone."""
+        with self.desk.change():
+            entry.told = told
+            self._unfollow(entry)
+            if entry.over:
+                raise Conflict(f"{entry.name} has ended already: {entry.phase.value}")
+            if entry.attempt is None:
+                self.life.over(entry, Phase.CANCELLED, told, None)
+            elif entry.attempt.why != "cancelled":
+                self.life.stop(entry, "cancelled")
+        self.desk.launcher.wake()
+
+    def _unfollow(self, entry: Entry) -> None:
+        """A move that is no longer wanted is written off."""
+        if entry.following is not None:
+            entry.following.state, entry.following.why = "ended", "dropped"
+            self.desk.keep_attempt(entry, entry.following)
+            entry.following = None
+
+    def hold(self, entry: Entry) -> None:
+        """Keep a job back; one that runs gives way as if preempted."""
+        with self.desk.change():
+            entry.held = True
+            self._unfollow(entry)
+            if entry.attempt is not None and not entry.attempt.why:
+                self.desk.keep(entry)
+                self.life.stop(entry, "held")
+            elif entry.attempt is None:
+                self.life.wait_again(entry, "held")
+        self.desk.launcher.wake()
+
+    def release(self, entry: Entry) -> None:
+        """Let a held job go on."""
+        if not entry.held:
+            raise Conflict(f"{entry.name} is not held; it is {entry.phase.value}")
+        with self.desk.change():
+            entry.held = False
+            self.desk.keep(entry)
+            if entry.attempt is None:
+                entry.phase, entry.told = Phase.WAITING, ""
+                self.desk.keep(entry)
+                self.desk.say("waiting", entry, told="released")
+                self.gates.consider(entry)
+        self.desk.launcher.wake()
+
+    def requeue(self, entry: Entry) -> None:
+        """Stop what runs and let it wait for a new start."""
+        with self.desk.change():
+            entry.not_before = 0.0
+            if entry.attempt is None:
+                self.gates.consider(entry)
+            elif not entry.attempt.why:
+                self.life.stop(entry, "requeued")
+        self.desk.launcher.wake()
+
+    def set_queues(self, queues: tuple[Queue, ...]) -> None:
+        """The queue tree, anew; the caller has written it down."""
+        with self.desk.lock:
+            self.queues = queues
+            self.desk.events.append(QueuesChanged(queues))
+        self.desk.launcher.wake()
+
+    # --- what breaks and what is closed ----------------------------------------------------------
+
+    def cordon(self, name: str, closed: bool) -> None:
+        """Nothing new goes on the node, or it is open again."""
+        with self.desk.change():
+            node = self._node(name)
+            if node.cordoned != closed:
+                self.desk.nodes[name] = replace(node, cordoned=closed)
+                self.desk.events.append(NodeSeen(self.desk.nodes[name]))
+                self.desk.say("node-cordoned" if closed else "node-opened", node=name)
+        self.desk.launcher.wake()
+
+    def break_down(self, fault: Fault) -> None:
+        """A fault from the fleet file or a test."""
+        if fault.gpu is None:
+            self.lose_node(fault.node)
+            if fault.lasts is not None:
+                back = replace(fault, at=fault.at + fault.lasts, lasts=None, gpu=-1)
+                self._faults = sorted([*self._faults, back], key=lambda each: each.at)
+        elif fault.gpu < 0:
+            self.return_node(fault.node)
+        else:
+            self.set_health(fault.node, fault.gpu, fault.health, fault.kills)
+            if fault.lasts is not None:
+                well = replace(fault, at=fault.at + fault.lasts, lasts=None, health=Health.HEALTHY, kills=False)
+                self._faults = sorted([*self._faults, well], key=lambda each: each.at)
+
+    def set_health(self, name: str, gpu: int, health: Health, kills: bool = False) -> None:
+        """One device changed its state; what runs on it may die of that."""
+        with self.desk.change():
+            node = self._node(name)
+            gpus = tuple(replace(each, health=health) if each.index == gpu else each for each in node.gpus)
+            self.desk.nodes[name] = replace(node, gpus=gpus)
+            self.desk.events.append(GpuHealthChanged(name, gpu, health))
+            self.desk.say("gpu-health", node=name, gpu=gpu, health=health.value)
+            if kills:
+                holders = sorted(self.desk.holdings.holders(name, gpu))
+                self.desk.then(lambda: self.desk.launcher.kill(*holders))
+        self.desk.launcher.wake()
+
+    def lose_node(self, name: str) -> None:
+        """A node is gone with everything on it; its gangs end and wait again."""
+        with self.desk.change():
+            self._lost[name] = self._node(name)
+            struck = [entry for entry in self.desk.book.active() if _stands_on(entry, name)]
+            for entry in struck:
+                assert entry.attempt is not None
+                self._kill_on(entry, entry.attempt, name)
+            del self.desk.nodes[name]
+            self.desk.events.append(NodeLost(name))
+            self.desk.say("node-lost", node=name)
+            for entry in struck:
+                self.desk.events.append(JobSeen(entry.job()))
+        self.desk.launcher.wake()
+
+    def _kill_on(self, entry: Entry, attempt: Attempt, name: str) -> None:
+        if not attempt.why:
+            self.life.stop(entry, "node")
+        there = [task.serial for task in attempt.live() if task.placement.node == name]
+        keys = [TaskKey(entry.id, attempt.number, serial) for serial in there]
+        self.desk.then(lambda: self.desk.launcher.kill(*keys))
+
+    def return_node(self, name: str) -> None:
+        """A lost node is back."""
+        with self.desk.change():
+            node = self._lost.pop(name, None)
+            if node is not None:
+                self.desk.nodes[name] = node
+                self.desk.events.append(NodeSeen(node))
+                self.desk.say("node-back", node=name)
+        self.desk.launcher.wake()
+
+    def _node(self, name: str) -> Node:
+        try:
+            return self.desk.nodes[name]
+        except KeyError:
+            raise NotFound(f"there is no node {name}") from None
+
+    # --- after a crash ---------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Take over what the store knows: attempts of this boot are looked for, those of an earlier one are lost."""
+        from gpuyard.worlds.local.recovery import recover
+
+        recover(self.desk, self.life)
+
+
+def _standing(attempt: Attempt, places: Iterable[Placement]) -> list[Task]:
+    wanted = {(place.group, place.task, place.node) for place in places}
+    return [t for t in attempt.live() if (t.placement.group, t.placement.task, t.placement.node) in wanted]
+
+
+def _stands_on(entry: Entry, node: str) -> bool:
+    return entry.attempt is not None and any(task.placement.node == node for task in entry.attempt.live())

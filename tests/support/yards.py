@@ -1,0 +1,67 @@
+"""An embedded yard for tests: a small virtual fleet, quick graces, and waiting without sleeping."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from gpuyard import files
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.runtime.service import Caller
+
+ME = Caller("me")
+ADMIN = Caller("admin", admin=True)
+OVER = ("succeeded", "failed", "cancelled")
+FLEET = """
+nodes:
+  - {name: n0, gpus: 8, model: H100-SXM5-80GB}
+  - {name: n1, gpus: 8, model: H100-SXM5-80GB}
+"""
+
+
+def fleet(text: str = FLEET) -> Snapshot:
+    """A fleet file without its header."""
+    return files.parse_snapshot(f"apiVersion: gpuyard.dev/v1\nkind: Snapshot\n{text}", "fleet", time.time())
+
+
+def sh(script: str, **job: Any) -> dict[str, Any]:
+    """A job that runs a line of shell."""
+    run = {"command": ["sh", "-c", script], **job.pop("run", {})}
+    return {**job, "run": run}
+
+
+class TestYard(EmbeddedYard):
+    """Waits for what it is told to wait for, and leaves nothing behind."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path, fleet_text: str = FLEET, **settings: Any) -> None:
+        settings = {"term_grace": 0.5, "backoff": 0.05} | settings
+        super().__init__(Settings(folder, fleet(fleet_text), **settings), SystemClock())
+
+    def put(self, *jobs: dict[str, Any], caller: Caller = ME, **options: Any) -> list[str]:
+        """Submit, and tell the names."""
+        return [document["name"] for document in self.submit(caller, jobs, **options)]
+
+    def until(self, name: str, *phases: str, seconds: float = 30.0) -> dict[str, Any]:
+        """Wait until a job is in one of the phases."""
+        end = time.monotonic() + seconds
+        while True:
+            seen = self.store.last_event
+            document = self.job(ADMIN, name)
+            if document["phase"] in (phases or OVER):
+                return document
+            if time.monotonic() > end:
+                raise AssertionError(f"{name} is {document['phase']}, not {' or '.join(phases or OVER)}: {document}")
+            self.wait_events(seen, 0.5)
+
+    def output(self, name: str, task: int = 0) -> str:
+        """All a task wrote."""
+        return self.logs(ADMIN, name, task, 0)[0].decode()
+
+    def stop(self) -> None:
+        """Down, with everything that runs."""
+        self.close(jobs=True)

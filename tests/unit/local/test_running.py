@@ -1,0 +1,57 @@
+"""What a person first tries: a job is accepted, runs as a process, ends, and all of it can be read."""
+
+from __future__ import annotations
+
+from tests.support.yards import ME, TestYard, sh
+
+
+def test_a_job_runs_and_succeeds(yard: TestYard):
+    assert yard.put(sh("echo hello", name="a", gpus=2)) == ["a"]
+    document = yard.until("a")
+    assert (document["phase"], document["exit_code"]) == ("succeeded", 0)
+    assert yard.output("a") == "hello\n"
+
+
+def test_a_failing_command_is_a_failed_job_with_its_exit_code(yard: TestYard):
+    yard.put(sh("exit 3", name="a"))
+    document = yard.until("a")
+    assert (document["phase"], document["exit_code"]) == ("failed", 3)
+
+
+def test_a_program_that_is_not_there_is_told_in_one_sentence(yard: TestYard):
+    yard.put({"name": "a", "run": {"command": ["no-such-program"]}})
+    document = yard.until("a")
+    assert document["phase"] == "failed"
+    assert document["message"] == "rank 0: cannot run no-such-program: No such file or directory"
+
+
+def test_a_task_sees_its_gpus_by_uuid_and_its_rank(yard: TestYard):
+    yard.put(
+        sh("echo $RANK $WORLD_SIZE $LOCAL_RANK $PET_NNODES; echo $CUDA_VISIBLE_DEVICES", name="g", tasks=2, gpus=8)
+    )
+    assert yard.until("g")["phase"] == "succeeded"
+    lines = [yard.output("g", rank).splitlines() for rank in (0, 1)]
+    assert [line[0] for line in lines] == ["0 2 0 2", "1 2 0 2"]
+    uuids = [uuid for line in lines for uuid in line[1].split(",")]
+    assert len(set(uuids)) == 16
+    assert all(uuid.startswith("GPU-") for uuid in uuids)
+
+
+def test_nothing_of_the_servers_loader_reaches_a_task(tmp_path):
+    environ = {"PATH": "/usr/bin:/bin", "LD_PRELOAD": "x", "PYTHONPATH": "y", "NVIDIA_VISIBLE_DEVICES": "all"}
+    yard = TestYard(tmp_path, environ=environ)
+    yard.start()
+    yard.put(sh("env", name="a"))
+    yard.until("a")
+    names = {line.split("=")[0] for line in yard.output("a").splitlines()}
+    assert not [name for name in names if name.startswith(("LD_", "PYTHON", "NVIDIA_"))]
+    yard.stop()
+
+
+def test_events_have_growing_numbers_and_tell_the_story(yard: TestYard):
+    yard.put(sh("true", name="a"))
+    yard.until("a")
+    events = [event for event in yard.events(0, 100) if event.get("job") == "a"]
+    assert [event["kind"] for event in events] == ["submitted", "starting", "running", "succeeded"]
+    assert [event["id"] for event in events] == sorted(event["id"] for event in events)
+    assert [document["name"] for document in yard.jobs(ME)] == ["a"]
