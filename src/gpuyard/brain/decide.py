@@ -6,6 +6,7 @@ memory out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpuyard.brain.controllers import deadlock
@@ -39,4 +40,4 @@ def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
     waiting = tuple(Waiting(name, draft.waits[name]) for name in sorted(draft.waits))
     draft.tx.rollback()
     actions = (*actions, *draft.reserves)
-    return Decision(Plan(actions, waiting, tuple(draft.deadlocks)), draft.memory)
+    return Decision(Plan(actions, waiting, tuple(draft.deadlocks)), replace(draft.memory, refused=draft.refused))

@@ -193,6 +193,8 @@ class Policy:
     reserve_after: float = _knob(3600.0, "A gang that waited this long gets a reservation.", "seconds")
     reservations_per_pool: int = _knob(1, "How many gangs may hold a reservation in one pool.", "reservations")
     search_limit: int = _knob(512, "How many victim sets are tried for one claim before it waits.", "sets")
+    search_total: int = _knob(20_000, "How many victim sets one cycle tries for all claims together.", "sets")
+    claim_again: float = _knob(5.0, "A claim that found no room to make is asked again after this long.", "seconds")
     defrag_budget: int = _knob(8, "How many jobs one timed defragmentation may move.", "jobs")
     defrag_pays: float = _knob(1.0, "Timed defragmentation must gain this many times what it costs.", "ratio")
     defrag_horizon: float = _knob(3600.0, "How long at most a gap counts that timed defragmentation closes.", "seconds")

@@ -54,6 +54,25 @@ class Claim:
             self._rights[key] = self._right(unit.row)
         return None if unit.row is self.row else self._rights[key]
 
+    def any_right(self) -> bool:
+        """Whether there is anybody at all the claimant could take from."""
+        lowest = self.draft.lowest_priority(self.row.queue)
+        if lowest is not None and lowest < self.row.priority:
+            return True
+        tree = self.tree
+        return any(
+            self.draft.lowest_priority(q) is not None and self._from_queue(q)
+            for q in range(len(tree.queues))
+            if q != self.row.queue
+        )
+
+    def _from_queue(self, queue: int) -> bool:
+        """Whether some job of another queue might be fair game."""
+        lowest = self.draft.lowest_priority(queue)
+        if self.critical and lowest is not None and lowest < self.row.priority:
+            return True
+        return self._side_gives(queue)
+
     def _right(self, victim: JobRow) -> Code | None:
         if victim.queue == NO_QUEUE:
             return None
@@ -80,10 +99,13 @@ class Claim:
     # --- rule 17 --------------------------------------------------------------------------------------------------
 
     def _by_share(self, victim: JobRow) -> bool:
-        if self._shielded(victim) or not self._fits_due(self.row.queue, self.draft.shares[self.row.queue]):
+        return not self._shielded(victim) and self._side_gives(victim.queue)
+
+    def _side_gives(self, queue: int) -> bool:
+        """Whether shares let the claimant take from this queue now."""
+        if not self._fits_due(self.row.queue, self.draft.shares[self.row.queue]):
             return False
-        parting = self.parting(victim.queue)
-        ours, theirs = parting
+        ours, theirs = self.parting(queue)
         quota, shares = self.tree.quota, self.draft.shares
         if self._fits_due(ours, quota[ours]) and self.tree.above(theirs, quota[theirs]):
             return True

@@ -19,6 +19,7 @@ from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.vacancy import Vacancy
 from gpuyard.brain.engine.victims import Unit, spare_tasks, units_on
+from gpuyard.model.resources import WHOLE
 
 Key = tuple[object, ...]
 
@@ -48,9 +49,9 @@ class NodeClearing:
         self._seen = len(self._touched)
         self._stamps: dict[int, int] = {}
         self._heap: list[tuple[Key, int, int, tuple[Unit, ...]]] = []
-        for node in np.flatnonzero(shape.eligible[region.start : region.stop]) + region.start:
-            self._stamps[int(node)] = 0
-            self._weigh(int(node))
+        for node in plausible(draft, shape, region):
+            self._stamps[node] = 0
+            self._weigh(node)
 
     def _weigh(self, node: int, floor: Key = ()) -> None:
         """Find the node's cheapest set; it counts as no cheaper than `floor`."""
@@ -84,6 +85,17 @@ class NodeClearing:
         return not too_many_extras(units) and all(
             self.leave.allows(unit) and all(held in unit.row.held for held in unit.places) for unit in units
         )
+
+
+def plausible(draft: Draft, shape: Shape, region: Region) -> list[int]:
+    """Eligible nodes of the region where free and preemptible GPUs together could hold a task, the emptiest first."""
+    columns, inside = draft.fleet.columns, slice(region.start, region.stop)
+    enough = shape.eligible[inside]
+    if shape.ask.gpus:
+        enough = enough & (columns.idle[inside] + draft.fleet.loose[inside] >= shape.ask.gpus * WHOLE)
+    nodes = np.flatnonzero(enough) + region.start
+    order = np.lexsort((nodes, -columns.idle[nodes]))
+    return nodes[order].tolist()  # type: ignore[no-any-return]
 
 
 def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[Unit, ...]:

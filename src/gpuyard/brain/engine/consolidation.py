@@ -21,7 +21,7 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     if asked[0] > draft.fleet.columns.idle_total + _slices_free(draft):
         return False  # moving frees nothing: what is needed must be free already, only elsewhere
     maker = RoomMaker(draft, row, Movers(draft, row, asked))
-    outcome = maker.first(maker.tries())
+    outcome = maker.first(maker.node_tries())
     if outcome is None:
         return False
     tell_moved(draft, row, outcome.moved)

@@ -21,7 +21,7 @@ from gpuyard.brain.engine import (
     stale,
 )
 from gpuyard.brain.engine.draft import FITS, REPAIRED, Draft
-from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.fleet import Fleet, JobRow
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.ordering import Bucket, Turns
 
@@ -93,6 +93,7 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
         row = bucket.head
         if not make_room(draft, bucket):
             refused.update(each.name for each in bucket.left())
+            draft.refused[row.name] = _first_refusal(draft, row)
             turns.parked(bucket)
             continue
         turns.started(bucket)
@@ -109,10 +110,20 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
 def make_room(draft: Draft, bucket: Bucket) -> bool:
     """Move others out of the way of the bucket's first job, else take from them."""
     row = bucket.head
-    if row.job.held or not any(bucket.asked):
+    if row.job.held or not any(bucket.asked) or _asked_lately(draft, row):
         return False
     return reservations.try_aside(
         draft,
         row,
         lambda: consolidation.make_room(draft, row, bucket.asked) or preemption.make_room(draft, row, bucket.asked),
     )
+
+
+def _asked_lately(draft: Draft, row: JobRow) -> bool:
+    """Whether the same claim found no room a moment ago; asking again at every event would cost more than it finds."""
+    at = draft.memory.refused.get(row.name)
+    return at is not None and 0 <= draft.now - at < draft.policy.claim_again
+
+
+def _first_refusal(draft: Draft, row: JobRow) -> float:
+    return draft.memory.refused[row.name] if _asked_lately(draft, row) else draft.now

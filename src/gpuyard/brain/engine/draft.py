@@ -49,8 +49,13 @@ class Draft:
         """What is true of running jobs for the whole cycle; see `victims`."""
         self.quota_waits = 0
         """Jobs found waiting for a limit or quota only."""
+        self.refused: dict[str, float] = {}
+        """Claims that found no room, and when they were last asked."""
+        self.effort = 0
+        """How many sets of victims this cycle has tried."""
         self._free: tuple[Ints, Ints, Ints, Ints]
         self._free_at = 0
+        self._lowest: dict[int, int] | None = None
         self._largest: list[int] | None = None
         self.kept: dict[str, Kept] = {}
         """Reservations in force, by job."""
@@ -76,6 +81,15 @@ class Draft:
                     for q in self.fleet.tree.paths[row.queue]:
                         self._largest[q] = max(self._largest[q], cost)
         return self._largest[side]
+
+    def lowest_priority(self, queue: int) -> int | None:
+        """The lowest priority among preemptible jobs of a queue that ran when the cycle began; None if none did."""
+        if self._lowest is None:
+            self._lowest = {}
+            for row in self.fleet.jobs.values():
+                if row.held and not row.firm:
+                    self._lowest[row.queue] = min(row.priority, self._lowest.get(row.queue, row.priority))
+        return self._lowest.get(queue)
 
     def note_free(self) -> None:
         """Remember what is free, to learn later whether more has become free since nothing fitted."""

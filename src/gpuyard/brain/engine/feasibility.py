@@ -6,6 +6,7 @@ changed since it was last asked, so a decision costs what has changed, not what 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,9 +15,10 @@ from gpuyard.brain.engine import scoring
 from gpuyard.brain.engine.asks import STATIC_CHECKERS, Ask, Checker, dislikes, has_labels, has_model
 from gpuyard.brain.engine.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.fragmentation import Gauge
-from gpuyard.model.node import Gpu
+from gpuyard.model.node import Gpu, Node
 from gpuyard.model.policy import Policy
 from gpuyard.model.queue import model_matches
+from gpuyard.model.resources import WHOLE
 
 Tier = frozenset[int]
 """Models (by id) that are equally good for a task group."""
@@ -36,6 +38,7 @@ class Shape:
     """
 
     __slots__ = (
+        "_empty",
         "_seen_states",
         "ask",
         "careful",
@@ -72,8 +75,18 @@ class Shape:
         self.score = np.full(count, -1.0)
         self.seen = 0
         self._seen_states: dict[object, tuple[int, float]] = {}
+        self._empty: Ints | None = None
         self._work_out(np.flatnonzero(eligible))
         self.seen = len(shapes.columns.touched)
+
+    @property
+    def empty_room(self) -> Ints:
+        """How many such tasks each node would hold if it were empty; 0 where it is not eligible."""
+        if self._empty is None:
+            nodes = self.columns.nodes
+            rooms = [room_when_empty(self.ask, nodes[n]) if ok else 0 for n, ok in enumerate(self.eligible.tolist())]
+            self._empty = np.array(rooms, dtype=np.int64)
+        return self._empty
 
     def sync(self) -> None:
         """Bring room and score up to date with what changed since."""
@@ -107,6 +120,23 @@ class Shape:
         score = scoring.pack(self, nodes)
         score[room == 0] = -1.0
         self.score[nodes] = score
+
+
+def room_when_empty(ask: Ask, node: Node) -> int:
+    """How many tasks of `ask` an empty node holds, sick devices left out."""
+    sound = [gpu for gpu in node.gpus if not gpu.sick]
+    whole = sum(gpu.slices is None for gpu in sound)
+    room = PLENTY
+    if ask.gpus:
+        room = whole // ask.gpus
+    elif ask.request.shared:
+        room = whole * (WHOLE // max(ask.share_on(node), 1))
+    elif ask.request.mig:
+        have = Counter(profile for gpu in sound for profile in gpu.slices or ())
+        room = min(have[profile] // count for profile, count in ask.request.mig)
+    if ask.request.cpu:
+        room = min(room, node.cpu // ask.request.cpu)
+    return min(room, node.memory // ask.request.memory) if ask.request.memory else room
 
 
 def room_on(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) -> Ints:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from gpuyard.brain.engine import precedence
 from gpuyard.brain.engine.asks import Ask, Checker, content_key
 from gpuyard.brain.engine.columns import Columns, Held
@@ -158,6 +160,8 @@ class Fleet:
         self.pool_names = {node.pool or node.model for node in self.columns.nodes if node.gpus}
         self.tenants: list[dict[JobRow, int]] = [{} for _ in self.columns.nodes]
         """Who holds how many places on each node."""
+        self.loose = np.zeros(len(self.columns.nodes), dtype=np.int64)
+        """GPUs held by preemptible jobs on each node, in grains."""
 
     def _lay_queues(self, queues: Iterable[Queue]) -> None:
         self.queues = tuple(sorted(queues, key=lambda queue: queue.name))
@@ -315,6 +319,8 @@ class Fleet:
             tenants[row] = count
         else:
             del tenants[row]
+        if not row.firm and held.cost:
+            self.loose[held.node] += sign * held.cost
         self.charge(row, held, sign)
         self._note(row)
 

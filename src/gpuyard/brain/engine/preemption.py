@@ -28,7 +28,7 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     if not draft.policy.preempt or not _worth_a_search(draft, row, asked):
         return False
     claim = Claim(draft, row, asked)
-    if not enough_to_take(claim):
+    if not claim.any_right() or not enough_to_take(claim):
         return False
     for takers in _takers(claim):
         maker = RoomMaker(draft, row, takers)

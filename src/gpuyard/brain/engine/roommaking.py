@@ -83,7 +83,8 @@ class RoomMaker:
         chosen: Try | None = None
         best_rank: Key = ()
         for attempt in options:
-            self.tried += 1
+            if not self._go_on():
+                break
             mark = self.draft.tx.checkpoint()
             outcome = attempt()
             if outcome is not None:
@@ -96,9 +97,8 @@ class RoomMaker:
     def first(self, tries: Iterator[Try]) -> Outcome | None:
         """Keep the first try that works."""
         for attempt in tries:
-            if self.tried >= self.draft.policy.search_limit:
+            if not self._go_on():
                 break
-            self.tried += 1
             mark = self.draft.tx.checkpoint()
             outcome = attempt()
             if outcome is not None:
@@ -106,16 +106,41 @@ class RoomMaker:
             self.draft.tx.rollback(mark)
         return None
 
+    def _go_on(self) -> bool:
+        """Count one more try; False when this claim, or the whole cycle, has searched enough."""
+        self.tried += 1
+        self.draft.effort += 1
+        return self.tried <= self.draft.policy.search_limit and self.draft.effort <= self.draft.policy.search_total
+
     # --- where to try ---------------------------------------------------------------------------------------------
 
     def tries(self) -> Iterator[Try]:
         """Node by node for a job of one group, tier by tier and domain by domain; then unit by unit."""
         for shape in self.shapes():
             for region in self.regions(shape):
+                if not self._could_ever(shape, region):
+                    continue
                 yield lambda shape=shape, region=region: self.by_nodes(shape, region)  # type: ignore[misc]
         if self.odd():
             for region in self.regions(None):
                 yield lambda region=region: self.by_units(region)  # type: ignore[misc]
+
+    def node_tries(self) -> Iterator[Try]:
+        """For a single task: node after node, the emptiest first, so that one failure does not end the search."""
+        if len(self.row.groups) > 1 or self.goal.lacks(self.row) != 1 or self.odd():
+            yield from self.tries()
+            return
+        for shape in self.shapes():
+            for region in self.regions(shape):
+                for node in clearing.plausible(self.draft, shape, region):
+                    here = Region(node, node + 1)
+                    yield lambda shape=shape, here=here: self.by_nodes(shape, here)  # type: ignore[misc]
+
+    def _could_ever(self, shape: Shape, region: Region) -> bool:
+        """Whether the region, empty, would hold all that lacks; a bound that costs one sum."""
+        inside = shape.empty_room[region.start : region.stop]
+        lacks = self.goal.lacks(self.row)
+        return int(np.minimum(inside, lacks).sum()) >= lacks
 
     def shapes(self) -> list[Shape]:
         """The kinds of place a job of one group could take, the preferred first."""
@@ -168,6 +193,8 @@ class RoomMaker:
     def _clearing(self, shape: Shape, region: Region) -> NodeClearing:
         """The clearing that the last equal claim left behind, brought up to date; else a new one."""
         row = self.row
+        if region.stop - region.start == 1:
+            return NodeClearing(self.draft, self.rights, shape, region)
         key = (
             type(self.rights),
             self.rights.break_budgets,
@@ -194,6 +221,8 @@ class RoomMaker:
             if not self.rights.allows(unit) or not all(held in unit.row.held for held in unit.places):
                 continue
             self._let_go(unit, gone)
+            if not self._go_on():
+                return None
             if self._fits():
                 return self._settle(gone)
         return None
