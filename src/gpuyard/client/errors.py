@@ -1,0 +1,49 @@
+"""What can go wrong between a caller and a yard, and how an answer's status becomes an error of the model.
+
+Called by both clients. The server's half of the same table is `server.answers`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gpuyard.model.errors import Broken, Conflict, Denied, GpuYardError, Never, NotFound, Refused
+
+OK_MAX = 299
+BY_STATUS: dict[int, type[GpuYardError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict, 422: Never}
+FAULT = 500
+
+
+class Unreachable(GpuYardError):
+    """No yard answers; the message says where it was looked for and how to start one."""
+
+
+def error_of(status: int, body: bytes) -> GpuYardError | None:
+    """The error that an answer stands for; None if it is no error."""
+    if status <= OK_MAX:
+        return None
+    told = _told(body)
+    words = " ".join(
+        filter(None, (str(told.get("error") or f"The yard answered {status}."), str(told.get("hint", ""))))
+    )
+    return BY_STATUS.get(status, Broken if status >= FAULT else Refused)(words)
+
+
+def _told(body: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def unreachable(places: list[str]) -> Unreachable:
+    """Nobody is there."""
+    looked = " or ".join(places)
+    return Unreachable(f"No yard is running here (nobody answers at {looked}). Start one with `yard up`.")
+
+
+def silent(place: str, seconds: float) -> Unreachable:
+    """Somebody is there, and does not answer."""
+    return Unreachable(f"The yard at {place} did not answer within {seconds:g} s. `yard status` tells how it is.")

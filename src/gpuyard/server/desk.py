@@ -1,0 +1,42 @@
+"""What the handlers share: the service, who is let in, where we listen, and the wish to stop.
+
+Made by `hosting`; used by `api` and `probes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpuyard.model.errors import Conflict
+from gpuyard.runtime.service import Document, Service
+from gpuyard.server.access import Access
+from gpuyard.server.streaming import Pump
+
+
+@dataclass
+class Desk:
+    """One yard's front desk. `urls` are where TCP is listened on, `stop` asks whoever runs the yard to end it."""
+
+    service: Service
+    access: Access
+    now: Callable[[], float]
+    stop: Callable[[bool], None]
+    socket: str = ""
+    urls: list[str] = field(default_factory=list)
+    pump: Pump = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pump = Pump(self.service)
+
+    def status(self) -> Document:
+        """The service's status with our addresses."""
+        sockets = [f"unix:{self.socket}"] if self.socket else []
+        return self.service.status() | {"addresses": sockets + self.urls}
+
+    def page_url(self) -> str:
+        """An address of the live page that lets its first visitor in."""
+        if not self.urls:
+            raise Conflict("This yard listens on its socket only, so it has no live page; `yard up` has one.")
+        # Behind the #: a browser never sends that part, so the code is in nobody's log.
+        return f"{self.urls[0]}/#{self.access.new_code()}"

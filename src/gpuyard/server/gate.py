@@ -1,0 +1,119 @@
+"""The gate: every request passes it before anything else looks at it. Called by uvicorn, calls the application.
+
+It checks the Host header (a web page must not reach us under its own name), who is asking, where a browser's request
+comes from, and how much is sent. Without authentication there is only the empty shell of the live page, which holds no
+data, and the exchange of a code for a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpuyard.runtime.service import Caller
+from gpuyard.server import answers
+from gpuyard.server.access import PEER, Access
+
+BODY_MAX = 32 * 1024 * 1024
+"""Ten thousand jobs with long commands; an array is shorter."""
+
+COOKIE = "gpuyard_session"
+OPEN_PATHS = {("GET", "/"), ("HEAD", "/"), ("POST", "/session")}
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+class TooLarge(Exception):
+    """The body goes on beyond what is accepted."""
+
+
+class Gate:
+    """Lets a request through with its caller in `scope["state"]`, or answers it."""
+
+    def __init__(self, app: ASGIApp, access: Access, hosts: Collection[str]) -> None:
+        self._app = app
+        self._access = access
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        by_socket = str((scope.get("client") or ("",))[0]).startswith(PEER)
+        answer = None if by_socket else self._wrong_host(headers)
+        caller = None if answer else self._caller(scope, headers, by_socket)
+        if answer is None and caller is None and (scope["method"], scope["path"]) not in OPEN_PATHS:
+            answer = answers.mistake(401, "You are not known here.", "`yard page` prints an address that lets you in.")
+        if answer is None and int(headers.get("content-length") or 0) > BODY_MAX:
+            answer = too_large()
+        if answer is not None:
+            await answer(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        await self._pass(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on, counting what comes in: a body without a length has to stop somewhere too."""
+        received, begun = 0, False
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > BODY_MAX:
+                raise TooLarge
+            return message
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, counted, watched)
+        except TooLarge:
+            if not begun:
+                await too_large()(scope, receive, send)
+
+    def _wrong_host(self, headers: Headers) -> Response | None:
+        host = headers.get("host", "").rsplit("@", 1)[-1]
+        name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
+        if name.lower() in self._hosts:
+            return None
+        return answers.mistake(
+            421, f"This yard is not called '{name[:80]}'.", "Use the address that `yard up` printed."
+        )
+
+    def _caller(self, scope: Scope, headers: Headers, by_socket: bool) -> Caller | None:
+        if by_socket:
+            return self._access.by_socket(str(scope["client"][0]))
+        if "authorization" in headers:
+            return self._access.by_token(headers["authorization"])
+        if scope["method"] not in SAFE_METHODS and not same_origin(headers):
+            return None
+        return self._access.by_session(session_of(headers))
+
+
+def same_origin(headers: Headers) -> bool:
+    """Whether a browser's request comes from our own page: its Origin is the host it asks."""
+    return headers.get("origin", "").partition("://")[2] == headers.get("host", "?")
+
+
+def session_of(headers: Headers) -> str:
+    """The session in the cookie, if there is one."""
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def too_large() -> Response:
+    """Said before the rest is read."""
+    limit = BODY_MAX // 1024 // 1024
+    return answers.mistake(413, f"More than {limit} MiB at once.", "Submit it in parts, or as an array.")

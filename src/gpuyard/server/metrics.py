@@ -1,0 +1,130 @@
+"""/metrics: the yard's numbers under the names people know from Kueue, in base units. Called by `probes`.
+
+Gathered when they are asked for; nothing is counted here. No label carries a job's or user's name: those have no bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from gpuyard import __version__
+from gpuyard.runtime.service import Caller, Document
+from gpuyard.server.desk import Desk
+
+EVERYBODY = Caller("metrics", admin=True)
+WAITING = ("waiting", "held")
+
+
+def exposition(desk: Desk, accept: str) -> tuple[bytes, str]:
+    """The body and its content type, as the scraper accepts it."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(YardCollector(desk))
+    encoder, kind = choose_encoder(accept)
+    return encoder(registry), kind
+
+
+class YardCollector(Collector):
+    """Asks the service once for each scrape."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family."""
+        service = self._desk.service
+        status, measures = service.status(), service.measures()
+        yield InfoMetricFamily("gpuyard_build", "Which GPUYard this is.", value={"version": __version__})
+        yield from _fleet(status, service.nodes())
+        yield from _queues(service.queues())
+        yield _pending(service.jobs(EVERYBODY))
+        yield from _growing(measures)
+        if status.get("last_cycle"):
+            age = max(0.0, self._desk.now() - float(status["last_cycle"]))
+            yield GaugeMetricFamily("gpuyard_decision_age_seconds", "Since the last cycle.", value=age)
+
+
+def _fleet(status: Document, nodes: list[Document]) -> Iterator[Metric]:
+    yield GaugeMetricFamily("gpuyard_nodes", "Nodes of the fleet.", value=len(nodes))
+    gpus = GaugeMetricFamily("gpuyard_gpus", "GPUs by model and state.", labels=["model", "state"])
+    for (model, state), count in sorted(_gpu_states(nodes).items()):
+        gpus.add_metric([model, state], count)
+    yield gpus
+    yield GaugeMetricFamily("gpuyard_virtual", "1 if the GPUs are virtual.", value=bool(status.get("virtual")))
+
+
+def _gpu_states(nodes: list[Document]) -> Counter[tuple[str, str]]:
+    states: Counter[tuple[str, str]] = Counter()
+    for node in nodes:
+        for device in node.get("devices", ()):
+            sick = device.get("health") == "sick"
+            states[str(node.get("model") or ""), "sick" if sick else "held" if device.get("jobs") else "free"] += 1
+    return states
+
+
+def _queues(queues: list[Document]) -> Iterator[Metric]:
+    for key, name, words in (
+        ("quota", "gpuyard_quota_gpus", "GPUs that are guaranteed."),
+        ("used", "gpuyard_usage_gpus", "GPUs that are held."),
+        ("fair_share", "gpuyard_fair_share_gpus", "GPUs that are due."),
+    ):
+        family = GaugeMetricFamily(name, words, labels=["queue"])
+        for queue in queues:
+            if (amount := _number(queue.get(key))) is not None:
+                family.add_metric([str(queue["name"])], amount)
+        yield family
+
+
+def _pending(jobs: list[Document]) -> Metric:
+    counts = Counter(
+        (str(job.get("queue", "")), str((job.get("reason") or {}).get("code", "")))
+        for job in jobs
+        if job.get("phase") in WAITING
+    )
+    family = GaugeMetricFamily("gpuyard_pending_workloads", "Jobs that wait.", labels=["queue", "reason"])
+    for labels, count in sorted(counts.items()):
+        family.add_metric(list(labels), count)
+    return family
+
+
+def _growing(measures: Document) -> Iterator[Metric]:
+    """What the service counts since the yard was made."""
+    yield _counter("gpuyard_gpu_seconds", "GPU-seconds by account.", "account", measures.get("accounts"))
+    yield _counter("gpuyard_evicted_workloads", "Evictions by reason.", "reason", measures.get("evictions"))
+    yield _counter("gpuyard_ended_workloads", "Ended jobs by phase.", "phase", measures.get("ended"))
+    waits = SummaryMetricFamily("gpuyard_admission_wait_time_seconds", "Submit to start.", labels=["queue"])
+    for queue, wait in sorted((measures.get("waits") or {}).items()):
+        waits.add_metric([queue], wait["count"], wait["seconds"])
+    yield waits
+    if cycles := measures.get("cycles"):
+        yield SummaryMetricFamily(
+            "gpuyard_cycle_duration_seconds", "Cycles.", count_value=cycles["count"], sum_value=cycles["seconds"]
+        )
+
+
+def _counter(name: str, words: str, label: str, counts: dict[str, float] | None) -> Metric:
+    family = CounterMetricFamily(name, words, labels=[label])
+    for key, count in sorted((counts or {}).items()):
+        family.add_metric([key], count)
+    return family
+
+
+def _number(amount: Any) -> float | None:
+    """A queue's amount in GPUs; per-model maps count their sum, "unlimited" counts as infinite."""
+    if isinstance(amount, dict):
+        amount = amount.get("gpu", 0)
+    if amount == "unlimited":
+        return float("inf")
+    return float(amount) if isinstance(amount, int | float) else None
