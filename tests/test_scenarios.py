@@ -2,16 +2,14 @@
 
 Beside what the scenario expects, each plan is held to the invariants, to the same answer for the same moment written
 in another order, and to rest: planning again in its end state changes nothing.
-The folder `giving_way` (rules 15 to 23) is collected only with GPUYARD_GIVING_WAY=1, until the engine gives way.
+The folder `giving_way` holds rules 15 to 23.
 """
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from gpuyard.brain.foresee import outlook
 
+from gpuyard.brain.foresee import outlook
 from gpuyard.files import parse_snapshot
 from gpuyard.model.outlook import Outlook
 from tests.support.expectations import Result, differences
@@ -19,11 +17,8 @@ from tests.support.invariants import restless, violations
 from tests.support.scenario import FOLDER, Scenario, load_all
 from tests.support.telling import told
 
-GIVING_WAY = os.environ.get("GPUYARD_GIVING_WAY", "") not in {"", "0"}
-SCENARIOS = [s for s in load_all(FOLDER) if GIVING_WAY or not s.gives_way]
 
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+@pytest.mark.parametrize("scenario", load_all(FOLDER), ids=lambda s: s.name)
 def test_scenario(scenario: Scenario):
     snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
     result = Result(snapshot, outlook(snapshot, cycles=scenario.cycles))

@@ -16,13 +16,14 @@ from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
 from gpuyard.model.node import Health
 from gpuyard.model.outlook import Outlook
 from gpuyard.model.queue import ROOT, Allowance, Queue, model_matches
-from gpuyard.model.reasons import Code
+from gpuyard.model.reasons import Code, Outcome
 from gpuyard.model.resources import UNLIMITED, WHOLE
 from gpuyard.model.snapshot import Reservation, Snapshot
 from tests.support.eligibility import unfit
 from tests.support.tasks import (
     Device,
     Task,
+    bundle_complete,
     bundles,
     complete,
     domain_of,
@@ -289,8 +290,17 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
             continue
         if not snapshot.policy.preemptible(job):
             yield f"{job.name} is not preemptible and was disturbed"
-        if isinstance(action, Move) or not action.placements:
+        if not extras_alone(action, job):
             yield from too_soon(snapshot, job)
+
+
+def extras_alone(action: Evict | Move, job: Job) -> bool:
+    """Whether the job would keep its minimum without the tasks that the action disturbs."""
+    gone = Counter(map(key, action.source if isinstance(action, Move) else action.placements))
+    stay = [place for place in job.placements if not place.terminating]
+    left = list((Counter(map(key, stay)) - gone).elements())
+    running = Counter(group for group, *_ in left)
+    return bool(gone) and bundle_complete(job.gang, running)
 
 
 def shrinking_keeps_the_minimum(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
@@ -315,8 +325,16 @@ def what_is_reclaimed_was_borrowed(snapshot: Snapshot, outlook: Outlook) -> Iter
         side = parting(snapshot, jobs[action.job].queue, jobs[action.beneficiary].queue)
         if side is None:
             yield f"{action.job} was reclaimed for {action.beneficiary} of its own queue"
-        elif not excess(snapshot, outlook, side, before) and not excess(snapshot, outlook, side, after):
+        elif not any(excess(snapshot, outlook, side, tasks) for tasks in (before, after)) and not repaired(
+            action, jobs
+        ):
             yield f"{action.job} was reclaimed although queue {side.name} is within its quota and fair share"
+
+
+def repaired(action: Evict, jobs: dict[str, Job]) -> bool:
+    """Whether the victim was below its minimum, so that the plan may have completed it before it had to go."""
+    job = jobs[action.job]
+    return not complete(job, job.placements)
 
 
 def parting(snapshot: Snapshot, victim: str, claimant: str) -> Queue | None:
@@ -434,6 +452,13 @@ def everybody_below_the_minimum_is_listed(snapshot: Snapshot, outlook: Outlook) 
         yield f"listed as waiting but not below their minimum: {sorted(said - below)}"
 
 
+def nobody_is_told_of_a_bug(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
+    """Every waiting job has a reason that is not our own confusion (rule 24)."""
+    for line in outlook.waiting:
+        if line.reason.outcome is Outcome.BUG:
+            yield f"{line.job} is told of a bug: {line.reason}"
+
+
 def gangs_said_to_fit_are_free(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
     """A largest gang is never larger than what is free (rule 25)."""
     free = Fraction(outlook.fragmentation.free, WHOLE)
@@ -461,5 +486,6 @@ CHECKS: tuple[Check, ...] = (
     actions_lead_to_the_end_state,
     starts_wait_for_those_who_go,
     everybody_below_the_minimum_is_listed,
+    nobody_is_told_of_a_bug,
     gangs_said_to_fit_are_free,
 )

@@ -63,11 +63,6 @@ class Scenario:
         """The moment, in seconds since the epoch."""
         return moment(self.document["now"]).timestamp()
 
-    @property
-    def gives_way(self) -> bool:
-        """Whether it belongs to rules 15 to 23."""
-        return self.file.startswith("giving_way/")
-
     def text(self, *, turned: bool = False) -> str:
         """The snapshot file; `turned` writes every list whose order means nothing backwards."""
         return json.dumps(turn(self.document) if turned else self.document)
