@@ -60,9 +60,11 @@ class Ask:
 
 def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
     """Equal for tasks that are interchangeable to the engine."""
+    request = group.request  # spelled out, for a dataclass hashes slowly and every job passes here
     return (
-        group.request, job.models, job.min_gpu_memory, job.min_architecture, job.affinity,
-        group.node_selector, group.tolerations, job.job_class,
+        request.gpus, request.share, request.gpu_memory, request.mig, request.cpu, request.memory,
+        job.models, job.min_gpu_memory, job.min_architecture, job.affinity, group.node_selector, group.tolerations,
+        job.job_class.value,
     )  # fmt: skip
 
 

@@ -211,7 +211,7 @@ def _failed_rungs(draft: Draft, row: JobRow, view: _View) -> Failed:
     elif view.suitable.any() and _scattered(draft, row, view):
         failed.append((_fragmented(row, view, needed, free), None))
     failed += _topology(draft, row, view)
-    failed += _model(draft, row, view)
+    failed += _model(draft, row, view) or _one_model(draft, row, view)
     failed += _health(draft, row, view, needed)
     failed += _excluded(draft, row, view)
     failed += _short_of_cpu(draft, row, view)
@@ -286,7 +286,10 @@ def _topology(draft: Draft, row: JobRow, view: _View) -> Failed:
     if not levels:
         return []
     relaxed = draft.fleet.probe(row, replace(row.job, gang=_without_levels(row.job.gang), placements=()))
-    if not _would_start(draft, relaxed):
+    if row.alive():
+        if not _fits_alone(row, view):
+            return []
+    elif not _would_start(draft, relaxed):
         return []
     level = gang.innermost(draft, levels) or levels[0]
     room, where = _best_domain(draft, view, level, row.missing(view.leaf))
@@ -299,8 +302,10 @@ def _topology(draft: Draft, row: JobRow, view: _View) -> Failed:
         else f"{row.name} needs {as_gpus(needed)} GPUs inside one {level}, and no node says which {level} it is in"
     )
     free = int(view.free[view.suitable].sum())
+    if row.alive():
+        message = f"{row.name} runs in part and must stay inside one {level}, where there is no room for the rest"
     reason = Reason(Code.TOPOLOGY_UNMET, needed=needed, free=free, largest_fit=fit, where=level, message=message)
-    return [(reason, relaxed)]
+    return [(reason, None if row.alive() else relaxed)]
 
 
 def _required_levels(bundle: Bundle) -> list[str]:
@@ -355,6 +360,22 @@ def _model(draft: Draft, row: JobRow, view: _View) -> Failed:
     outcome = Outcome.NOT_NOW if exists else Outcome.NEVER
     reason = Reason(Code.MODEL_UNAVAILABLE, outcome, needed, free, where=wanted, message=message)
     return [(reason, relaxed)]
+
+
+def _one_model(draft: Draft, row: JobRow, view: _View) -> Failed:
+    """The tasks of a group need one model (rule 11), and no single model has room for all of them."""
+    missing, model = row.missing(view.leaf), draft.fleet.columns.model
+    rooms = np.bincount(model, weights=np.minimum(view.room, missing), minlength=len(draft.fleet.columns.models))
+    if row.asks[view.leaf].request.cpu_only or rooms.max(initial=0) >= missing or rooms.sum() < missing:
+        return []
+    best = int(rooms.argmax())
+    needed, fit = draft.fleet.shortfall(row)[0], int(rooms[best]) * _task_cost(row, view)
+    message = (
+        f"{row.name} needs {missing} tasks on one GPU model; "
+        f"{draft.fleet.columns.models[best]} has room for {int(rooms[best])}, other models for the rest"
+    )
+    free = int(view.free[view.suitable].sum())
+    return [(Reason(Code.MODEL_UNAVAILABLE, needed=needed, free=free, largest_fit=fit, message=message), None)]
 
 
 def _health(draft: Draft, row: JobRow, view: _View, needed: int) -> Failed:

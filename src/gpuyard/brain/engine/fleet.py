@@ -48,8 +48,23 @@ class JobRow:
     """One job inside the fleet: its description compiled, and what its tasks hold now."""
 
     __slots__ = (
-        "age", "asks", "avoids", "firm", "groups", "held", "job", "live", "name", "priority", "queue", "rigid",
-        "running", "signature", "started", "turn", "wanted",
+        "_signature",
+        "age",
+        "asks",
+        "avoids",
+        "firm",
+        "groups",
+        "held",
+        "job",
+        "live",
+        "name",
+        "priority",
+        "queue",
+        "rigid",
+        "running",
+        "started",
+        "turn",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, job: Job, asks: tuple[Ask, ...], queue: int, policy: Policy) -> None:
@@ -71,11 +86,17 @@ class JobRow:
         self.running = False
         """Whether it ran when the plan began (rule 7)."""
         self.avoids = job.avoid
-        self.rigid = all(group.min == group.tasks for group in self.groups)
-        """Never has extras to give back."""
+        self.rigid = _is_rigid(job.gang, self.groups)
+        """Never has extras to take on or give back."""
         self.wanted: Amounts = []
-        self.signature: object = None
+        self._signature: object = None
+
+    @property
+    def signature(self) -> object:
         """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""
+        if self._signature is None:
+            self._signature = _signature(self)  # running jobs are rarely asked for it
+        return self._signature
 
     def pending(self, leaf: int) -> int:
         """Tasks of a group that could still be started; ended members are not restarted by a plan."""
@@ -177,15 +198,15 @@ class Fleet:
     def _admit(self, job: Job) -> JobRow:
         asks = tuple(self.ask(job, group) for group in job.task_groups())
         queue = self.tree.index[job.queue] if job.queue else NO_QUEUE
-        row = self.jobs[job.name] = JobRow(job, asks, queue, self.policy)
-        row.signature = _signature(row)
+        row = JobRow(job, asks, queue, self.policy)
         for held in self.held_from(row, job.placements):
             self.shift(row, held, 1)
+        self.jobs[job.name] = row
         row.running = bool(row.held)
         self._limited += job.time_limit is not None and row.running
         if job.avoid is not None:
             self.avoiders[job.name] = row
-        if _is_elastic(row):
+        if not row.rigid and not job.foreign:
             self._elastic[job.name] = row
         self._demand(row, 1)
         self._note(row)
@@ -206,12 +227,12 @@ class Fleet:
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
         parts = [(1, self.vector(h.cost, h.cpu, h.memory, h.node)) for h in row.held if not h.terminating]
-        parts += [(max(row.pending(leaf), 0), self.costs.most(ask)) for leaf, ask in enumerate(row.asks)]
+        waiting = [max(row.pending(leaf), 0) for leaf in range(len(row.asks))]
+        parts += [(count, self.costs.most(ask)) for count, ask in zip(waiting, row.asks, strict=True) if count]
         total = self.costs.nothing()
         for count, amounts in parts:
-            if count:
-                for r, amount in enumerate(amounts):
-                    total[r] += count * amount
+            for r, amount in enumerate(amounts):
+                total[r] += count * amount
         row.wanted = total
         return total
 
@@ -235,9 +256,7 @@ class Fleet:
     def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
         """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
         asks = tuple(self.ask(job, group, waived) for group in job.task_groups())
-        stand_in = JobRow(job, asks, row.queue, self.policy)
-        stand_in.signature = _signature(stand_in)
-        return stand_in
+        return JobRow(job, asks, row.queue, self.policy)
 
     def ending(self) -> list[JobRow]:
         """Jobs of ours or others that run and will end."""
@@ -271,6 +290,8 @@ class Fleet:
 
     def held_from(self, row: JobRow, placements: Iterable[Placement]) -> Iterator[Held]:
         """What placements of a job hold; placements on nodes that are gone hold nothing."""
+        if not placements:
+            return
         leaves = {group.name: leaf for leaf, group in enumerate(row.groups)}
         for placement in placements:
             node = self.columns.index.get(placement.node)
@@ -487,10 +508,10 @@ def _with_ended(bundle: Bundle, name: str, event: TasksEnded) -> Bundle:
     return replace(bundle, groups=tuple(groups))
 
 
-def _is_elastic(row: JobRow) -> bool:
-    if row.job.foreign:
-        return False
-    return any(group.min < group.tasks for group in row.groups) or _has_optional_groups(row.job.gang)
+def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:
+    if len(groups) == 1:
+        return groups[0].min == groups[0].tasks
+    return all(group.min == group.tasks for group in groups) and not _has_optional_groups(gang)
 
 
 def _has_optional_groups(bundle: Bundle) -> bool:

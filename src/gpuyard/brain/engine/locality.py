@@ -68,6 +68,8 @@ def _places(
     """Regions to try, best first: the whole region, or the domains of the required level that could hold enough."""
     if not wish.required:
         yield region
+    elif wish.required == NVLINK and region.island >= 0:
+        yield region  # members that run fix the island
     elif wish.required == NVLINK:
         yield from _islands(draft.fleet.columns, wish, shape, region)
     else:

@@ -278,12 +278,19 @@ class RoomMaker:
         """Whoever can stand again where it stood does, the dearest first; returns the others."""
         away = []
         for unit in sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True):
-            if self._may_return(unit) and all(stands_free(self.draft, held) for held in unit.places):
-                for held in unit.places:
-                    self.draft.tx.put(unit.row, held)
-            else:
+            if not self._may_return(unit) or not self._stand_again(unit):
                 away.append(unit)
         return away
+
+    def _stand_again(self, unit: Unit) -> bool:
+        """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
+        mark = self.draft.tx.checkpoint()
+        for held in unit.places:
+            if not stands_free(self.draft, held):
+                self.draft.tx.rollback(mark)
+                return False
+            self.draft.tx.put(unit.row, held)
+        return True
 
     def _may_return(self, unit: Unit) -> bool:
         """Whether the queues of a unit still have room for it under their limits."""
