@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ from gpuyard.worlds.local.world import Fault, LocalWorld
 
 FORECAST_JOBS_MAX = 200
 """With more jobs than this in the yard a submission is not told its forecast: acceptance must stay quick."""
+
+DISK_LOW_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +111,40 @@ class EmbeddedYard:
         return replace(self.settings.fleet, queues=queues)
 
     def _begin_to_turn(self) -> None:
-        journal = Journal(self.store)
-        memory = Memory.from_document(journal.memory())
+        self._journal = Journal(self.store)
+        memory = Memory.from_document(self._journal.memory())
         bare = replace(self._bare(), memory=memory.to_document())
-        journal.begin(bare)
-        self._loop = Loop(self.world, Fleet(bare), memory, journal)
+        self._journal.begin(bare)
+        self._loop = Loop(self.world, Fleet(bare), memory, self._journal, learns=True)
         self._thread = threading.Thread(target=self._turn_on, name="yard", daemon=True)
         self._thread.start()
 
     def _turn_on(self) -> None:
         try:
             while self.world.wait():
-                began = self.clock.monotonic()
-                self._loop.turn()
-                took = self.clock.monotonic() - began
-                self._last_cycle = self.clock.now()
-                self._cycles += 1
-                self._cycle_seconds += took
-                self.world.pause_until = self._last_cycle + min(took, 1.0)
+                self._turn()
         except GpuYardError as error:
             self._broken = str(error)
+
+    def _turn(self) -> None:
+        began = self.clock.monotonic()
+        if self._journal.long:
+            self._begin_line()
+        self._loop.turn()
+        took = self.clock.monotonic() - began
+        self._last_cycle = self.clock.now()
+        self._cycles += 1
+        self._cycle_seconds += took
+        self._journal.remember(self._loop.memory, self._last_cycle)
+        self.world.pause_until = self._last_cycle + min(took, 1.0)
+
+    def _begin_line(self) -> None:
+        """A new line of the journal: the fleet without jobs, then every job as it stands."""
+        with self._desk.lock:
+            bare = replace(self._bare(), memory=self._loop.memory.to_document())
+            self._journal.begin(bare)
+            self._loop.fleet = Fleet(bare)
+            self.world.tell_all()
 
     def close(self, jobs: bool = False) -> None:
         """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
@@ -136,6 +153,7 @@ class EmbeddedYard:
         self.world.end()
         if self._thread is not None:
             self._thread.join(10.0)
+        self._journal.remember(self._loop.memory, self.clock.now(), soon=False)
         self.store.close()
         self.store.wake_waiting()
         self._launcher.close()
@@ -296,9 +314,9 @@ class EmbeddedYard:
         entry = self._seen(caller, name)
         document: Document = {"job": name, "phase": entry.phase.value}
         if entry.phase is not Phase.WAITING:
-            return document | {"sentence": entry.told or entry.phase.value, "placements": telling.places_of(entry)}
+            return document | {"message": entry.told or entry.phase.value, "placements": telling.places_of(entry)}
         if not entry.shown and entry.reason is not None:
-            return document | {"sentence": str(entry.reason), "reason": telling.reason_document(entry.reason)}
+            return document | {"message": str(entry.reason), "reason": telling.reason_document(entry.reason)}
         return document | forecast.why(self._moment(), name)
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
@@ -307,6 +325,7 @@ class EmbeddedYard:
             entries = [
                 entry for entry in self._desk.book.active() if entry.template.name == name and entry.member is not None
             ]
+            entries.sort(key=lambda entry: entry.shown)  # those that wait first, or they would follow those that end
             entries = entries or [self._seen(caller, name)]
             for entry in entries:
                 if not (caller.admin or caller.user == entry.owner.user):
@@ -356,7 +375,7 @@ class EmbeddedYard:
         with self._desk.lock:
             nodes = list(self._desk.nodes.values())
             phases = [entry.phase for entry in self._desk.book.active()]
-            checks = {"store": self._desk.trouble or "ok", "loop": self._broken or "ok", "disk": "ok"}
+            checks = {"store": self._desk.trouble or "ok", "loop": self._loop_check(), "disk": self._disk_check()}
         gpus = [gpu for node in nodes for gpu in node.gpus]
         return {
             "pid": os.getpid(), "version": gpuyard.__version__, "since": self._since,
@@ -364,8 +383,17 @@ class EmbeddedYard:
             "nodes": len(nodes), "gpus": len(gpus),
             "gpus_held": self._desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
-            "healthy": not self._broken, "checks": checks, "last_cycle": self._last_cycle,
+            "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": self._last_cycle,
         }  # fmt: skip
+
+    def _loop_check(self) -> str:
+        if self._thread is not None and not self._thread.is_alive():
+            return self._broken or "the loop has ended; start the yard again"
+        return "ok"
+
+    def _disk_check(self) -> str:
+        free = shutil.disk_usage(self.settings.folder).free
+        return "ok" if free >= DISK_LOW_BYTES else f"only {free >> 20} MiB are left on the disk of the state folder"
 
     def nodes(self) -> list[Document]:
         """The nodes with their GPUs, health and who holds them."""

@@ -49,17 +49,17 @@ def preview(snapshot: Snapshot, job: Job) -> Document:
     document: Document = {"name": job.name, "price_per_hour": price(snapshot, job)}
     hopeless = never(snapshot, job)
     if hopeless is not None and hopeless.reason.outcome is Outcome.NEVER:
-        return document | {"verdict": "never", "sentence": str(hopeless.reason), **_without_job(hopeless)}
+        return document | {"verdict": "never", "message": str(hopeless.reason), **_without_job(hopeless)}
     foresight = Foresight(replace(snapshot, jobs=(*snapshot.jobs, job)))
     row = foresight.fleet.short.get(job.name)
     document["queue"] = _queue_after(foresight, job)
     if row is None:
         places = _places(foresight, job.name)
         where = ", ".join(sorted({place["node"] for place in places}))
-        return document | {"verdict": "starts", "sentence": f"starts now on {where}", "placements": places}
+        return document | {"verdict": "starts", "message": f"starts now on {where}", "placements": places}
     explanation = foresight.explain(row)
     document |= _without_job(explanation) | _eta(foresight, job.name)
-    return document | {"verdict": "waits", "sentence": str(explanation.reason)}
+    return document | {"verdict": "waits", "message": str(explanation.reason)}
 
 
 def why(snapshot: Snapshot, name: str) -> Document:
@@ -70,10 +70,10 @@ def why(snapshot: Snapshot, name: str) -> Document:
     row = foresight.fleet.short.get(name)
     if row is None:
         places = _places(foresight, name)
-        return {"job": name, "sentence": "it starts with the next plan", "placements": places}
+        return {"job": name, "message": "it starts with the next plan", "placements": places}
     explanation = foresight.explain(row)
     document = telling.explanation_document(explanation) | _eta(foresight, name)
-    return document | {"sentence": str(explanation.reason)}
+    return document | {"message": str(explanation.reason)}
 
 
 def _places(foresight: Foresight, name: str) -> list[Document]:

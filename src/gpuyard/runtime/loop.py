@@ -13,6 +13,7 @@ from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.model.actions import Plan
 from gpuyard.model.events import Event
+from gpuyard.runtime import learning
 from gpuyard.worlds.base import World
 
 
@@ -31,13 +32,16 @@ class NoRecord:
 
 
 class Loop:
-    """One world, one fleet, one memory."""
+    """One world, one fleet, one memory. One that `learns` adds to the memory what happened, as live worlds must."""
 
-    def __init__(self, world: World, fleet: Fleet, memory: Memory, journal: Record | None = None) -> None:
+    def __init__(
+        self, world: World, fleet: Fleet, memory: Memory, journal: Record | None = None, learns: bool = False
+    ) -> None:
         self.world = world
         self.fleet = fleet
         self.memory = memory
         self.journal = journal or NoRecord()
+        self.learns = learns
 
     def run(self) -> None:
         """Turn until the world is over."""
@@ -48,8 +52,17 @@ class Loop:
         """Observe, decide, record, apply."""
         events = self.world.observe()
         now = self.world.now()
-        self.fleet.apply(events)
-        plan, self.memory = decide(self.fleet, self.memory, now)
+        plan = self.decide(events, now)
         self.journal.record(now, events, plan)
         self.world.apply(plan)
+        return plan
+
+    def decide(self, events: Sequence[Event], now: float) -> Plan:
+        """Take in what happened and plan; a replay calls this with what was recorded."""
+        if self.learns:
+            self.memory = learning.from_events(self.memory, self.fleet, events, now)
+        self.fleet.apply(events)
+        plan, self.memory = decide(self.fleet, self.memory, now)
+        if self.learns:
+            self.memory = learning.from_plan(self.memory, plan, now)
         return plan

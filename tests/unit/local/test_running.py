@@ -52,6 +52,6 @@ def test_events_have_growing_numbers_and_tell_the_story(yard: TestYard):
     yard.put(sh("true", name="a"))
     yard.until("a")
     events = [event for event in yard.events(0, 100) if event.get("job") == "a"]
-    assert [event["kind"] for event in events] == ["submitted", "starting", "running", "succeeded"]
+    assert [event["kind"] for event in events] == ["submitted", "starting", "started", "ended"]
     assert [event["id"] for event in events] == sorted(event["id"] for event in events)
     assert [document["name"] for document in yard.jobs(ME)] == ["a"]

@@ -11,7 +11,7 @@ import pathlib
 import signal
 from dataclasses import dataclass
 
-from gpuyard.worlds.local.supervisor import read_pairs, start_ticks
+from gpuyard.worlds.local.supervisor import Order, read_pairs, start_ticks, sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,8 @@ def last_word(folder: pathlib.Path, boot: str) -> dict[str, str]:
     survivor = _alive(task, boot)
     if survivor is not None:
         end_group(survivor)
+    with contextlib.suppress(OSError):
+        sweep(Order(read_pairs(str(folder / "order"))))
     trouble = _trouble(folder)
     return {"outcome": "lost", "told": "its supervisor was killed" + (f": {trouble}" if trouble else "")}
 

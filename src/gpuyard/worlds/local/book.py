@@ -56,10 +56,24 @@ class Book:
         self.names.pop(entry.name, None)
         self.ended.append(entry)
 
+    def revive(self, entry: Entry) -> None:
+        """A job that had ended begins again."""
+        self.ended = deque((other for other in self.ended if other.id != entry.id), maxlen=KEEP_ENDED)
+        self.add(entry)
+
+    def make_way(self, entries: Iterable[Entry]) -> None:
+        """Ended jobs whose name is used again are known by name and number from now on."""
+        names = {entry.name for entry in entries}
+        for old in self.ended:
+            if old.name in names:
+                old.name = f"{old.name}@{old.id}"
+
     def active(self) -> Iterator[Entry]:
         """Jobs that are not over, oldest first."""
         return iter(self.entries.values())
 
+
+OVER = "IN ('succeeded', 'failed', 'cancelled')"
 
 # --- rows ----------------------------------------------------------------------------------------
 
@@ -70,6 +84,13 @@ def save_template(batch: Batch, template: Template) -> None:
     batch.add(
         "INSERT INTO templates(id, name, text, user, uid, gid, submitted) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (template.id, template.name, template.text, owner.user, owner.uid, owner.gid, template.submitted),
+    )
+
+
+def make_way(batch: Batch, entries: Iterable[Entry]) -> None:
+    """Ended jobs whose name is used again are known by name and number from now on."""
+    batch.add(
+        f"UPDATE jobs SET name = name || '@' || id WHERE name = ? AND phase {OVER}", *((e.name,) for e in entries)
     )
 
 
@@ -125,7 +146,6 @@ def _place_of(text: str) -> Placement:
 
 # --- reading back --------------------------------------------------------------------------------
 
-OVER = "IN ('succeeded', 'failed', 'cancelled')"
 JOB_COLUMNS = (
     "j.id, j.name, j.member, j.phase, j.told, j.held, j.attempts, j.failures, j.losses, j.evictions, j.not_before, "
     "j.started, j.ended, j.exit, j.template"

@@ -57,15 +57,21 @@ class Supervisors:
 
     def prepare(self, orders: Sequence[TaskOrder]) -> None:
         """Bring up a supervisor for each; a second call for the same key does nothing more."""
-        for order in orders:
-            folder = self.task_folder(order.key)
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_pairs(str(folder / "order"), self._pairs(order))
-        self._fault("before-spawn")
-        for order in orders:
-            if order.key not in self._watched:
-                self._spawn(order.key)
-            self._fault("spawned")
+        try:
+            for order in orders:
+                folder = self.task_folder(order.key)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_pairs(str(folder / "order"), self._pairs(order))
+            self._fault("before-spawn")
+            for order in orders:
+                if order.key not in self._watched:
+                    self._spawn(order.key)
+                self._fault("spawned")
+        except OSError as error:
+            # No room on the disk, no more processes: not the job's fault, and told like any other loss.
+            now, told = self._clock.now(), f"it could not be started: {error}"
+            failed = [order.key for order in orders if order.key not in self._watched]
+            self._reports += [Report(key, "ended", now, 0, "lost", None, told) for key in failed]
 
     def _pairs(self, order: TaskOrder) -> list[tuple[str, str]]:
         run = self.folder / "runs" / str(order.key.job)

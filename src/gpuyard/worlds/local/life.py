@@ -5,7 +5,7 @@ Used by `world`, under the desk's lock. A gang starts whole or not at all; one r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from gpuyard.model.events import JobSeen, TasksEnded, TasksStarted, TasksStopping
 from gpuyard.model.job import Bundle, Phase, Placement
@@ -13,7 +13,7 @@ from gpuyard.worlds.local import holdings, ledger, orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.ports import Report, TaskKey
-from gpuyard.worlds.local.records import Attempt, Entry, Task, first_rank
+from gpuyard.worlds.local.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank
 
 GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "drained"))
 """Stops that give a job time to save its work; one that is cancelled or has lost a rank needs none."""
@@ -152,10 +152,9 @@ class Life:
         if attempt.state == "starting" and all(other.state == "running" for other in attempt.live()):
             attempt.state, attempt.started = "running", report.at
             entry.phase, entry.started = Phase.RUNNING, entry.started or report.at
-            entry.told = ""
             self.desk.keep_attempt(entry, attempt, *attempt.live())
             self.desk.keep(entry)
-            self.desk.say("running", entry, attempt=attempt.number)
+            self.desk.say("started", entry, attempt=attempt.number)
 
     def _ended(self, entry: Entry, attempt: Attempt, task: Task, report: Report) -> None:
         self.close(entry, attempt, task, report)
@@ -175,10 +174,18 @@ class Life:
         node = self.desk.nodes.get(task.placement.node)
         if node is not None:
             self.desk.holdings.leave(key, holdings.shares(entry.description(), task.placement, node))
-        counts = {"succeeded": int(task.outcome == "succeeded"), "failed": int(task.outcome in ("failed", "lost"))}
-        self.desk.events.append(TasksEnded(entry.name, (task.placement,), **counts))
+        self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)
         ledger.book(self.desk.batch, entry, attempt, task, node)
+
+    def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:
+        twins = [other for other in attempt.live() if other.rank == task.rank]
+        if entry.following is not None or twins:
+            # An event names places by task and node, and there may be another task under that name: tell it whole.
+            self.desk.events.append(JobSeen(entry.job()))
+            return
+        counts = {"succeeded": int(task.outcome == "succeeded"), "failed": int(task.outcome == "failed")}
+        self.desk.events.append(TasksEnded(entry.name, (task.placement,), **counts))
 
     # --- stopping --------------------------------------------------------------------------------
 
@@ -194,8 +201,9 @@ class Life:
         entry.phase = Phase.STOPPING
         self._tell_to_stop(entry, attempt, attempt.live())
         self.desk.keep(entry)
-        self.desk.say("stopping", entry, attempt=attempt.number, why=why)
-        if entry.following is not None:
+        kind = {"preempted": "evicted", "moved": "moved"}.get(why, "stopping")
+        self.desk.say(kind, entry, attempt=attempt.number, message=f"attempt {attempt.number} is stopped: {why}")
+        if entry.following is not None or why in NOT_TO_FOLLOW:
             self.desk.events.append(JobSeen(entry.job()))
 
     def shrink(self, entry: Entry, tasks: Sequence[Task]) -> None:
@@ -235,11 +243,14 @@ class Life:
         number = attempt.number
         self.desk.then(lambda: self.desk.launcher.forget(entry.id, number))
         entry.attempt = None
+        outcomes = {task.outcome for task in attempt.tasks.values()}
+        if not attempt.why and outcomes == {"stopped"}:
+            attempt.why = "preempted"  # it was shrunk to nothing
         bad = [task for task in attempt.tasks.values() if task.outcome in ("failed", "lost", "timeout")]
         first = min(bad, key=lambda task: (task.ended or 0.0, task.rank), default=None)
         if attempt.why in ("cancelled", "preempted", "moved", "requeued", "held", "node", "drained"):
             self._given_up(entry, attempt)
-        elif first is None or survives(entry, attempt):
+        elif first is None or (attempt.why != "timeout" and survives(entry, attempt)):
             self.over(entry, Phase.SUCCEEDED, "", 0)
         else:
             self._failed(entry, attempt, first)
@@ -287,7 +298,7 @@ class Life:
         entry.phase = Phase.HELD if entry.held else Phase.WAITING
         entry.told = told
         self.desk.keep(entry)
-        self.desk.say(entry.phase.value, entry, told=told)
+        self.desk.say("held" if entry.held else "requeued", entry, message=told)
         if entry.held or entry.not_before > self.desk.now():
             self.gates.hide(entry)
             self.gates.consider(entry)
@@ -299,7 +310,7 @@ class Life:
         entry.phase, entry.told, entry.exit = phase, told, code
         entry.ended, entry.reason = self.desk.now(), None
         self.desk.keep(entry)
-        self.desk.say(phase.value, entry, told=told, exit=code)
+        self.desk.say("cancelled" if phase is Phase.CANCELLED else "ended", entry, message=told, exit_code=code)
         self.desk.book.retire(entry)
         self.gates.hide(entry)
         self.desk.then(lambda: self._let_follow(entry))
@@ -314,10 +325,12 @@ class Life:
                         self.over(follower, Phase.CANCELLED, told, None)
 
 
-def survives(entry: Entry, attempt: Attempt) -> bool:
+def survives(entry: Entry, attempt: Attempt, without: Container[int] = ()) -> bool:
     """Whether the gang still has its minimum: those alive and those that succeeded count (rule 22)."""
     counts: dict[str, int] = {}
     for task in attempt.tasks.values():
+        if task.serial in without:
+            continue
         if task.state not in ("ended", "stopping") or task.outcome == "succeeded":
             counts[task.placement.group] = counts.get(task.placement.group, 0) + 1
     return _complete(entry.description().gang, counts)

@@ -18,6 +18,10 @@ ACTIVE = frozenset((Phase.STARTING, Phase.RUNNING, Phase.STOPPING))
 """Phases in which a job holds GPUs."""
 
 
+NOT_TO_FOLLOW = frozenset(("cancelled", "held", "member", "timeout", "node"))
+"""Stops after which it is not yet known whether and when the job is tried again: the brain must not plan it anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Whose job it is; uid and gid are -1 where tasks run as the server does."""
@@ -135,6 +139,7 @@ class Entry:
         attempt = self.attempt
         if attempt is None:
             return job
+        job = replace(job, held=self.held or attempt.why in NOT_TO_FOLLOW)
         if self.following is not None:
             places = (*_places(attempt), *_places(self.following))
             return replace(job, placements=places, started=self.following.created)
@@ -154,8 +159,8 @@ def _counted(bundle: Bundle, tasks: list[Task]) -> Bundle:
             groups.append(_counted(group, tasks))
             continue
         ends = [task.outcome for task in tasks if task.placement.group == group.name and task.state == "ended"]
-        failed = sum(outcome in ("failed", "lost") for outcome in ends)
-        groups.append(replace(group, succeeded=ends.count("succeeded"), failed=failed))
+        # What was lost through no fault of its own may come back; what failed stays failed.
+        groups.append(replace(group, succeeded=ends.count("succeeded"), failed=ends.count("failed")))
     return replace(bundle, groups=tuple(groups))
 
 

@@ -88,6 +88,11 @@ class Store:
         with self._queue_lock:
             self._deferred.append(batch)
 
+    @property
+    def has_deferred(self) -> bool:
+        """Whether anything waits for the next commit."""
+        return bool(self._deferred)
+
     def flush(self) -> None:
         """Write what was deferred."""
         if self._deferred:

@@ -166,6 +166,7 @@ class Supervisor:
         self.pid = 0
         self.status: int | None = None
         self.why = ""
+        self.told_to_stop: Pairs = []
         self.stages: list[tuple[float, int]] = []
         """What is still to come of a stop: (when, signal)."""
         self.group = CGroup(order)
@@ -353,8 +354,10 @@ class Supervisor:
     def _look(self, limit: float) -> None:
         """Has the time run out, has somebody asked us to stop, is the next step of a stop due?"""
         now = time.monotonic()
-        if not self.why and os.path.exists("stop"):
-            self._begin_stop(Order(read_pairs("stop")), now)
+        told = read_pairs("stop") if os.path.exists("stop") else []
+        if told != self.told_to_stop:
+            self.told_to_stop = told
+            self._begin_stop(Order(told), now)
         elif not self.why and limit and now - self.began >= limit:
             self.why = "timeout"
             self._stage(now, self.order.text("warn"), self.order.number("grace"), self.order.number("term"))
@@ -362,7 +365,9 @@ class Supervisor:
             self._signal(self.stages.pop(0)[1])
 
     def _begin_stop(self, order: Order, now: float) -> None:
+        """Also a second time: who was to save its work in an hour may be told to go at once."""
         self.why = order.text("why") or "stopped"
+        self.stages = []
         self._stage(now, order.text("signal"), order.number("grace"), order.number("term"))
 
     def _stage(self, now: float, warning: str, grace: float, term: float) -> None:

@@ -19,7 +19,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.desk import RETRY_S, Desk
 from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.life import Life, survives
 from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
 
@@ -59,6 +59,7 @@ class LocalWorld:
         self._faults = sorted(faults, key=lambda fault: fault.at)
         self._over = False
         self._look_at = 0.0
+        self._flush_at = 0.0
         self.pause_until = 0.0
         """The loop rests until then, so that deciding never takes more than half of a core."""
 
@@ -68,6 +69,7 @@ class LocalWorld:
         """Until there is something for the brain; what only concerns us is dealt with here."""
         while not self._over:
             self.desk.launcher.wait(self._patience())
+            self._flush()
             with self.desk.change():
                 for report in self.desk.launcher.reports():
                     self.life.hear(report)
@@ -87,13 +89,28 @@ class LocalWorld:
             due.append(self.pause_until)
         if self.desk.trouble:
             due.append(now + RETRY_S)
+        elif self.desk.store.has_deferred:
+            due.append(max(self._flush_at, now))
         return max(0.0, min(moment - now for moment in due if moment is not None))
+
+    def _flush(self) -> None:
+        """What may be forgotten is written soon all the same."""
+        now = self.desk.now()
+        if not self.desk.store.has_deferred:
+            self._flush_at = now + FLUSH_S
+        elif now >= self._flush_at and not self.desk.trouble:
+            self.desk.retry()
 
     def _on_time(self) -> None:
         now = self.desk.now()
         self.gates.rested(now)
         while self._faults and self._faults[0].at <= now:
             self.break_down(self._faults.pop(0))
+
+    def tell_all(self) -> None:
+        """Tell the brain of every job it knows anew, instead of what it has not heard yet."""
+        with self.desk.lock:
+            self.desk.events = [JobSeen(entry.job()) for entry in self.desk.book.active() if entry.shown]
 
     def _anybody_waits(self) -> bool:
         return any(entry.phase is Phase.WAITING for entry in self.desk.book.active())
@@ -190,9 +207,11 @@ class LocalWorld:
             with self.desk.store.batch() as batch:
                 for template in templates:
                     books.save_template(batch, template)
+                books.make_way(batch, entries)
                 books.insert_jobs(batch, entries)
                 if key is not None:
                     batch.add("INSERT INTO keys(user, key, digest, names, at) VALUES (?, ?, ?, ?, ?)", key)
+            self.desk.book.make_way(entries)
             with self.desk.change():
                 for template in templates:
                     self._tell_submitted(template, entries)
@@ -249,19 +268,29 @@ class LocalWorld:
             if entry.attempt is None:
                 entry.phase, entry.told = Phase.WAITING, ""
                 self.desk.keep(entry)
-                self.desk.say("waiting", entry, told="released")
+                self.desk.say("released", entry)
                 self.gates.consider(entry)
         self.desk.launcher.wake()
 
     def requeue(self, entry: Entry) -> None:
-        """Stop what runs and let it wait for a new start."""
+        """Stop what runs and let it wait for a new start; one that has ended begins again."""
         with self.desk.change():
             entry.not_before = 0.0
-            if entry.attempt is None:
+            if entry.over:
+                self._revive(entry)
+            elif entry.attempt is None:
                 self.gates.consider(entry)
             elif not entry.attempt.why:
                 self.life.stop(entry, "requeued")
         self.desk.launcher.wake()
+
+    def _revive(self, entry: Entry) -> None:
+        entry.phase, entry.told, entry.failures, entry.losses = Phase.WAITING, "", 0, 0
+        entry.ended = entry.exit = entry.started = None
+        self.desk.book.revive(entry)
+        self.desk.keep(entry)
+        self.desk.say("requeued", entry)
+        self.gates.consider(entry)
 
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """The queue tree, anew; the caller has written it down."""
@@ -279,7 +308,7 @@ class LocalWorld:
             if node.cordoned != closed:
                 self.desk.nodes[name] = replace(node, cordoned=closed)
                 self.desk.events.append(NodeSeen(self.desk.nodes[name]))
-                self.desk.say("node-cordoned" if closed else "node-opened", node=name)
+                self.desk.say("cordoned" if closed else "opened", node=name)
         self.desk.launcher.wake()
 
     def break_down(self, fault: Fault) -> None:
@@ -304,7 +333,9 @@ class LocalWorld:
             gpus = tuple(replace(each, health=health) if each.index == gpu else each for each in node.gpus)
             self.desk.nodes[name] = replace(node, gpus=gpus)
             self.desk.events.append(GpuHealthChanged(name, gpu, health))
-            self.desk.say("gpu-health", node=name, gpu=gpu, health=health.value)
+            self.desk.say(
+                "health", node=name, gpu=gpu, health=health.value, message=f"GPU {gpu} of {name} is {health.value}"
+            )
             if kills:
                 holders = sorted(self.desk.holdings.holders(name, gpu))
                 self.desk.then(lambda: self.desk.launcher.kill(*holders))
@@ -320,15 +351,15 @@ class LocalWorld:
                 self._kill_on(entry, entry.attempt, name)
             del self.desk.nodes[name]
             self.desk.events.append(NodeLost(name))
-            self.desk.say("node-lost", node=name)
+            self.desk.say("health", node=name, message=f"node {name} is gone")
             for entry in struck:
                 self.desk.events.append(JobSeen(entry.job()))
         self.desk.launcher.wake()
 
     def _kill_on(self, entry: Entry, attempt: Attempt, name: str) -> None:
-        if not attempt.why:
-            self.life.stop(entry, "node")
         there = [task.serial for task in attempt.live() if task.placement.node == name]
+        if not attempt.why and not survives(entry, attempt, without=there):
+            self.life.stop(entry, "node")
         keys = [TaskKey(entry.id, attempt.number, serial) for serial in there]
         self.desk.then(lambda: self.desk.launcher.kill(*keys))
 
@@ -339,7 +370,7 @@ class LocalWorld:
             if node is not None:
                 self.desk.nodes[name] = node
                 self.desk.events.append(NodeSeen(node))
-                self.desk.say("node-back", node=name)
+                self.desk.say("health", node=name, message=f"node {name} is back")
         self.desk.launcher.wake()
 
     def _node(self, name: str) -> Node:

@@ -1,0 +1,144 @@
+"""Events and plans as compact data, and events back again: what a journal's turns are made of.
+
+Called by `journal`. Jobs, nodes and queues are written as a snapshot file has them, so one reader serves both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from gpuyard import files
+from gpuyard.files.entries import JobEntry
+from gpuyard.files.jobs import job_of
+from gpuyard.files.problems import Problems
+from gpuyard.files.tables import read_entry
+from gpuyard.files.writing import budget_document, job_document, node_document, pool_document, queue_document
+from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Plan, Reserve, Scale, Start, Terminate
+from gpuyard.model.events import (
+    BudgetsChanged,
+    Event,
+    GpuHealthChanged,
+    JobGone,
+    JobSeen,
+    NodeLost,
+    NodeSeen,
+    PoolsChanged,
+    QueuesChanged,
+    TasksEnded,
+    TasksStarted,
+    TasksStopping,
+)
+from gpuyard.model.job import Job, Placement
+from gpuyard.model.node import Health
+from gpuyard.model.snapshot import Snapshot
+
+Data = list[Any]
+
+
+def event_document(event: Event) -> Data:
+    """An event as a short list: its kind, and what it says."""
+    match event:
+        case JobSeen(job):
+            return ["job", job_document(replace(job, run=None), -1.0)]
+        case JobGone(name):
+            return ["gone", name]
+        case TasksStarted(name, placements, at):
+            return ["started", name, _places(placements), at]
+        case TasksStopping(name, placements):
+            return ["stopping", name, _places(placements)]
+        case TasksEnded(name, placements, succeeded, failed):
+            return ["ended", name, _places(placements), succeeded, failed]
+        case _:
+            return _fleet_event(event)
+
+
+def _fleet_event(event: Event) -> Data:
+    match event:
+        case NodeSeen(node):
+            return ["node", node_document(node)]
+        case NodeLost(name):
+            return ["lost", name]
+        case GpuHealthChanged(name, index, health):
+            return ["health", name, index, health.value]
+        case QueuesChanged(queues):
+            return ["queues", [queue_document(queue) for queue in queues]]
+        case PoolsChanged(pools):
+            return ["pools", [pool_document(pool) for pool in pools]]
+        case BudgetsChanged(budgets):
+            return ["budgets", [budget_document(budget) for budget in budgets]]
+    raise TypeError(event)
+
+
+def event_of(document: Data, levels: tuple[str, ...], now: float) -> Event:
+    """The event again."""
+    kind, *said = document
+    match kind:
+        case "job":
+            return JobSeen(_job(said[0], now))
+        case "gone":
+            return JobGone(said[0])
+        case "started":
+            return TasksStarted(said[0], _placements(said[1]), said[2])
+        case "stopping":
+            return TasksStopping(said[0], _placements(said[1]))
+        case "ended":
+            return TasksEnded(said[0], _placements(said[1]), said[2], said[3])
+        case "lost":
+            return NodeLost(said[0])
+        case "health":
+            return GpuHealthChanged(said[0], said[1], Health(said[2]))
+        case "node":
+            return NodeSeen(_part("nodes", [said[0]], levels).nodes[0])
+        case "queues":
+            return QueuesChanged(_part("queues", said[0], levels).queues)
+        case "pools":
+            return PoolsChanged(_part("pools", said[0], levels).pools)
+    return BudgetsChanged(_part("budgets", said[0], levels).budgets)
+
+
+def _part(section: str, documents: Data, levels: tuple[str, ...]) -> Snapshot:
+    header = {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot", "topology": list(levels)}
+    return files.parse_snapshot(json.dumps({**header, section: documents}), "journal", 0.0)
+
+
+def _job(document: dict[str, Any], now: float) -> Job:
+    problems = Problems("journal", document)
+    entry = read_entry(JobEntry, document, (), problems)
+    problems.refuse_if_any(lambda _at: 0)
+    assert entry is not None
+    return job_of(entry, (), now, problems)
+
+
+def _places(placements: Iterable[Placement]) -> list[Data]:
+    return [[p.node, list(p.gpus), p.group, p.task, list(p.mig)] for p in placements]
+
+
+def _placements(documents: list[Data]) -> tuple[Placement, ...]:
+    return tuple(Placement(node, tuple(gpus), group, task, tuple(mig)) for node, gpus, group, task, mig in documents)
+
+
+def plan_document(plan: Plan) -> Data:
+    """What was decided, each action as a short list with its reason's code."""
+    return [_action(action) for action in plan.actions]
+
+
+def _action(action: Action) -> Data:
+    match action:
+        case Start():
+            said: Data = ["start", action.job, _places(action.placements), list(action.after)]
+        case Evict():
+            said = ["evict", action.job, _places(action.placements), action.beneficiary]
+        case Move():
+            said = ["move", action.job, _places(action.source), _places(action.target), list(action.after)]
+        case Terminate():
+            said = ["terminate", action.job]
+        case Reserve():
+            said = ["reserve", action.job, _places(action.placements), action.until]
+        case Cordon() | Drain():
+            said = [type(action).__name__.lower(), action.node, action.gpu]
+        case Scale():
+            said = ["scale", action.pool, action.nodes]
+    return [*said, action.reason.code.value]
