@@ -177,7 +177,10 @@ class Tidying:
         here = [(row, held) for row in rows for held in row.held if held.node == node and g in held.gpus]
         units = [self._unit_at(row, held) for row, held in here if row.name not in stuck]
         found = [unit for unit in units if unit is not None]
-        return list({unit.places: unit for unit in found}.values()) if len(found) == len(here) else []
+        if len(found) < len(here):
+            return []
+        gangs = {unit.row.name for unit in found if not unit.extra}  # their extras go with them
+        return list({u.places: u for u in found if not (u.extra and u.row.name in gangs)}.values())
 
     def _unit_at(self, row: JobRow, held: Held) -> Unit | None:
         """What leaves so that a task gives its place back: the extra it is, else its gang; None if neither may."""
