@@ -28,7 +28,7 @@ from gpuyard.model.bill import Bill, Toll
 from gpuyard.model.defrag import DefragPlan, Offer, ShapeGain
 from gpuyard.model.job import Placement
 from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
-from gpuyard.model.reasons import Code, Explanation, Reason, RungCount, Suggestion
+from gpuyard.model.reasons import Code, Explanation, Obstacle, Reason, RungCount, Suggestion
 from gpuyard.model.resources import UNLIMITED, as_gpus
 
 Document = dict[str, Any]
@@ -129,7 +129,22 @@ def explanation_document(explanation: Explanation) -> Document:
         "job": explanation.job,
         "reason": reason_document(explanation.reason) | {"suggestions": suggestions},
         "ladder": [_rung_document(rung) for rung in explanation.ladder],
-    } | _given(in_the_way=list(explanation.in_the_way))
+    } | _given(
+        in_the_way=[_obstacle_document(obstacle) for obstacle in explanation.in_the_way],
+        eta_seconds=[round(seconds) for seconds in explanation.eta] if explanation.eta is not None else None,
+    )
+
+
+def _obstacle_document(obstacle: Obstacle) -> Document:
+    return {
+        "job": obstacle.job,
+        "must": obstacle.must,
+        "gpus": as_gpus(obstacle.gpus),
+        "queue": obstacle.queue,
+        "priority": obstacle.priority,
+        "preemptible": obstacle.preemptible,
+        "lost_seconds": round(obstacle.lost),
+    }
 
 
 def fragmentation_document(fragmentation: Fragmentation) -> Document:

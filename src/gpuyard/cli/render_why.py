@@ -11,10 +11,10 @@ from typing import Any
 from gpuyard.cli import words
 from gpuyard.cli.terminal import Column, Screen, text
 from gpuyard.model.job import Job, Phase
-from gpuyard.model.reasons import Explanation, Outcome, RungCount, Suggestion
+from gpuyard.model.reasons import Explanation, Obstacle, Outcome, RungCount, Suggestion
 
 _LADDER = (Column(""), Column("rung"), Column("nodes", right=True), Column("note", wraps=True))
-_OTHERS = (Column(""), Column("job"), Column("size"), Column("queue"), Column("where", wraps=True))
+_OTHERS = (Column(""), Column("job"), Column("must"), Column("cost", wraps=True))
 _POINTS = (Column(""), Column("what", wraps=True))
 OTHERS_SHOWN = 8
 """More jobs in the way than this are counted, not listed."""
@@ -34,7 +34,15 @@ def draw(screen: Screen, jobs: Mapping[str, Job], phase: Phase, explanation: Exp
         screen.table(_POINTS, [["  •", _suggested(each)] for each in explanation.suggestions], headers=False)
     if explanation.in_the_way:
         screen.show(text(""), text("In the way", "bold"))
-        screen.table(_OTHERS, _other_rows(explanation.in_the_way, jobs), headers=False)
+        screen.table(_OTHERS, _other_rows(explanation.in_the_way), headers=False)
+    if explanation.eta is not None:
+        screen.show(text(""), text(f"Likely starts in {when(explanation.eta)}.", "bold"))
+
+
+def when(eta: tuple[float, float]) -> str:
+    """A range of time, never a point."""
+    soon, late = (words.duration(seconds) for seconds in eta)
+    return f"{soon} to {late}" if soon != late else f"about {late} (by time limits)"
 
 
 def sentence(job: Job, phase: Phase, explanation: Explanation) -> str:
@@ -63,14 +71,15 @@ def _mark(rung: RungCount) -> tuple[str, str]:
     return ("·", "yellow") if rung.nodes else ("✓", "green")
 
 
-def _other_rows(names: Sequence[str], jobs: Mapping[str, Job]) -> list[list[str]]:
+def _other_rows(others: Sequence[Obstacle]) -> list[list[str]]:
     rows = []
-    for name in names[:OTHERS_SHOWN]:
-        other = jobs.get(name)
-        told = [words.shape(other), other.queue, words.places(other.placements)] if other else ["", "", ""]
-        rows.append(["  •", name, *told])
-    rest = len(names) - OTHERS_SHOWN
-    return rows + ([["  •", f"and {rest} more", "", "", ""]] if rest > 0 else [])
+    for other in others[:OTHERS_SHOWN]:
+        firm = "" if other.preemptible else ", not preemptible"
+        lost = f", {words.duration(other.lost)} of work lost" if other.lost else ""
+        told = f"{words.gpus(other.gpus)} GPU, {other.queue or 'no queue'}, priority {other.priority}{firm}{lost}"
+        rows.append(["  •", other.job, f"would have to {other.must}", told])
+    rest = len(others) - OTHERS_SHOWN
+    return rows + ([["  •", f"and {rest} more", "", ""]] if rest > 0 else [])
 
 
 def _suggested(suggestion: Suggestion) -> str:

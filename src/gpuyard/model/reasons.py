@@ -180,6 +180,22 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A job in the way: what it holds, and what it would cost to make it go."""
+
+    job: str
+    must: str
+    """`move` if it would still run elsewhere, else `stop`."""
+    gpus: int
+    """Grains."""
+    queue: str
+    priority: int
+    preemptible: bool
+    lost: float
+    """Seconds of its work since the last checkpoint, and of warming up again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why one job waits: the dominant reason, the ladder with counts, and what would let it run."""
 
@@ -187,4 +203,7 @@ class Explanation:
     reason: Reason
     ladder: tuple[RungCount, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
-    in_the_way: tuple[str, ...] = ()
+    in_the_way: tuple[Obstacle, ...] = ()
+    """Who would have to go, the cheapest way, though the job has no right to it now."""
+    eta: tuple[float, float] | None = None
+    """Seconds until it starts, as a range: half of the cases, nine of ten; None if nothing is known."""

@@ -13,7 +13,7 @@ from gpuyard.model.job import Job, JobClass, Placement, TaskGroup, one_group
 from gpuyard.model.node import Gpu, Health, Node
 from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
 from gpuyard.model.queue import Allowance, Queue
-from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount, Suggestion
+from gpuyard.model.reasons import Code, Explanation, Obstacle, Outcome, Reason, Rung, RungCount, Suggestion
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
 
@@ -91,7 +91,7 @@ FRAGMENTED = Explanation(
         RungCount(Rung.HEALTH, True, 1, "1 sick GPU"),
     ),
     suggestions=(Suggestion("it asked for 4 GPUs a task", "size", "3 places open up"),),
-    in_the_way=("old", "prep"),
+    in_the_way=(Obstacle("old", "stop", WHOLE, "research", 50, True, 60.0),),
 )
 NEVER = Explanation(
     job="huge",

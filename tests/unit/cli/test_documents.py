@@ -97,7 +97,7 @@ def test_a_waiting_job_carries_its_reason_with_suggestions_and_the_ladder():
         "nodes": 3,
         "note": "at most 4 of 8 GPUs together",
     }
-    assert waiting["in_the_way"] == ["old", "prep"]
+    assert [(other["job"], other["must"], other["gpus"]) for other in waiting["in_the_way"]] == [("old", "stop", 1)]
 
 
 def test_a_reason_leaves_out_what_is_not_known():

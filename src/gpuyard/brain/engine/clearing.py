@@ -27,6 +27,9 @@ Key = tuple[object, ...]
 class Leave(Protocol):
     """Who may leave, and in which order of preference."""
 
+    firm_too: bool
+    """Whether those who may never be disturbed are looked at as well."""
+
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may go now."""
 
@@ -49,7 +52,7 @@ class NodeClearing:
         self._seen = len(self._touched)
         self._stamps: dict[int, int] = {}
         self._heap: list[tuple[Key, int, int, tuple[Unit, ...]]] = []
-        for node in plausible(draft, shape, region):
+        for node in plausible(draft, shape, region, leave.firm_too):
             self._stamps[node] = 0
             self._weigh(node)
 
@@ -87,11 +90,11 @@ class NodeClearing:
         )
 
 
-def plausible(draft: Draft, shape: Shape, region: Region) -> list[int]:
+def plausible(draft: Draft, shape: Shape, region: Region, firm_too: bool = False) -> list[int]:
     """Eligible nodes of the region where free and preemptible GPUs together could hold a task, the emptiest first."""
     columns, inside = draft.fleet.columns, slice(region.start, region.stop)
     enough = shape.eligible[inside]
-    if shape.ask.gpus:
+    if shape.ask.gpus and not firm_too:
         enough = enough & (columns.idle[inside] + draft.fleet.loose[inside] >= shape.ask.gpus * WHOLE)
     nodes = np.flatnonzero(enough) + region.start
     order = np.lexsort((nodes, -columns.idle[nodes]))

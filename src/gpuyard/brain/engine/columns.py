@@ -253,6 +253,11 @@ class Columns:
             if sick:
                 self._sync(n)
 
+    def changed_since(self, seen: int) -> Ints:
+        """The nodes touched since `touched` had this many entries, each once, in no particular order."""
+        changed = set(self.touched[seen:])
+        return np.fromiter(changed, np.int64, len(changed))
+
     def state(self, n: int) -> object:
         """All that room and score of a node can depend on; equal states are equally good."""
         used = tuple(self.used[n]) if self.partial[n] or self.profiles else None

@@ -44,6 +44,7 @@ class Movers:
     """Whom a claimant may move: preemptible jobs of any queue; above its fair share only its equals, and not much."""
 
     break_budgets = False
+    firm_too = False
 
     def __init__(self, draft: Draft, row: JobRow, asked: Amounts) -> None:
         self.draft = draft

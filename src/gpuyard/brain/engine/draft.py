@@ -100,8 +100,7 @@ class Draft:
     def more_is_free(self) -> bool:
         """Whether some node has more free now than when nothing more fitted."""
         columns = self.fleet.columns
-        changed = set(columns.touched[self._free_at :])
-        nodes = np.fromiter(changed, np.int64, len(changed))
+        nodes = columns.changed_since(self._free_at)
         idle, cpu, memory, slices = self._free
         return bool(
             (columns.idle[nodes] > idle[nodes]).any()

@@ -13,7 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuyard.brain.engine import admission, asks, feasibility, fragmentation, gang, neighbours, suggestions
+from gpuyard.brain.engine import (
+    admission,
+    asks,
+    eta,
+    feasibility,
+    fragmentation,
+    gang,
+    neighbours,
+    obstacles,
+    suggestions,
+)
 from gpuyard.brain.engine.asks import Checker
 from gpuyard.brain.engine.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.draft import Draft
@@ -73,7 +83,16 @@ def explain(draft: Draft, row: JobRow, started: list[JobRow], ever: Callable[[Jo
     reason = _dominant(draft, row, view, started)
     if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not ever(row):
         reason = replace(reason, outcome=Outcome.NEVER)
-    return Explanation(row.name, reason, _ladder(draft, row, view, reason), tuple(suggestions.find(draft, row, reason)))
+    changes = tuple(suggestions.find(draft, row, reason))
+    soon = reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT
+    return Explanation(
+        row.name,
+        reason,
+        _ladder(draft, row, view, reason),
+        changes,
+        in_the_way=tuple(obstacles.in_the_way(draft, row)) if soon else (),
+        eta=eta.estimate(draft, row) if soon else None,
+    )
 
 
 PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.OVER_QUOTA))

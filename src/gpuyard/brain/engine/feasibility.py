@@ -93,9 +93,8 @@ class Shape:
         touched = self.columns.touched
         if self.seen == len(touched):
             return
-        changed = set(touched[self.seen :])
+        nodes = self.columns.changed_since(self.seen)
         self.seen = len(touched)
-        nodes = np.fromiter(changed, np.int64, len(changed))
         nodes = nodes[self.eligible[nodes]]
         if len(nodes):
             self._refresh(nodes)

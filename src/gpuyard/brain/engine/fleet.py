@@ -477,8 +477,7 @@ class Fleet:
     def _rebuild(self, nodes: Iterable[Node] | None = None, queues: Iterable[Queue] | None = None) -> None:
         # Nodes and queues change rarely; keeping the order of columns and queue ids simple is worth a rebuild then.
         jobs = [row.job for row in self.jobs.values()]
-        if nodes is not None:
-            self._lay_nodes(nodes)
+        self._lay_nodes(self.columns.nodes if nodes is None else nodes)
         self._lay_queues(self.queues if queues is None else queues)
         self.jobs, self.short, self.asked, self.avoiders, self._elastic = {}, {}, {}, {}, {}
         self._limited, self.outside = 0, {}

@@ -58,9 +58,10 @@ class Demand:
         self.cpus = np.array(sorted({c.cpu for c in classes}), dtype=np.int64)
         self.cores_per_gpu = _cores_per_gpu(classes)
         eligible = np.array([c.eligible for c in classes], dtype=bool).T if classes else np.zeros((1, 0), bool)
-        patterns, groups = np.unique(eligible, axis=0, return_inverse=True)
-        self.group: Ints = groups.ravel()
+        kinds: dict[bytes, int] = {}  # np.unique would do, but loads modules worth a hundred decisions
+        self.group: Ints = np.array([kinds.setdefault(line.tobytes(), len(kinds)) for line in eligible], dtype=np.int64)
         """Which classes a node could serve at all: nodes of one group are alike in that."""
+        patterns = np.array([np.frombuffer(kind, dtype=bool) for kind in kinds], dtype=bool).reshape(len(kinds), len(classes))
         self._lay_tables(classes, patterns, width)
 
     def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
@@ -183,7 +184,7 @@ class Gauge:
         """GPUs stranded on each of `nodes` as they are."""
         touched = self.columns.touched
         if self._seen < len(touched):
-            changed = np.unique(np.array(touched[self._seen :], dtype=np.int64))
+            changed = self.columns.changed_since(self._seen)
             self._seen = len(touched)
             if self.demand.count:
                 self._refresh(changed)

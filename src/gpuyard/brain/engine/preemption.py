@@ -101,6 +101,8 @@ def _most_from(draft: Draft, claim: Claim, side: int) -> int:
 class Takers:
     """Whom a claimant may stop, and which sets are better (rule 19)."""
 
+    firm_too = False
+
     def __init__(self, claim: Claim, break_budgets: bool = False) -> None:
         self.break_budgets = break_budgets
         self.claim = claim

@@ -276,11 +276,8 @@ class RoomMaker:
 
     def _let_back(self, gone: list[Unit]) -> list[Unit]:
         """Whoever can stand again where it stood does, the dearest first; returns the others."""
-        away = []
-        for unit in sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True):
-            if not self._may_return(unit) or not self._stand_again(unit):
-                away.append(unit)
-        return away
+        dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
+        return [unit for unit in dearest if not self._may_return(unit) or not self._stand_again(unit)]
 
     def _stand_again(self, unit: Unit) -> bool:
         """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""

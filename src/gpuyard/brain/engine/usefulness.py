@@ -117,7 +117,7 @@ class Usefulness:
         """Catch up with what changed."""
         touched = self._columns.touched
         if self._seen != len(touched):
-            changed = np.unique(np.array(touched[self._seen :], dtype=np.int64))
+            changed = self._columns.changed_since(self._seen)
             self._seen = len(touched)
             self._refresh(changed)
 
