@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
-from bench.workloads import GIB, LEVELS, NOW, job, leaves, nodes, queues, running
-from gpuyard.model.job import Job, Placement, TaskGroup
+from bench.workloads import DEVICES, GIB, LEVELS, NOW, job, leaves, nodes, queues, running
+from gpuyard.model.job import Checkpoint, Job, Placement, TaskGroup
 from gpuyard.model.node import Node
 from gpuyard.model.queue import Allowance, Queue
 from gpuyard.model.resources import WHOLE, Request
@@ -78,6 +79,41 @@ def _small(dice: random.Random, n: int, node: Node, gap: int) -> list[Job]:
         gpus = min(dice.choice((1, 1, 1, 2, 2, 4)), 8 - at)
         place = Placement(node.name, tuple(range(at, at + gpus)))
         found.append(running(f"s{n:05d}-{at}", "all", Request(gpus=gpus), place))
+        at += gpus
+    return found
+
+
+OPENB_SIZES = ((8, 617), (4, 54), (2, 518), (1, 24))
+"""GPUs a node and nodes of the openb cluster: 1,213 nodes, 6,212 GPUs."""
+
+
+def untidy(load: float = 0.95, seed: int = 4) -> Snapshot:
+    """Nodes of the openb sizes; jobs of 1 to 8 GPUs that save their work hold `load` of all GPUs. Nobody waits."""
+    dice = random.Random(seed)
+    sizes = [gpus for gpus, count in OPENB_SIZES for _ in range(count)]
+    dice.shuffle(sizes)
+    fleet = tuple(replace(node, gpus=DEVICES[:size]) for node, size in zip(nodes(len(sizes), 1), sizes, strict=True))
+    jobs = [each for n, node in enumerate(fleet) for each in _saving(dice, n, node)]
+    dice.shuffle(jobs)
+    gaps, kept = round(sum(sizes) * (1 - load)), []
+    for each in jobs:
+        gpus = len(each.placements[0].gpus)
+        if gpus <= gaps and gpus <= 4:
+            gaps -= gpus  # it has just ended
+        else:
+            kept.append(each)
+    tree = (Queue("all", quota=Allowance(sum(sizes) * WHOLE)),)
+    return Snapshot(now=NOW, topology=LEVELS, nodes=fleet, queues=tree, jobs=tuple(kept))
+
+
+def _saving(dice: random.Random, n: int, node: Node) -> list[Job]:
+    found, at, width = [], 0, len(node.gpus)
+    while at < width:
+        gpus = min(dice.choice((1, 1, 1, 1, 1, 2, 2, 4, 8)), width - at)
+        place = Placement(node.name, tuple(range(at, at + gpus)))
+        saved = Checkpoint(interval=1800.0, last=NOW - dice.uniform(0, 1800))
+        plain = running(f"t{n:05d}-{at}", "all", Request(gpus=gpus), place)
+        found.append(replace(plain, checkpoint=saved, warm_up=120.0))
         at += gpus
     return found
 

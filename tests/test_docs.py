@@ -1,0 +1,80 @@
+"""The examples of docs/concepts are run: every snapshot in a page is read, and what `yard` says of it stands below it.
+
+A fenced `yaml` block that begins with `apiVersion:` is fleet.yaml for the fenced `console` blocks after it; each of
+those begins with `$ yard ...` and shows its output. A line `...` stands for any lines, `… ms` for any time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpuyard.cli.main import run
+
+CONCEPTS = Path(__file__).resolve().parent.parent / "docs" / "concepts"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RULE = re.compile(r"\[[Rr]ules? (\d+)")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A command and what the page says it prints."""
+
+    page: str
+    snapshot: str
+    command: str
+    output: str
+
+
+def claims(page: Path) -> list[Claim]:
+    """The claims of one page, in order."""
+    found, snapshot = [], ""
+    for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "yaml" and text.startswith("apiVersion: gpuyard.dev/v1"):
+            snapshot = text
+        elif language == "console":
+            command, _, output = text.partition("\n")
+            found.append(Claim(page.name, snapshot, command.removeprefix("$ "), output))
+    return found
+
+
+PAGES = sorted(CONCEPTS.glob("*.md"))
+CLAIMS = [claim for page in PAGES for claim in claims(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_concept_has_a_drawing_an_example_that_is_run_and_its_rules(page: Path):
+    text = page.read_text(encoding="utf-8")
+    assert [claim for claim in claims(page) if claim.snapshot], "no snapshot with a claim about it"
+    assert RULE.search(text), "no rule is cited"
+    assert "```text\n" in text, "nothing is drawn"
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.page}: {claim.command}")
+def test_the_page_shows_what_yard_says(
+    claim: Claim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "116")
+    monkeypatch.setenv("NO_COLOR", "1")
+    Path("fleet.yaml").write_text(claim.snapshot, encoding="utf-8")
+    program, *args = claim.command.split()
+    assert program == "yard"
+    assert run(args) == 0
+    said = re.sub(r"\d+\.\d ms", "… ms", capsys.readouterr().out)
+    assert matches(claim.output, said), f"the page says\n{claim.output}\nand yard says\n{said}"
+
+
+def matches(written: str, said: str) -> bool:
+    """Whether the output is the one written down, where `...` stands for any lines."""
+    parts = [re.escape(part) for part in re.split(r"^\.\.\.\n", written, flags=re.MULTILINE)]
+    return re.fullmatch("(?:.*\n)*?".join(parts), said) is not None
+
+
+def test_dots_stand_for_any_lines_and_nothing_else_does():
+    assert matches("a\n...\nc\n", "a\nb\nb\nc\n")
+    assert matches("a\n...\nc\n", "a\nc\n")
+    assert not matches("a\nc\n", "a\nb\nc\n")
