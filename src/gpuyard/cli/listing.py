@@ -1,6 +1,6 @@
 """What every listing does alike: sort, then print as a table, names, JSON or YAML.
 
-Called by `listings`. It knows rows, columns and documents, and nothing of nodes, queues or jobs.
+Called by `listings` and `live`. It knows rows, columns and documents, and nothing of nodes, queues or jobs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from gpuyard.cli.documents import Document
 from gpuyard.cli.hints import nearest
 
 Row = TypeVar("Row")
+
+DRAWN_MAX = 300
+"""Longer tables are written plainly: nobody reads colours there, and drawing ten thousand rows takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Wish:
     form: str
     headers: bool = True
     sort_by: str = ""
+    watch: bool = False
 
 
 def column(
@@ -59,6 +63,7 @@ def listing_options(function: Any) -> Any:
         click.option("--sort-by", default="", metavar="KEY", help="Sort by a key of the JSON; -KEY is backwards."),
         click.option("--no-headers", is_flag=True, help="Leave the header line out."),
         options.output(options.LISTING_FORMATS),
+        options.watch(),
         options.snapshot(),
     ):
         function = option(function)
@@ -76,7 +81,7 @@ def write(listing: Listing[Row], rows: Sequence[Row], wish: Wish) -> None:
     elif rows:
         _write_table(listing, rows, wish)
     else:
-        click.echo(f"The snapshot has no {listing.noun}s.", err=True)
+        click.echo(f"There are no {listing.noun}s.", err=True)
 
 
 def sort(pairs: list[tuple[Row, Document]], key: str) -> list[tuple[Row, Document]]:
@@ -94,7 +99,11 @@ def sort(pairs: list[tuple[Row, Document]], key: str) -> list[tuple[Row, Documen
 def _write_table(listing: Listing[Row], rows: Sequence[Row], wish: Wish) -> None:
     cells = [cell for cell in listing.cells if wish.form == "wide" or not cell.wide]
     drawn = [[cell.of(row) for cell in cells] for row in rows]
-    terminal.Screen().table([cell.column for cell in cells], drawn, wish.headers)
+    columns = [cell.column for cell in cells]
+    if len(drawn) > DRAWN_MAX:
+        terminal.write_plain_table(columns, drawn, wish.headers)
+    else:
+        terminal.Screen().table(columns, drawn, wish.headers)
 
 
 def _at(document: Document, path: str) -> Any:

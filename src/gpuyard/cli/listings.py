@@ -1,4 +1,4 @@
-"""`yard nodes`, `yard queues`, `yard jobs`: what a snapshot holds, with phase, reason and what else is known.
+"""`yard nodes`, `yard queues`, `yard jobs`: what a yard or a snapshot holds, with phase, reason and what else is known.
 
 Called by `root`. Amounts held are counted by `inventory`; fair shares and reasons come from the brain's foresight.
 """
@@ -10,10 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuyard.cli import inventory, options, sources, terminal, words
+import click
+
+from gpuyard.cli import inventory, live, options, queue_setting, sources, terminal, words
 from gpuyard.cli.documents import Document, moment, queue_line_document, reason_document
 from gpuyard.cli.inventory import Inventory
 from gpuyard.cli.listing import Listing, Wish, column, listing_options, write
+from gpuyard.client import Client
 from gpuyard.files import writing
 from gpuyard.model.actions import Evict, Move, QueueLine, Start
 from gpuyard.model.job import Job, Phase
@@ -59,49 +62,72 @@ class JobRow:
 @options.command(
     "nodes",
     """
-    yard nodes --snapshot fleet.yaml
+    yard nodes -w
     yard nodes --snapshot fleet.yaml -o wide --sort-by -free
     """,
 )
 @listing_options
-def nodes(path: str, form: str, no_headers: bool, sort_by: str) -> None:
+def nodes(path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
     """Nodes, their GPUs and who holds them.
 
     In the map every GPU is one sign: ■ held, ◧ shared, □ free, ✗ sick, ? suspect and free, ▤ cut into MIG slices;
     a gap parts NVLink islands.
     """
+    wish = Wish(form, not no_headers, sort_by, watch)
+    if not path:
+        live.show(live.NODES, Client.nodes, wish)
+        return
     snapshot = sources.read(path).snapshot
     counts = inventory.take(snapshot)
     rows = [NodeRow(node, counts) for node in sorted(snapshot.nodes, key=lambda node: words.natural(node.name))]
-    write(NODES, rows, Wish(form, not no_headers, sort_by))
+    write(NODES, rows, wish)
 
 
-@options.command(
+@options.group(
     "queues",
     """
-    yard queues --snapshot fleet.yaml
+    yard queues
     yard queues --snapshot fleet.yaml --sort-by -used
+    yard queues set research --quota H100=64 --limit 96
     """,
 )
 @listing_options
-def queues(path: str, form: str, no_headers: bool, sort_by: str) -> None:
+@click.pass_context
+def queues(ctx: click.Context, path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
     """Queues: quota, use, fair share. Amounts are GPUs; a dash is unlimited."""
-    snapshot = sources.read(path).snapshot
-    write(QUEUES, queue_rows(snapshot), Wish(form, not no_headers, sort_by))
+    if ctx.invoked_subcommand is not None:
+        return
+    wish = Wish(form, not no_headers, sort_by, watch)
+    if not path:
+        live.show(live.QUEUES, Client.queues, wish)
+        return
+    write(QUEUES, queue_rows(sources.read(path).snapshot), wish)
+
+
+queues.add_command(queue_setting.set_queue)
 
 
 @options.command(
     "jobs",
     """
-    yard jobs --snapshot fleet.yaml
+    yard jobs -w
+    yard jobs --all -o name
     yard jobs --snapshot fleet.yaml -o wide --sort-by -priority
     """,
 )
+@click.option("--all", "all_ended", is_flag=True, help="Every job that ended too, as plain rows.")
 @listing_options
-def jobs(path: str, form: str, no_headers: bool, sort_by: str) -> None:
-    """Jobs, where they run or why they wait. REASON is what the next plan would say of them."""
-    snapshot = sources.read(path).snapshot
-    write(JOBS, job_rows(snapshot), Wish(form, not no_headers, sort_by))
+def jobs(path: str, all_ended: bool, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
+    """Jobs, where they run or why they wait.
+
+    Of a running yard: the active ones and the newest hundred that ended. Of a snapshot REASON is what the next plan
+    would say of them.
+    """
+    wish = Wish(form, not no_headers, sort_by, watch)
+    if not path:
+        live.show_jobs(wish, all_ended)
+        return
+    write(JOBS, job_rows(sources.read(path).snapshot), wish)
 
 
 def queue_rows(snapshot: Snapshot) -> list[QueueRow]:

@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 
 from gpuyard.cli.root import yard
-from gpuyard.model.errors import NotFound, Refused
+from gpuyard.model.errors import Broken, GpuYardError, Never, NotFound, Refused
 
 COMPLETE = "_YARD_COMPLETE"
 INTERRUPTED = 130
 PIPE_CLOSED = 141
-FAILED, USAGE, NOT_FOUND = 1, 2, 3
+FAILED, USAGE, NOT_FOUND, NEVER = 1, 2, 3, 4
 
 
 def main() -> None:
@@ -68,7 +68,10 @@ def _explain(mistake: Exception, debug: bool) -> int:
         return _explain_usage(mistake)
     if isinstance(mistake, Refused):
         click.echo(f"error: {mistake}", err=True)
-        return NOT_FOUND if isinstance(mistake, NotFound) else USAGE
+        return NOT_FOUND if isinstance(mistake, NotFound) else NEVER if isinstance(mistake, Never) else USAGE
+    if isinstance(mistake, GpuYardError) and not isinstance(mistake, Broken):
+        click.echo(f"error: {mistake}", err=True)  # nobody's fault: no yard is running
+        return FAILED
     return _own_fault(mistake, debug)
 
 

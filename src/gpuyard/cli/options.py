@@ -24,15 +24,38 @@ class YardCommand(click.Command):
         self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples as they stand: click would fold them into one paragraph."""
-        with formatter.section("Examples"):
-            for line in (self.epilog or "").strip().splitlines():
-                formatter.write(f"{'':{formatter.current_indent}}{line.strip()}\n")
+        """The examples as they stand."""
+        write_examples(self.epilog or "", formatter)
+
+
+class YardGroup(click.Group):
+    """A listing that also has verbs; without one it lists."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["invoke_without_command"] = True
+        super().__init__(*args, **kwargs)
+        self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples as they stand."""
+        write_examples(self.epilog or "", formatter)
+
+
+def write_examples(examples: str, formatter: click.HelpFormatter) -> None:
+    """One a line: click would fold them into one paragraph."""
+    with formatter.section("Examples"):
+        for line in examples.strip().splitlines():
+            formatter.write(f"{'':{formatter.current_indent}}{line.strip()}\n")
 
 
 def command(name: str, examples: str) -> Decorator:
     """Declare a command; the examples end its help page, one a line."""
     return click.command(name, cls=YardCommand, epilog=examples)
+
+
+def group(name: str, examples: str) -> Decorator:
+    """Declare a listing with verbs of its own."""
+    return click.group(name, cls=YardGroup, epilog=examples, subcommand_metavar="[VERB ...]")
 
 
 def output(formats: tuple[str, ...] = DOCUMENT_FORMATS) -> Decorator:
@@ -49,17 +72,16 @@ def output(formats: tuple[str, ...] = DOCUMENT_FORMATS) -> Decorator:
 
 
 def snapshot() -> Decorator:
-    """The file that stands in for a yard."""
+    """The file that stands in for a yard; without it the running yard is asked."""
     return click.option(
         "--snapshot",
         "path",
         metavar="FILE",
-        callback=_given,
-        help="The snapshot to ask, YAML or JSON; - reads stdin.  [required]",
+        default="",
+        help="Ask this snapshot (YAML or JSON; - reads stdin) instead of the running yard.",
     )
 
 
-def _given(ctx: click.Context, _param: click.Parameter, path: str | None) -> str:
-    if path is None and not ctx.resilient_parsing:
-        raise click.UsageError("There is no yard to ask: name a snapshot with --snapshot FILE.", ctx)
-    return path or ""
+def watch() -> Decorator:
+    """Whether the answer is drawn again when something changes."""
+    return click.option("-w", "--watch", is_flag=True, help="Stay, and draw again whenever something changes.")

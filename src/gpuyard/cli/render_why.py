@@ -1,6 +1,6 @@
 """An explanation as a person reads it: the sentence, the ladder, what would help, who is in the way.
 
-Called by `why` and `demo`. It draws what the brain found; it looks for nothing itself.
+Called by `why` and `tour`. It draws what the brain found; it looks for nothing itself.
 """
 
 from __future__ import annotations

@@ -15,10 +15,12 @@ from gpuyard import __version__
 from gpuyard.cli.hints import nearest
 
 EXAMPLES = """\
-yard demo                                 a short tour on example fleets
-yard plan fleet.yaml                      what would start, move and stop
-yard why train --snapshot fleet.yaml      why a job waits, and what would help
-yard free H100:8x4 --snapshot fleet.yaml  where 4 tasks of 8 H100 each fit now
+yard demo                         a yard with 200 jobs, in under a minute
+yard up --detach                  your own, on this machine's GPUs
+yard run --gpus 2 -- python t.py  run a command on two of them
+yard why train                    why a job waits, and what would help
+yard free H100:8x4                where 4 tasks of 8 H100 each fit now
+yard plan fleet.yaml              what would happen on a fleet in a file
 """
 
 EXIT_CODES = """\
@@ -37,20 +39,44 @@ class Entry:
 
 
 SECTIONS: dict[str, tuple[Entry, ...]] = {
+    "Run": (
+        Entry("run", "run", "Run a command as a job, and stay with it."),
+        Entry("submit", "submit", "Hand in job files, or Slurm scripts."),
+        Entry("logs", "following", "What a job has written."),
+        Entry("attach", "attaching", "Connect this terminal to a job's."),
+        Entry("wait", "following", "Wait until jobs run, or have ended."),
+        Entry("cancel", "acting", "End jobs."),
+        Entry("hold", "acting", "Keep waiting jobs from starting."),
+        Entry("release", "acting", "Let held jobs start again."),
+        Entry("requeue", "acting", "Stop jobs and put them back in their queue."),
+    ),
     "Decide and explain": (
-        Entry("plan", "plan", "What would start, move and stop, and why the rest waits."),
         Entry("why", "why", "Why a job waits, and what would let it start."),
+        Entry("plan", "plan", "What would start, move and stop, and why the rest waits."),
     ),
     "Look": (
+        Entry("jobs", "listings", "Jobs, where they run or why they wait."),
+        Entry("nodes", "listings", "Nodes, their GPUs and who holds them."),
+        Entry("queues", "listings", "Queues: quota, use, fair share; `queues set` changes one."),
         Entry("free", "free", "What is free, for which shape, for me."),
+        Entry("top", "accounts", "Who holds which GPUs, live."),
+        Entry("health", "accounts", "Which GPUs are unwell, and whom that hits."),
+        Entry("report", "accounts", "GPU-hours and money, by user or queue."),
         Entry("frag", "frag", "How scattered the free GPUs are."),
         Entry("defrag", "defrag", "What tidying up would move, gain and cost."),
-        Entry("nodes", "listings", "Nodes, their GPUs and who holds them."),
-        Entry("queues", "listings", "Queues: quota, use, fair share."),
-        Entry("jobs", "listings", "Jobs, where they run or why they wait."),
+    ),
+    "Keep": (
+        Entry("up", "up", "Run the embedded yard on this machine."),
+        Entry("down", "up", "Stop it; jobs run on."),
+        Entry("status", "up", "Whether it is up, where, and how well."),
+        Entry("page", "up", "A fresh address of the live page."),
+        Entry("snapshot", "keeping", "The whole moment as a file."),
+        Entry("backup", "keeping", "A copy of the state."),
+        Entry("restore", "keeping", "Put a backup back in its place."),
     ),
     "Learn": (
-        Entry("demo", "demo", "A short tour on example fleets."),
+        Entry("demo", "demo", "A yard with 200 jobs, live, in under a minute."),
+        Entry("tour", "tour", "A short tour on example fleets, without a yard."),
         Entry("schema", "about", "JSON Schema of a file: snapshot, job, policy or queue."),
         Entry("completion", "about", "Completion script for bash, zsh or fish."),
         Entry("version", "about", "Which version this is."),

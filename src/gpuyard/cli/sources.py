@@ -1,10 +1,11 @@
-"""Where a command's input comes from: snapshot files, stdin, and the examples that travel with the package.
+"""Where a command's input comes from: the running yard, snapshot files, stdin, and the examples in the package.
 
 Called by the commands. Reading and checking is `files`' work; this only opens the door and says who knocked.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class Unusable(Refused):
 
 
 def read(path: str, clock: Clock | None = None) -> Source:
-    """Read and check a snapshot; `Unusable` says what is wrong with it."""
+    """Read and check a snapshot, of the running yard where no file is named; `Unusable` says what is wrong with it."""
     from gpuyard import files
 
     clock = clock or SystemClock()
@@ -71,6 +72,17 @@ def examples() -> list[Path]:
 def _read(path: str, now: float) -> Snapshot:
     from gpuyard import files
 
+    if not path:
+        return live_snapshot(now)
     if path == STDIN:
         return files.parse_snapshot(sys.stdin.read(), "stdin", now)
     return files.read_snapshot(Path(path), now)
+
+
+def live_snapshot(now: float) -> Snapshot:
+    """The running yard's moment, read as the file it would be."""
+    from gpuyard import files
+    from gpuyard.client import Client
+
+    with Client() as client:
+        return files.parse_snapshot(json.dumps(client.snapshot()), "the running yard", now)

@@ -17,7 +17,7 @@ from gpuyard.model.snapshot import Snapshot
 @options.command(
     "why",
     """
-    yard why train --snapshot fleet.yaml
+    yard why train
     yard why train --snapshot fleet.yaml -o json | jq .reason.suggestions
     """,
 )
@@ -26,6 +26,11 @@ from gpuyard.model.snapshot import Snapshot
 @options.output()
 def why(job: str, path: str, form: str) -> None:
     """Why a job waits, and what would let it start."""
+    if not path:
+        from gpuyard.cli import live_why
+
+        live_why.write(job, form)
+        return
     snapshot = sources.read(path).snapshot
     write(snapshot, sources.job_named(snapshot, job), form)
 

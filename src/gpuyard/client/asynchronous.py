@@ -109,9 +109,9 @@ class AsyncClient:
         """GPU-seconds and money by user or queue."""
         return await self._ask(calls.report(by, since))
 
-    async def events(self, after: int = 0, limit: int = 1000) -> list[Document]:
-        """What happened after that event."""
-        return await self._ask(calls.events(after, limit))
+    async def events(self, after: int = 0, limit: int = 1000, wait_s: float = 0.0) -> list[Document]:
+        """What happened after that event; with `wait_s` it waits that long for something to."""
+        return await self._ask(calls.events(after, limit, wait_s))
 
     async def follow(self, after: int = -1) -> AsyncIterator[Document]:
         """What happens, as it happens, for ever; a lost connection is taken up again where it broke."""

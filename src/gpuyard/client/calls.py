@@ -101,9 +101,9 @@ def report(by: str, since: float) -> Call[list[Document]]:
     return Call("GET", f"{ROOT}/report", {"by": by, "since": since})
 
 
-def events(after: int, limit: int) -> Call[list[Document]]:
-    """What happened."""
-    return Call("GET", f"{ROOT}/events", {"after": after, "limit": limit})
+def events(after: int, limit: int, wait_s: float) -> Call[list[Document]]:
+    """What happened; with `wait_s` the server waits that long for something to."""
+    return Call("GET", f"{ROOT}/events", {"after": after, "limit": limit, "wait": wait_s}, patience_s=wait_s)
 
 
 def stream(after: int) -> Call[bytes]:

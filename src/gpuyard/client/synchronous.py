@@ -127,9 +127,9 @@ class Client:
         """GPU-seconds and money by user or queue."""
         return self._ask(calls.report(by, since))
 
-    def events(self, after: int = 0, limit: int = 1000) -> list[Document]:
-        """What happened after that event."""
-        return self._ask(calls.events(after, limit))
+    def events(self, after: int = 0, limit: int = 1000, wait_s: float = 0.0) -> list[Document]:
+        """What happened after that event; with `wait_s` it waits that long for something to."""
+        return self._ask(calls.events(after, limit, wait_s))
 
     def follow(self, after: int = -1) -> Iterator[Document]:
         """What happens, as it happens, for ever; a lost connection is taken up again where it broke."""

@@ -205,9 +205,17 @@ def status(request: Request) -> Response:
 
 
 @yard_router.get("/events")
-def events(service: Served, after: int = 0, limit: int = Query(1000, ge=1, le=10_000)) -> Response:
-    """What happened after that event."""
-    return encoded(service.events(after, limit))
+async def events(
+    request: Request, after: int = 0, limit: int = Query(1000, ge=1, le=10_000), wait: float = 0.0
+) -> Response:
+    """What happened after that event; with `wait` the answer comes when something has, or after so many seconds."""
+    desk: Desk = request.app.state.desk
+    found = await run_in_threadpool(desk.service.events, after, limit)
+    if not found and wait > 0 and after >= 0:
+        with anyio.move_on_after(min(wait, WAIT_MAX_S)):
+            await desk.pump.wait(after)
+        found = await run_in_threadpool(desk.service.events, after, limit)
+    return encoded(found)
 
 
 @yard_router.get("/events/stream", response_class=StreamingResponse)

@@ -201,6 +201,6 @@ def test_completion_prints_a_script_for_each_shell(yard: Yard, shell: str):
 
 
 def test_completion_knows_the_commands():
-    env = {**os.environ, "_YARD_COMPLETE": "bash_complete", "COMP_WORDS": "yard p", "COMP_CWORD": "1"}
+    env = {**os.environ, "_YARD_COMPLETE": "bash_complete", "COMP_WORDS": "yard pl", "COMP_CWORD": "1"}
     code = "import sys; sys.argv = ['yard']; from gpuyard.cli.main import main; main()"
     assert python(code, env=env).stdout.split() == ["plain,plan"]

@@ -157,5 +157,5 @@ def test_an_empty_listing_says_so_on_stderr(yard: Yard, tmp_path):
     path = tmp_path / "empty.yaml"
     path.write_text("apiVersion: gpuyard.dev/v1\nkind: Snapshot\n")
     answer = yard("nodes", "--snapshot", str(path))
-    assert (answer.code, answer.out, answer.err) == (0, "", "The snapshot has no nodes.\n")
+    assert (answer.code, answer.out, answer.err) == (0, "", "There are no nodes.\n")
     assert yard("nodes", "--snapshot", str(path), "-o", "json").json == []

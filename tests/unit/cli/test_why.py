@@ -59,10 +59,14 @@ def test_an_unknown_job_is_not_found_and_gets_the_nearest_name(yard: Yard, snaps
     assert answer.err == "error: There is no job 'lllm' in the snapshot. Did you mean 'llm'?\n"
 
 
-def test_without_a_snapshot_the_option_is_named(yard: Yard):
+def test_without_a_snapshot_the_running_yard_is_asked_and_if_there_is_none_that_is_said(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GPUYARD_STATE", str(tmp_path))
     answer = yard("why", "llm")
-    assert answer.code == 2
-    assert "--snapshot" in answer.err
+    assert answer.code == 1
+    assert answer.err.startswith("error: No yard is running here")
+    assert "`yard up`" in answer.err
 
 
 def test_job_names_complete_from_the_snapshot_on_the_line(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""`yard demo`: a tour that a newcomer takes to its end."""
+"""`yard tour`: a tour that a newcomer takes to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli import demo, sources
+from gpuyard.cli import sources, tour
 from tests.unit.cli.conftest import Yard
 
 EXAMPLE = """\
@@ -37,7 +37,7 @@ def one_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_tour_tells_the_story_and_asks_plan_why_and_frag(yard: Yard, one_example: Path):
-    answer = yard("demo")
+    answer = yard("tour")
     assert answer.code == 0
     assert "Two nodes with one small job each.\nSo a job that needs a whole node waits.\n" in answer.out
     typed = [line for line in answer.lines if line.startswith("$ ")]
@@ -50,24 +50,24 @@ def test_the_tour_tells_the_story_and_asks_plan_why_and_frag(yard: Yard, one_exa
 
 
 def test_the_tour_ends_with_three_commands_to_go_on_with(yard: Yard, one_example: Path):
-    next_commands = yard("demo").lines[-3:]
+    next_commands = yard("tour").lines[-3:]
     assert all(line.startswith("  yard ") for line in next_commands)
     for line in next_commands:
         assert yard(*line.split()[1:]).code == 0
 
 
 def test_every_stop_of_the_tour_is_an_example_that_ships():
-    assert set(demo.TOUR) <= {path.stem for path in sources.examples()}
+    assert set(tour.TOUR) <= {path.stem for path in sources.examples()}
 
 
 def test_the_tour_is_short(yard: Yard):
     begun = time.perf_counter()
-    assert yard("demo").code == 0
+    assert yard("tour").code == 0
     assert time.perf_counter() - begun < 15
 
 
 def test_without_examples_the_tour_says_what_to_do(yard: Yard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sources, "examples", list)
-    answer = yard("demo")
+    answer = yard("tour")
     assert answer.code == 2
     assert "install gpuyard again" in answer.err

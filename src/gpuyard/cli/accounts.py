@@ -1,0 +1,181 @@
+"""`yard top`, `yard health`, `yard report`: who holds what, what is unwell, and what it cost. Called by `root`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gpuyard.cli import live, options, terminal, watching, words
+from gpuyard.cli.following import seconds_of
+from gpuyard.cli.listing import Listing, Wish, column, write
+from gpuyard.client import Client
+from gpuyard.runtime.clock import SystemClock
+
+Document = dict[str, Any]
+
+ACTIVE = ("starting", "running", "stopping")
+WAITING = ("waiting", "held")
+HOUR_S = 3600.0
+
+
+@options.command(
+    "top",
+    """
+    yard top
+    yard top --by queue --once
+    """,
+)
+@click.option("--by", type=click.Choice(("user", "queue", "class")), default="user", show_default=True)
+@click.option("--once", is_flag=True, help="Print it and leave, also on a terminal.")
+@options.output(options.LISTING_FORMATS)
+def top(by: str, once: bool, form: str) -> None:
+    """Who holds which GPUs, and who waits for how many; live on a terminal."""
+    import sys
+
+    with Client() as client:
+
+        def draw() -> None:
+            rows = holders(client.jobs(), by)
+            if form in ("table", "wide"):
+                terminal.write(_headline(client.status()))
+            write(_holder_listing(by), rows, Wish(form))
+
+        if once or not sys.stdout.isatty() or form not in ("table", "wide"):
+            draw()
+        else:
+            watching.repeat(client, draw)
+
+
+def holders(jobs: Sequence[Document], by: str) -> list[Document]:
+    """One row for each user, queue or class: GPUs held and asked for, jobs running and waiting."""
+    rows: dict[str, Document] = defaultdict(lambda: {"gpus": 0.0, "running": 0, "waiting": 0, "asked": 0.0})
+    for job in jobs:
+        row = rows[str(job.get(by) or "-")]
+        asked = float(live.asked(job))
+        if job["phase"] in ACTIVE:
+            row["running"] += 1
+            row["gpus"] += float(job.get("held_gpus", asked))
+        elif job["phase"] in WAITING:
+            row["waiting"] += 1
+            row["asked"] += asked
+    found = [{"name": name, **row} for name, row in rows.items() if row["running"] or row["waiting"]]
+    return sorted(found, key=lambda row: (-row["gpus"], -row["asked"], row["name"]))
+
+
+def _holder_listing(by: str) -> Listing[Document]:
+    cells = (
+        column(by.upper(), lambda row: row["name"]),
+        column("GPUS", lambda row: live.amount(row["gpus"]), right=True),
+        column("RUNNING", lambda row: row["running"], right=True),
+        column("WAITING", lambda row: row["waiting"], right=True),
+        column("ASKED", lambda row: live.amount(row["asked"]), right=True),
+    )
+    return Listing("job", cells, lambda row: row)
+
+
+def _headline(status: Document) -> str:
+    free = status["gpus"] - status["gpus_held"] - status["gpus_sick"]
+    return (
+        f"{status['gpus']} GPUs: {status['gpus_held']} held, {free} free, {status['gpus_sick']} sick; "
+        f"{status['running']} jobs running, {status['waiting']} waiting\n"
+    )
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+@options.command(
+    "health",
+    """
+    yard health
+    yard health -w
+    """,
+)
+@options.output(options.LISTING_FORMATS)
+@options.watch()
+def health(form: str, watch: bool) -> None:
+    """Which GPUs are unwell, and which jobs that hits."""
+    with Client() as client:
+
+        def draw() -> None:
+            rows = unwell(client.nodes())
+            if not rows and form in ("table", "wide"):
+                terminal.write("Every GPU is healthy.\n")
+            else:
+                write(HEALTH, rows, Wish(form))
+
+        if watch:
+            watching.repeat(client, draw)
+        else:
+            draw()
+
+
+def unwell(nodes: Sequence[Document]) -> list[Document]:
+    """Every GPU that is not healthy."""
+    return [
+        {"name": f"{node['name']}:{device['index']}", "model": node.get("model", ""), **device}
+        for node in nodes
+        for device in live.devices(node)
+        if device.get("health", "healthy") != "healthy"
+    ]
+
+
+HEALTH: Listing[Document] = Listing(
+    "unwell GPU",
+    (
+        column("GPU", lambda row: row["name"]),
+        column("MODEL", lambda row: row["model"] or "-"),
+        column("HEALTH", lambda row: row["health"]),
+        column("JOBS", lambda row: words.some(row.get("jobs", [])), wraps=True),
+        column("UUID", lambda row: row.get("uuid", "-"), wide=True),
+        column("EVIDENCE", lambda row: row.get("evidence", "-"), wide=True, wraps=True),
+    ),
+    lambda row: row,
+)
+
+
+# --- report --------------------------------------------------------------------------------------
+
+
+@options.command(
+    "report",
+    """
+    yard report
+    yard report --by queue --since 7d -o json
+    """,
+)
+@click.option("--by", default="user", show_default=True, metavar="user|queue", help="Whom to count for.")
+@click.option("--since", default="30d", show_default=True, metavar="TIME", help="How far back: 12h, 7d.")
+@options.output((*options.LISTING_FORMATS, "csv"))
+def report(by: str, since: str, form: str) -> None:
+    """GPU-hours and money."""
+    begin = SystemClock().now() - seconds_of(since)
+    with Client() as client:
+        rows = client.report(by, begin)
+    if form == "csv":
+        _write_csv(rows)
+    else:
+        write(_report_listing(by), rows, Wish(form))
+
+
+def _report_listing(by: str) -> Listing[Document]:
+    cells = (
+        column(by.upper(), lambda row: row.get("name", row.get(by, "-"))),
+        column("GPU-HOURS", lambda row: f"{float(row.get('gpu_seconds', 0)) / HOUR_S:,.1f}", right=True),
+        column("JOBS", lambda row: row.get("jobs", "-"), right=True),
+        column("MONEY", lambda row: f"{float(row.get('money', 0)):,.2f}", right=True),
+    )
+    return Listing("GPU-second", cells, lambda row: {"name": row.get(by, "-")} | row)
+
+
+def _write_csv(rows: Sequence[Document]) -> None:
+    import csv
+    import sys
+
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)

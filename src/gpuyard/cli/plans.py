@@ -1,0 +1,61 @@
+"""What a submission would do, told before it is done: one line a job on stderr. Called by `run` and `submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gpuyard.cli import live, terminal, words
+from gpuyard.runtime.clock import SystemClock
+
+Document = dict[str, Any]
+
+TOLD_MAX = 10
+STYLES = {"starts": "green", "waits": "yellow", "never": "red"}
+
+
+def check(document: Document) -> None:
+    """Tell what is wrong with a job before anybody is asked; the yard checks again."""
+    from gpuyard import files
+
+    files.read_submission({"name": "job", **document}, 0.0, "job")
+
+
+def show(forecasts: Sequence[Document], document: Document | None = None) -> None:
+    """The plan: starts now, or when and why not; quota after, price per hour."""
+    for forecast in forecasts[:TOLD_MAX]:
+        click.echo(line(forecast, document or {}), err=True)
+    if len(forecasts) > TOLD_MAX:
+        click.echo(f"... and {len(forecasts) - TOLD_MAX} more", err=True)
+
+
+def line(forecast: Document, document: Document) -> str:
+    """One job's prospects in one line."""
+    name = str(forecast.get("name") or document.get("name") or "The job")
+    sentence = str(forecast.get("sentence", forecast.get("verdict", "")))
+    verb = click.style(forecast.get("verdict", ""), fg=STYLES.get(str(forecast.get("verdict"))))
+    told = sentence.removeprefix(f"{name} ").removeprefix(str(forecast.get("verdict", ""))).lstrip(" :")
+    return f"{name} {verb} {told}".rstrip(" .") + "".join(f"; {more}" for more in _more(forecast)) + "."
+
+
+def _more(forecast: Document) -> list[str]:
+    """What is known besides: when, the queue after, the price."""
+    told = []
+    if eta := forecast.get("eta"):
+        now = SystemClock().now()
+        soonest, latest = (live.seconds(eta.get(key)) for key in ("earliest", "latest"))
+        span = [words.duration(moment - now) for moment in (soonest, latest) if moment is not None]
+        told.append(f"in about {' to '.join(dict.fromkeys(span))}")
+    if isinstance(queue := forecast.get("queue"), dict):
+        quota = live.amount(queue.get("quota"))
+        told.append(f"{queue.get('name')} then uses {live.amount(queue.get('used'))} of {quota} GPUs")
+    if price := forecast.get("price_per_hour"):
+        told.append(f"${price:,.2f} an hour")
+    return told
+
+
+def names(answers: Sequence[Document]) -> None:
+    """The names of what was accepted, one a line, for scripts."""
+    terminal.write("".join(f"{answer['name']}\n" for answer in answers))

@@ -1,0 +1,77 @@
+"""Which yard to start: its fleet, its state folder, and whether its GPUs are real. Called by `up` and `demo`."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuyard.model.errors import Refused
+from gpuyard.model.ports import Clock
+
+if TYPE_CHECKING:
+    from gpuyard.model.snapshot import Snapshot
+    from gpuyard.runtime.service import Yard
+
+VIRTUAL_GPUS = 8
+HEADER = {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot"}
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The fleet to run, and how to speak of it."""
+
+    snapshot: Snapshot
+    virtual: bool
+    told: str
+    faults: tuple[Any, ...] = ()
+
+
+def find(path: str, now: float) -> Fleet:
+    """The fleet of a file, else the GPUs of this machine, else virtual ones."""
+    if path:
+        return of_file(Path(path), now)
+    return of_this_machine(now) or one_virtual_node(now)
+
+
+def of_file(path: Path, now: float) -> Fleet:
+    """Virtual nodes of any shape; a fleet file is a snapshot without jobs."""
+    from gpuyard import files
+
+    snapshot = files.read_snapshot(path, now)
+    if snapshot.jobs:
+        raise Refused(f"{path} has jobs, and a fleet file has none. Remove them, or plan it: `yard plan {path}`.")
+    return Fleet(snapshot, True, f"virtual: {_counted(snapshot)} from {path}")
+
+
+def of_this_machine(now: float) -> Fleet | None:
+    """What NVML finds here; None if it finds nothing."""
+    return None
+
+
+def one_virtual_node(now: float) -> Fleet:
+    """This machine with GPUs that do not exist; its jobs are real processes all the same."""
+    import json
+
+    from gpuyard import files
+
+    node = {"name": platform.node() or "here", "gpus": VIRTUAL_GPUS, "model": "virtual", "gpu_memory": "80Gi"}
+    text = json.dumps(HEADER | {"nodes": [node]})
+    told = f"virtual: no NVIDIA GPU was found here, so jobs are real processes on {VIRTUAL_GPUS} GPUs that are not"
+    return Fleet(files.parse_snapshot(text, "the virtual fleet", now), True, told)
+
+
+def make(fleet: Fleet, state: Path, clock: Clock, shared: bool = False) -> Yard:
+    """A yard on that fleet, not started yet."""
+    from gpuyard.runtime.embedded import EmbeddedYard, Settings
+
+    settings = Settings(state, fleet.snapshot, virtual=fleet.virtual, shared=shared, faults=fleet.faults)
+    return EmbeddedYard(settings, clock)
+
+
+def _counted(snapshot: Snapshot) -> str:
+    from gpuyard.cli import words
+
+    gpus = sum(len(node.gpus) for node in snapshot.nodes)
+    return f"{words.counted(gpus, 'GPU')} on {words.counted(len(snapshot.nodes), 'node')}"
