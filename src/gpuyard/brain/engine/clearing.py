@@ -52,9 +52,17 @@ class NodeClearing:
         self._seen = len(self._touched)
         self._stamps: dict[int, int] = {}
         self._heap: list[tuple[Key, int, int, tuple[Unit, ...]]] = []
-        for node in plausible(draft, shape, region, leave.firm_too):
+        self._unweighed = plausible(draft, shape, region, leave.firm_too)
+        self._weigh_more()
+
+    def _weigh_more(self) -> bool:
+        """Weigh the next batch of nodes, the emptiest first; False if all are weighed."""
+        batch = self.draft.policy.search_limit
+        now, self._unweighed = self._unweighed[:batch], self._unweighed[batch:]
+        for node in now:
             self._stamps[node] = 0
             self._weigh(node)
+        return bool(now)
 
     def _weigh(self, node: int, floor: Key = ()) -> None:
         """Find the node's cheapest set; it counts as no cheaper than `floor`."""
@@ -74,7 +82,9 @@ class NodeClearing:
     def next(self) -> tuple[int, tuple[Unit, ...]] | None:
         """The cheapest set that still stands; None when nothing more can be cleared."""
         self.sync(self.leave)
-        while self._heap:
+        while self._heap or self._weigh_more():
+            if not self._heap:
+                continue
             key, node, stamp, units = heappop(self._heap)
             if stamp != self._stamps[node]:
                 continue
@@ -141,10 +151,16 @@ def _greedy(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
         gone.append(unit)
         if vacancy.room() > base:
             break
-    if vacancy.room() <= base:
-        for unit in gone:
-            _enter(vacancy, unit)
-        return ()
+    kept = _needed(vacancy, gone, base) if vacancy.room() > base else ()
+    for unit in kept or gone:
+        _enter(vacancy, unit)
+    return kept
+
+
+def _needed(vacancy: Vacancy, gone: list[Unit], base: int) -> tuple[Unit, ...]:
+    """Those of the gone without whom it would not fit; the others are let back in, the dearest first."""
+    if vacancy.ask.gpus and vacancy.whole == vacancy.ask.gpus * (base + 1):
+        return tuple(gone)  # not one GPU too many
     kept = list(gone)
     for unit in reversed(gone):
         _enter(vacancy, unit)
@@ -152,8 +168,6 @@ def _greedy(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
             kept.remove(unit)
         else:
             _leave(vacancy, unit)
-    for unit in kept:
-        _enter(vacancy, unit)
     return tuple(kept)
 
 

@@ -61,7 +61,9 @@ class Demand:
         kinds: dict[bytes, int] = {}  # np.unique would do, but loads modules worth a hundred decisions
         self.group: Ints = np.array([kinds.setdefault(line.tobytes(), len(kinds)) for line in eligible], dtype=np.int64)
         """Which classes a node could serve at all: nodes of one group are alike in that."""
-        patterns = np.array([np.frombuffer(kind, dtype=bool) for kind in kinds], dtype=bool).reshape(len(kinds), len(classes))
+        patterns = np.array([np.frombuffer(kind, dtype=bool) for kind in kinds], dtype=bool).reshape(
+            len(kinds), len(classes)
+        )
         self._lay_tables(classes, patterns, width)
 
     def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
@@ -235,6 +237,11 @@ class Gauge:
         """Per node, what whole-GPU tasks of the demand could use of it, weighted."""
         useful: Floats = whole * self.demand.gang[level[0], level[1], whole]
         return useful
+
+
+def stranded_now(fleet: Fleet) -> float:
+    """GPUs that lie free where the demand cannot use them."""
+    return float(fleet.shapes.gauge.now(np.arange(len(fleet.columns.nodes))).sum())
 
 
 # --- rule 25: the report ----------------------------------------------------------------------------------------------
