@@ -10,37 +10,29 @@ import json
 import os
 import pathlib
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import gpuyard
 from gpuyard import files
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
-from gpuyard.files.units import write_time
-from gpuyard.model.errors import Conflict, Denied, GpuYardError, Never, NotFound, Refused
+from gpuyard.files.writing import queue_document
+from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.job import Job, Phase
 from gpuyard.model.node import Health
 from gpuyard.model.ports import Clock
 from gpuyard.model.reasons import Outcome
-from gpuyard.model.snapshot import Reservation, Snapshot
-from gpuyard.runtime import forecast, intake, telling
-from gpuyard.runtime.holder import Holder
-from gpuyard.runtime.journal import Journal
-from gpuyard.runtime.loop import Loop
+from gpuyard.runtime import forecast, intake, queueing, reporting, telling
+from gpuyard.runtime.engine import Engine, Settings
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local import orders
 from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.launch import Supervisors
-from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.records import Entry, Template
-from gpuyard.worlds.local.store import FILE, Store
-from gpuyard.worlds.local.world import Fault, LocalWorld
+from gpuyard.worlds.local.store import Store
+from gpuyard.worlds.local.world import LocalWorld
+
+__all__ = ["EmbeddedYard", "Settings"]
 
 FORECAST_JOBS_MAX = 200
 """With more jobs than this in the yard a submission is not told its forecast: acceptance must stay quick."""
@@ -48,151 +40,41 @@ FORECAST_JOBS_MAX = 200
 DISK_LOW_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a yard is run. `fleet` has the nodes, queues, pools and policy."""
-
-    folder: pathlib.Path
-    fleet: Snapshot
-    virtual: bool = True
-    shared: bool = False
-    user_cap: int = 0
-    backoff: float = 10.0
-    term_grace: float = 10.0
-    faults: tuple[Fault, ...] = ()
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-
-
 class EmbeddedYard:
     """Implements `runtime.service.Yard`. Every method may be called from any thread."""
 
     def __init__(self, settings: Settings, clock: Clock, fault: FaultPoint = no_fault) -> None:
         self.settings = settings
-        self.clock = clock
-        self._fault = fault
+        self._engine = Engine(settings, clock, fault)
         self._intake = intake.Intake(settings.shared, settings.user_cap)
-        self._broken = ""
-        self._since = 0.0
-        self._last_cycle = 0.0
-        self._cycles = 0
-        self._cycle_seconds = 0.0
-        self._thread: threading.Thread | None = None
-
-    # --- up and down -----------------------------------------------------------------------------
+        self._queues_at: tuple[int, int] = (-1, -1)
+        self._queue_documents: list[Document] = []
 
     def start(self) -> None:
-        """Take the state folder, adopt what runs, begin to turn."""
-        self._since = self.clock.now()
-        folder = self.settings.folder
-        self._holder = Holder(folder, os.getpid(), write_time(round(self._since)))
-        try:
-            self.store = Store(folder / FILE, self._fault)
-        except Refused:
-            self._holder.release()
-            raise
-        self._launcher = Supervisors(folder, self.clock, self._fault)
-        around = orders.surroundings(str(folder.resolve()), self.settings.environ)
-        self._desk = Desk(self.store, self._launcher, self.clock, around)
-        life = Life(self._desk, Gates(self._desk), self.settings.backoff, self.settings.term_grace)
-        self.world = LocalWorld(self._desk, self._fleet(), life, self._timed_faults())
-        self.world.adopt()
-        self._begin_to_turn()
-
-    def _timed_faults(self) -> list[Fault]:
-        return [replace(fault, at=self._since + fault.at) for fault in self.settings.faults]
-
-    def _fleet(self) -> Snapshot:
-        """The fleet as given, with the queues as they were last set."""
-        kept = self.store.rows("SELECT document FROM facts WHERE name = 'queues'")
-        if not kept:
-            return self.settings.fleet
-        header = {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot", "queues": json.loads(kept[0][0])}
-        queues = files.parse_snapshot(json.dumps(header), "the queues kept", 0.0).queues
-        return replace(self.settings.fleet, queues=queues)
-
-    def _begin_to_turn(self) -> None:
-        self._journal = Journal(self.store)
-        memory = Memory.from_document(self._journal.memory())
-        bare = replace(self._bare(), memory=memory.to_document())
-        self._journal.begin(bare)
-        self._loop = Loop(self.world, Fleet(bare), memory, self._journal, learns=True)
-        self._thread = threading.Thread(target=self._turn_on, name="yard", daemon=True)
-        self._thread.start()
-
-    def _turn_on(self) -> None:
-        try:
-            while self.world.wait():
-                self._turn()
-        except GpuYardError as error:
-            self._broken = str(error)
-
-    def _turn(self) -> None:
-        began = self.clock.monotonic()
-        if self._journal.long:
-            self._begin_line()
-        self._loop.turn()
-        took = self.clock.monotonic() - began
-        self._last_cycle = self.clock.now()
-        self._cycles += 1
-        self._cycle_seconds += took
-        self._journal.remember(self._loop.memory, self._last_cycle)
-        self.world.pause_until = self._last_cycle + min(took, 1.0)
-
-    def _begin_line(self) -> None:
-        """A new line of the journal: the fleet without jobs, then every job as it stands."""
-        with self._desk.lock:
-            bare = replace(self._bare(), memory=self._loop.memory.to_document())
-            self._journal.begin(bare)
-            self._loop.fleet = Fleet(bare)
-            self.world.tell_all()
+        """Take the state folder, adopt what runs, begin to turn. `Refused` says who holds the folder."""
+        self._engine.start()
 
     def close(self, jobs: bool = False) -> None:
         """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
-        if jobs:
-            self._end_all()
-        self.world.end()
-        if self._thread is not None:
-            self._thread.join(10.0)
-        self._journal.remember(self._loop.memory, self.clock.now(), soon=False)
-        self.store.close()
-        self.store.wake_waiting()
-        self._launcher.close()
-        self._holder.release()
+        self._engine.close(jobs)
 
-    def _end_all(self) -> None:
-        with self._desk.change():
-            for entry in list(self._desk.book.active()):
-                self.world.cancel(entry, "the yard was taken down with its jobs")
-        deadline = self.clock.monotonic() + self.settings.term_grace + 5.0
-        seen = -1
-        while any(self._desk.book.entries.values()) and self.clock.monotonic() < deadline:
-            self.store.wait_news(seen, 0.2)
-            seen = self.store.last_event
+    @property
+    def _desk(self) -> Desk:
+        return self._engine.desk
 
-    # --- the moment ------------------------------------------------------------------------------
+    @property
+    def store(self) -> Store:
+        """Where everything is written."""
+        return self._engine.store
 
-    def _bare(self) -> Snapshot:
-        """The fleet without jobs."""
-        nodes = tuple(self._desk.nodes[name] for name in sorted(self._desk.nodes))
-        return replace(
-            self.settings.fleet, now=self._desk.now(), nodes=nodes, queues=self.world.queues, jobs=(), reservations=()
-        )
-
-    def _moment(self) -> Snapshot:
-        """The whole moment as the brain sees it; a job whose places are promised has a reservation there."""
-        with self._desk.lock:
-            jobs, reservations = [], []
-            for entry in self._desk.book.active():
-                job, promised = _as_seen(entry)
-                jobs.append(job)
-                if promised:
-                    reservations.append(Reservation(job.name, promised))
-            memory = self._loop.memory.to_document()
-            return replace(self._bare(), jobs=tuple(jobs), reservations=tuple(reservations), memory=memory)
+    @property
+    def world(self) -> LocalWorld:
+        """This machine."""
+        return self._engine.world
 
     def snapshot(self) -> Document:
         """The whole moment, as a snapshot file."""
-        return files.snapshot_document(self._moment())
+        return files.snapshot_document(self._engine.moment())
 
     # --- submitting ------------------------------------------------------------------------------
 
@@ -235,7 +117,7 @@ class EmbeddedYard:
         return asked
 
     def _refuse_never(self, job: Job) -> None:
-        explanation = forecast.never(self._bare(), job)
+        explanation = forecast.never(self._engine.bare(), job)
         if explanation is not None and explanation.reason.outcome is Outcome.NEVER:
             raise Never(f"{job.name} could never run on this fleet: {explanation.reason}")
 
@@ -266,7 +148,7 @@ class EmbeddedYard:
         """What would happen."""
         with self._desk.lock:
             asked = [self._checked(caller, document) for document in jobs]
-            moment = self._moment()
+            moment = self._engine.moment()
         return [forecast.preview(moment, replace(each.job, name=intake.names_of(each)[0])) for each in asked]
 
     # --- jobs ------------------------------------------------------------------------------------
@@ -275,11 +157,14 @@ class EmbeddedYard:
         """The active jobs and the newest hundred that ended; all that ended on request."""
         with self._desk.lock:
             shown = [*self._desk.book.active(), *([] if all_ended else self._desk.book.ended)]
-            found = [telling.entry_document(entry) for entry in shown if self._may_see(caller, entry)]
+            found = [self._told(entry) for entry in shown if self._may_see(caller, entry)]
         if all_ended:
             ended = books.entries(self.store, f"j.phase {books.OVER} ORDER BY j.id", (), {})
-            found += [telling.entry_document(entry) for entry in ended if self._may_see(caller, entry)]
+            found += [self._told(entry) for entry in ended if self._may_see(caller, entry)]
         return found
+
+    def _told(self, entry: Entry) -> Document:
+        return telling.entry_document(entry, self.settings.fleet.policy)
 
     def _may_see(self, caller: Caller, entry: Entry) -> bool:
         return not self.settings.shared or caller.admin or caller.user == entry.owner.user
@@ -306,7 +191,7 @@ class EmbeddedYard:
             self.store.flush()
             entry = self._seen(caller, name)
             attempts = books.attempts(self.store, entry.id)
-            document = telling.entry_document(entry)
+            document = self._told(entry)
         return document | {"history": [telling.attempt_document(attempt) for attempt in attempts]}
 
     def why(self, caller: Caller, name: str) -> Document:
@@ -317,7 +202,7 @@ class EmbeddedYard:
             return document | {"message": entry.told or entry.phase.value, "placements": telling.places_of(entry)}
         if not entry.shown and entry.reason is not None:
             return document | {"message": str(entry.reason), "reason": telling.reason_document(entry.reason)}
-        return document | forecast.why(self._moment(), name)
+        return document | forecast.why(self._engine.moment(), name)
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
         """`cancel`, `hold`, `release` or `requeue` a job, or every member of an array."""
@@ -352,7 +237,7 @@ class EmbeddedYard:
         """Output from `offset` on: the bytes, the next offset, and whether more may come."""
         entry = self._seen(caller, name)
         over = entry.over  # asked before reading, or the last words could be missed
-        content, following = telling.read_output(self._launcher.output(entry.id, task), offset)
+        content, following = telling.read_output(self._engine.launcher.output(entry.id, task), offset)
         return content, following, bool(content) or not over
 
     def attach(self, caller: Caller, name: str, task: int) -> str:
@@ -366,7 +251,7 @@ class EmbeddedYard:
             serial = next((t.serial for t in live if t.rank == task and t.state == "running"), None)
             if serial is None or entry.attempt is None:
                 raise Conflict(f"{name} does not run; it is {entry.phase.value}")
-            return str(self._launcher.terminal_of(entry.id, entry.attempt.number, serial))
+            return str(self._engine.launcher.terminal_of(entry.id, entry.attempt.number, serial))
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -375,21 +260,20 @@ class EmbeddedYard:
         with self._desk.lock:
             nodes = list(self._desk.nodes.values())
             phases = [entry.phase for entry in self._desk.book.active()]
-            checks = {"store": self._desk.trouble or "ok", "loop": self._loop_check(), "disk": self._disk_check()}
+            checks = {
+                "store": self._desk.trouble or "ok",
+                "loop": self._engine.check(),
+                "disk": self._disk_check(),
+            }
         gpus = [gpu for node in nodes for gpu in node.gpus]
         return {
-            "pid": os.getpid(), "version": gpuyard.__version__, "since": self._since,
+            "pid": os.getpid(), "version": gpuyard.__version__, "since": self._engine.since,
             "state": str(self.settings.folder), "virtual": self.settings.virtual,
             "nodes": len(nodes), "gpus": len(gpus),
             "gpus_held": self._desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
-            "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": self._last_cycle,
+            "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": self._engine.last_cycle,
         }  # fmt: skip
-
-    def _loop_check(self) -> str:
-        if self._thread is not None and not self._thread.is_alive():
-            return self._broken or "the loop has ended; start the yard again"
-        return "ok"
 
     def _disk_check(self) -> str:
         free = shutil.disk_usage(self.settings.folder).free
@@ -403,15 +287,43 @@ class EmbeddedYard:
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""
-        return []
+        seen = (self.store.last_event, self._engine.cycles)
+        if self._queues_at != seen:
+            self._queues_at, self._queue_documents = seen, queueing.documents(self._engine.moment())
+        return self._queue_documents
 
     def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
-        """Create or change a queue."""
-        raise Refused("not yet")
+        """Create or change a queue; a dry run tells who would lose or get GPUs."""
+        if not caller.admin:
+            raise Denied(f"{caller.user} may not change queues; an administrator can")
+        moment = self._engine.moment()
+        queues = queueing.laid_over(moment.queues, [document], moment.topology)
+        answer = queueing.consequences(moment, queues)
+        changed = next(queue for queue in queues if queue.name == document["name"])
+        answer |= {"queue": {"name": changed.name} | queue_document(changed), "applied": not dry_run}
+        if not dry_run:
+            self._keep_queue(document)
+            self.world.set_queues(queues)
+        return answer
+
+    def _keep_queue(self, document: Document) -> None:
+        with self._desk.change() as batch:
+            changes = self._engine.queue_changes()
+            changes[document["name"]] = changes.get(document["name"], {}) | document
+            batch.add(
+                "INSERT INTO facts(name, document) VALUES ('queues', ?) "
+                "ON CONFLICT(name) DO UPDATE SET document=excluded.document",
+                (json.dumps(changes),),
+            )
+            self._desk.say("queue", queue=document["name"], message=f"queue {document['name']} was changed")
 
     def report(self, by: str, since: float) -> list[Mapping[str, Any]]:
-        """GPU-seconds and money by user or queue."""
-        return []
+        """GPU-seconds and money by user or queue, or both; what runs now counts up to this moment."""
+        columns = [column.strip() for column in by.replace("team", "queue").split(",")]
+        if not columns or set(columns) - {"user", "queue"}:
+            raise Refused(f"a report is by user or by queue, not by {by}")
+        with self._desk.lock:
+            return reporting.report(self.store, self._desk, columns, since)
 
     def events(self, after: int, limit: int) -> list[Document]:
         """What happened, each with a growing `id`."""
@@ -431,24 +343,12 @@ class EmbeddedYard:
 
     def measures(self) -> Document:
         """What /metrics tells beyond the listings."""
-        return {"cycles": {"count": self._cycles, "seconds": self._cycle_seconds}}
+        return {"cycles": {"count": self._engine.cycles, "seconds": self._engine.cycle_seconds}} | reporting.measures(
+            self.store
+        )
 
     def backup(self, caller: Caller, path: str) -> Document:
         """A consistent copy of the state in a new file."""
         if not caller.admin:
             raise Denied("a backup holds everybody's jobs; only an administrator can make one")
         return {"path": path, "bytes": self.store.backup(pathlib.Path(path))}
-
-
-def _as_seen(entry: Entry) -> tuple[Job, tuple[Any, ...]]:
-    """A job for a snapshot: behind a gate it is held; where its places are only promised it waits for them."""
-    job = entry.job()
-    attempt = entry.attempt
-    if attempt is None:
-        return (job if entry.shown else replace(job, held=True)), ()
-    if attempt.state == "promised":
-        return replace(job, placements=(), started=None), job.placements
-    if entry.following is not None:
-        kept = tuple(place for place in job.placements if place.terminating)
-        return replace(job, placements=kept), tuple(place for place in job.placements if not place.terminating)
-    return job, ()

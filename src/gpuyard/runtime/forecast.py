@@ -11,14 +11,13 @@ from gpuyard.brain.engine import eta
 from gpuyard.brain.foresee import Foresight
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Job
-from gpuyard.model.node import Health, Node, Pool
+from gpuyard.model.node import Health, Node
 from gpuyard.model.reasons import Explanation, Outcome
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import telling
 from gpuyard.runtime.service import Document
-
-HOURS_A_MONTH = 730.0
+from gpuyard.worlds.local.ledger import gpu_hour
 
 
 def never(snapshot: Snapshot, job: Job) -> Explanation | None:
@@ -105,10 +104,5 @@ def _queue_after(foresight: Foresight, job: Job) -> Document:
 def price(snapshot: Snapshot, job: Job) -> float:
     """What an hour of the whole job costs at the price of the cheapest pool that has any."""
     gpus = sum(group.tasks * group.request.gpus for group in job.task_groups())
-    prices = [pool_price(pool) for pool in snapshot.pools if pool.price]
+    prices = [gpu_hour(pool) for pool in snapshot.pools if pool.price]
     return round(min(prices, default=0.0) * gpus, 4)
-
-
-def pool_price(pool: Pool) -> float:
-    """Of one GPU for an hour: pools have the price of an 8-GPU node a month."""
-    return pool.price / 8 / HOURS_A_MONTH

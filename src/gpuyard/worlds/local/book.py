@@ -50,6 +50,12 @@ class Book:
             raise NotFound(f"there is no active job {name}")
         return entry
 
+    def members(self, name: str) -> list[Entry]:
+        """The members of an array that are not over."""
+        if name not in self.arrays:
+            return []
+        return [entry for entry in self.entries.values() if entry.member is not None and entry.template.name == name]
+
     def retire(self, entry: Entry) -> None:
         """A job has ended: only the newest stay in memory."""
         del self.entries[entry.id]
@@ -82,8 +88,17 @@ def save_template(batch: Batch, template: Template) -> None:
     """What was submitted; written once."""
     owner = template.owner
     batch.add(
-        "INSERT INTO templates(id, name, text, user, uid, gid, submitted) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (template.id, template.name, template.text, owner.user, owner.uid, owner.gid, template.submitted),
+        "INSERT INTO templates(id, name, queue, text, user, uid, gid, submitted) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            template.id,
+            template.name,
+            template.job.queue,
+            template.text,
+            owner.user,
+            owner.uid,
+            owner.gid,
+            template.submitted,
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuyard.model.events import Event
-from gpuyard.model.node import Node
+from gpuyard.model.node import Node, Pool
 from gpuyard.model.ports import Clock
 from gpuyard.worlds.local.book import Book, save_attempt, save_job, save_tasks
 from gpuyard.worlds.local.holdings import Holdings
@@ -36,6 +36,7 @@ class Desk:
         self.lock = threading.RLock()
         self.book = Book()
         self.nodes: dict[str, Node] = {}
+        self.pools: dict[str, Pool] = {}
         self.holdings = Holdings()
         self.events: list[Event] = []
         """For the brain, in the order in which things happened."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from gpuyard.model.job import Job, Placement
 from gpuyard.model.node import Node
-from gpuyard.model.resources import WHOLE
+from gpuyard.model.resources import WHOLE, mig_cost
 from gpuyard.worlds.local.ports import TaskKey
 
 Device = tuple[str, int, str]
@@ -49,6 +49,15 @@ class Holdings:
     def begun(self, key: TaskKey) -> bool:
         """Whether the task was given its devices (none, for one that needs only CPU)."""
         return key in self._keys
+
+    def by_device(self) -> dict[tuple[str, int], dict[int, int]]:
+        """For each device the jobs on it and what they hold of it, in grains."""
+        found: dict[tuple[str, int], dict[int, int]] = {}
+        for (node, gpu, profile), holders in self._held.items():
+            jobs = found.setdefault((node, gpu), {})
+            for key, share in holders.items():
+                jobs[key.job] = jobs.get(key.job, 0) + (share * mig_cost(profile) if profile else share)
+        return found
 
     def devices(self) -> int:
         """How many devices anybody is on."""

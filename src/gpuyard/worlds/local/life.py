@@ -176,7 +176,8 @@ class Life:
             self.desk.holdings.leave(key, holdings.shares(entry.description(), task.placement, node))
         self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)
-        ledger.book(self.desk.batch, entry, attempt, task, node)
+        price = ledger.gpu_hour(self.desk.pools.get(node.pool)) if node is not None else 0.0
+        ledger.book(self.desk.batch, entry, (attempt.created, report.at), ledger.gpus_of(entry, task, node), price)
 
     def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:
         twins = [other for other in attempt.live() if other.rank == task.rank]

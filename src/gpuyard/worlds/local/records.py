@@ -6,6 +6,7 @@ Filled from the store and written back to it by `world`. Mutable on purpose: one
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpuyard.files.submissions import After
 from gpuyard.model.job import Bundle, Job, Phase, Placement, TaskGroup
@@ -47,6 +48,8 @@ class Template:
     at_once: int = 0
     active: int = 0
     """Members the brain knows, while `at_once` counts."""
+    document: dict[str, Any] | None = None
+    """How it is told to people, made once for all members."""
 
 
 @dataclass(slots=True)
@@ -131,7 +134,7 @@ class Entry:
     def description(self) -> Job:
         """The job as it was asked for, under its own name."""
         job = self.template.job
-        return job if self.member is None else replace(job, name=self.name)
+        return job if job.name == self.name else replace(job, name=self.name)
 
     def job(self) -> Job:
         """The job as the brain should know it: with what runs, what ended and what was evicted."""

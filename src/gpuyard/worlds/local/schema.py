@@ -7,8 +7,8 @@ from __future__ import annotations
 
 _FIRST = """
 CREATE TABLE templates (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, user TEXT NOT NULL, uid INTEGER NOT NULL,
-  gid INTEGER NOT NULL, submitted REAL NOT NULL
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, queue TEXT NOT NULL, text TEXT NOT NULL, user TEXT NOT NULL,
+  uid INTEGER NOT NULL, gid INTEGER NOT NULL, submitted REAL NOT NULL
 ) STRICT;
 
 CREATE TABLE jobs (
@@ -47,7 +47,7 @@ CREATE TABLE turns (
 ) STRICT;
 
 CREATE TABLE ledger (
-  day INTEGER NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL, jobs INTEGER NOT NULL, gpu_seconds REAL NOT NULL,
+  day INTEGER NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL, tasks INTEGER NOT NULL, gpu_seconds REAL NOT NULL,
   money REAL NOT NULL,
   PRIMARY KEY (day, queue, user)
 ) STRICT, WITHOUT ROWID;

@@ -55,6 +55,7 @@ class LocalWorld:
         self.queues: tuple[Queue, ...] = fleet.queues
         self.reserves: tuple[Reserve, ...] = ()
         desk.nodes = {node.name: node for node in fleet.nodes}
+        desk.pools = {pool.name: pool for pool in fleet.pools}
         self._lost: dict[str, Node] = {}
         self._faults = sorted(faults, key=lambda fault: fault.at)
         self._over = False

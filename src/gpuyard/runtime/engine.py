@@ -1,0 +1,206 @@
+"""The engine of the embedded yard: store, launcher, world and loop wired together, turning in a thread of its own.
+
+Used by `embedded`, which speaks with people. It takes the state folder, adopts what an earlier control plane left
+running, and lets go again; the jobs do not notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.memory import Memory
+from gpuyard.files.units import write_time
+from gpuyard.model.errors import GpuYardError, Refused
+from gpuyard.model.job import Job
+from gpuyard.model.ports import Clock
+from gpuyard.model.snapshot import Reservation, Snapshot
+from gpuyard.runtime import queueing
+from gpuyard.runtime.holder import Holder
+from gpuyard.runtime.journal import Journal
+from gpuyard.runtime.loop import Loop
+from gpuyard.runtime.service import Document
+from gpuyard.worlds.local import orders
+from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.gates import Gates
+from gpuyard.worlds.local.launch import Supervisors
+from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.ports import FaultPoint, no_fault
+from gpuyard.worlds.local.records import Entry
+from gpuyard.worlds.local.store import FILE, Store
+from gpuyard.worlds.local.world import Fault, LocalWorld
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a yard is run. `fleet` has the nodes, queues, pools and policy."""
+
+    folder: pathlib.Path
+    fleet: Snapshot
+    virtual: bool = True
+    shared: bool = False
+    user_cap: int = 0
+    backoff: float = 10.0
+    term_grace: float = 10.0
+    faults: tuple[Fault, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class Engine:
+    """Everything that turns."""
+
+    store: Store
+    desk: Desk
+    world: LocalWorld
+    launcher: Supervisors
+
+    def __init__(self, settings: Settings, clock: Clock, fault: FaultPoint = no_fault) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._fault = fault
+        self._broken = ""
+        self.since = 0.0
+        self.last_cycle = 0.0
+        self.cycles = 0
+        self.cycle_seconds = 0.0
+        self._thread: threading.Thread | None = None
+
+    # --- up and down -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take the state folder, adopt what runs, begin to turn."""
+        self.since = self.clock.now()
+        folder = self.settings.folder
+        self._holder = Holder(folder, os.getpid(), write_time(round(self.since)))
+        try:
+            self.store = Store(folder / FILE, self._fault)
+        except Refused:
+            self._holder.release()
+            raise
+        self.launcher = Supervisors(folder, self.clock, self._fault)
+        around = orders.surroundings(str(folder.resolve()), self.settings.environ)
+        self.desk = Desk(self.store, self.launcher, self.clock, around)
+        life = Life(self.desk, Gates(self.desk), self.settings.backoff, self.settings.term_grace)
+        self.world = LocalWorld(self.desk, self._fleet(), life, self._timed_faults())
+        self.world.adopt()
+        self._begin_to_turn()
+
+    def _timed_faults(self) -> list[Fault]:
+        return [replace(fault, at=self.since + fault.at) for fault in self.settings.faults]
+
+    def _fleet(self) -> Snapshot:
+        """The fleet as given, with the queues as they were last set."""
+        fleet, changes = self.settings.fleet, self.queue_changes()
+        if not changes:
+            return fleet
+        return replace(fleet, queues=queueing.laid_over(fleet.queues, list(changes.values()), fleet.topology))
+
+    def queue_changes(self) -> dict[str, Document]:
+        kept = self.store.rows("SELECT document FROM facts WHERE name = 'queues'")
+        return dict(json.loads(kept[0][0])) if kept else {}
+
+    def _begin_to_turn(self) -> None:
+        self._journal = Journal(self.store)
+        memory = Memory.from_document(self._journal.memory())
+        bare = replace(self.bare(), memory=memory.to_document())
+        self._journal.begin(bare)
+        self._loop = Loop(self.world, Fleet(bare), memory, self._journal, learns=True)
+        self._thread = threading.Thread(target=self._turn_on, name="yard", daemon=True)
+        self._thread.start()
+
+    def _turn_on(self) -> None:
+        try:
+            while self.world.wait():
+                self._turn()
+        except GpuYardError as error:
+            self._broken = str(error)
+
+    def _turn(self) -> None:
+        began = self.clock.monotonic()
+        if self._journal.long:
+            self._begin_line()
+        self._loop.turn()
+        took = self.clock.monotonic() - began
+        self.last_cycle = self.clock.now()
+        self.cycles += 1
+        self.cycle_seconds += took
+        self._journal.remember(self._loop.memory, self.last_cycle)
+        self.world.pause_until = self.last_cycle + min(took, 1.0)
+
+    def _begin_line(self) -> None:
+        """A new line of the journal: the fleet without jobs, then every job as it stands."""
+        with self.desk.lock:
+            bare = replace(self.bare(), memory=self._loop.memory.to_document())
+            self._journal.begin(bare)
+            self._loop.fleet = Fleet(bare)
+            self.world.tell_all()
+
+    def close(self, jobs: bool = False) -> None:
+        """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
+        if jobs:
+            self._end_all()
+        self.world.end()
+        if self._thread is not None:
+            self._thread.join(10.0)
+        self._journal.remember(self._loop.memory, self.clock.now(), soon=False)
+        self.store.close()
+        self.store.wake_waiting()
+        self.launcher.close()
+        self._holder.release()
+
+    def _end_all(self) -> None:
+        with self.desk.change():
+            for entry in list(self.desk.book.active()):
+                self.world.cancel(entry, "the yard was taken down with its jobs")
+        deadline = self.clock.monotonic() + self.settings.term_grace + 5.0
+        seen = -1
+        while any(self.desk.book.entries.values()) and self.clock.monotonic() < deadline:
+            self.store.wait_news(seen, 0.2)
+            seen = self.store.last_event
+
+    # --- the moment ------------------------------------------------------------------------------
+
+    def bare(self) -> Snapshot:
+        """The fleet without jobs."""
+        nodes = tuple(self.desk.nodes[name] for name in sorted(self.desk.nodes))
+        return replace(
+            self.settings.fleet, now=self.desk.now(), nodes=nodes, queues=self.world.queues, jobs=(), reservations=()
+        )
+
+    def moment(self) -> Snapshot:
+        """The whole moment as the brain sees it; a job whose places are promised has a reservation there."""
+        with self.desk.lock:
+            jobs, reservations = [], []
+            for entry in self.desk.book.active():
+                job, promised = _as_seen(entry)
+                jobs.append(job)
+                if promised:
+                    reservations.append(Reservation(job.name, promised))
+            memory = self._loop.memory.to_document()
+            return replace(self.bare(), jobs=tuple(jobs), reservations=tuple(reservations), memory=memory)
+
+    def check(self) -> str:
+        """Whether it turns; if not, why."""
+        if self._thread is not None and not self._thread.is_alive():
+            return self._broken or "the loop has ended; start the yard again"
+        return "ok"
+
+
+def _as_seen(entry: Entry) -> tuple[Job, tuple[Any, ...]]:
+    """A job for a snapshot: behind a gate it is held; where its places are only promised it waits for them."""
+    job = entry.job()
+    attempt = entry.attempt
+    if attempt is None:
+        return (job if entry.shown else replace(job, held=True)), ()
+    if attempt.state == "promised":
+        return replace(job, placements=(), started=None), job.placements
+    if entry.following is not None:
+        kept = tuple(place for place in job.placements if place.terminating)
+        return replace(job, placements=kept), tuple(place for place in job.placements if not place.terminating)
+    return job, ()

@@ -1,0 +1,65 @@
+"""What was used and what happened, added up from the store: reports for people, counts for metrics.
+
+Called by the embedded yard. Sums come from the ledger, which is written with every task's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuyard.runtime.service import Document
+from gpuyard.worlds.local import ledger
+from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.store import Store
+
+Sums = dict[tuple[str, ...], list[float]]
+
+
+def report(store: Store, desk: Desk, columns: Sequence[str], since: float) -> list[Mapping[str, Any]]:
+    """GPU-seconds and money since a moment (whole days), with what still runs up to now."""
+    names = ", ".join(columns)
+    rows = store.rows(
+        f"SELECT {names}, sum(gpu_seconds), sum(money), sum(tasks) FROM ledger WHERE day >= ? GROUP BY {names}",
+        (int(since // ledger.DAY_S),),
+    )
+    width = len(columns)
+    sums: Sums = {tuple(row[:width]): [float(amount) for amount in row[width:]] for row in rows}
+    _add_running(sums, desk, columns, since)
+    return [
+        {"name": "/".join(key), **dict(zip(columns, key, strict=True)), "gpu_seconds": round(amounts[0], 3),
+         "money": round(amounts[1], 4), "tasks": int(amounts[2])}
+        for key, amounts in sorted(sums.items())
+    ]  # fmt: skip
+
+
+def _add_running(sums: Sums, desk: Desk, columns: Sequence[str], since: float) -> None:
+    now = desk.now()
+    for entry in desk.book.active():
+        attempt = entry.attempt
+        known = {"user": entry.owner.user, "queue": entry.template.job.queue}
+        for task in attempt.live() if attempt is not None and attempt.state != "promised" else ():
+            node = desk.nodes.get(task.placement.node)
+            price = ledger.gpu_hour(desk.pools.get(node.pool)) if node is not None else 0.0
+            seconds = (now - max(attempt.created, since)) * ledger.gpus_of(entry, task, node) if attempt else 0.0
+            sum_ = sums.setdefault(tuple(known[column] for column in columns), [0.0, 0.0, 0.0])
+            sum_[0] += seconds
+            sum_[1] += seconds * price / ledger.HOUR_S
+            sum_[2] += 1
+
+
+def measures(store: Store) -> Document:
+    """Counts since the yard was made."""
+    waits = store.rows(
+        "SELECT t.queue, count(*), sum(j.started - t.submitted) FROM jobs j JOIN templates t ON t.id = j.template "
+        "WHERE j.started IS NOT NULL GROUP BY t.queue"
+    )
+    ended = store.rows("SELECT phase, count(*) FROM jobs WHERE ended IS NOT NULL GROUP BY phase")
+    stops = store.rows("SELECT why, count(*) FROM attempts WHERE why IN ('preempted', 'moved', 'drained') GROUP BY why")
+    held = store.rows("SELECT coalesce(sum(gpu_seconds), 0) FROM ledger")[0][0]
+    return {
+        "waits": {queue: {"count": count, "seconds": round(seconds, 3)} for queue, count, seconds in waits},
+        "ended": dict(ended),
+        "evictions": dict(stops),
+        "accounts": {"held": round(held, 3)},
+    }

@@ -1,0 +1,198 @@
+"""What becomes of jobs: retries, losses, stops, holds, arrays, dependencies, and who is told what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
+from gpuyard.model.node import Health
+from gpuyard.runtime.service import Caller
+from tests.support.yards import ADMIN, ME, TestYard, sh
+
+
+def test_a_failed_job_is_tried_again_as_often_as_it_asked(yard: TestYard, tmp_path: Path):
+    script = f"echo x >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"
+    yard.put(sh(script, name="a", run={"retries": 2}))
+    document = yard.until("a")
+    assert (document["phase"], document["attempts"]) == ("succeeded", 3)
+    codes = [attempt["tasks"][0]["exit_code"] for attempt in yard.job(ME, "a")["history"]]
+    assert codes == [1, 1, 0]
+
+
+def test_one_failed_rank_ends_a_rigid_gang(yard: TestYard):
+    yard.put(sh("test $RANK -eq 1 && exit 7; sleep 30", name="g", tasks=3, gpus=1))
+    document = yard.until("g")
+    assert (document["phase"], document["exit_code"], document["message"]) == ("failed", 7, "rank 1: exit code 7")
+
+
+def test_one_failed_rank_shrinks_an_elastic_gang(yard: TestYard):
+    yard.put(sh("test $RANK -eq 1 && exit 7; sleep 0.5", name="g", tasks=3, min=2, gpus=1))
+    document = yard.until("g")
+    assert (document["phase"], document["attempts"]) == ("succeeded", 1)
+
+
+def test_a_gang_with_a_rank_that_cannot_start_starts_none(yard: TestYard, tmp_path: Path):
+    job = {"name": "g", "tasks": 3, "gpus": 1, "run": {"command": ["touch", "x"], "workdir": str(tmp_path / "none")}}
+    yard.put(job)
+    assert yard.until("g")["message"].endswith(f": the working folder {tmp_path}/none does not exist")
+
+
+def test_a_killed_supervisor_takes_its_task_with_it_and_the_job_is_tried_again(yard: TestYard):
+    yard.put(sh("sleep 1 & wait", name="a", gpus=1))
+    yard.until("a", "running")
+    task = yard.job(ME, "a")["history"][0]["tasks"][0]["pid"]
+    supervisor = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(supervisor, signal.SIGKILL)
+    document = yard.until("a")
+    assert (document["phase"], document["losses"]) == ("succeeded", 1)
+    assert not Path(f"/proc/{task}/cmdline").exists() or Path(f"/proc/{task}/cmdline").read_bytes() == b""
+
+
+def test_a_killed_task_is_a_failure_told_by_its_signal(yard: TestYard):
+    yard.put(sh("kill -9 $$", name="a", gpus=1))
+    document = yard.until("a")
+    assert (document["phase"], document["exit_code"]) == ("failed", -9)
+    assert document["message"] == "rank 0: ended by signal 9"
+
+
+def test_a_task_that_forks_away_is_ended_with_its_job(yard: TestYard):
+    yard.put(sh("setsid sleep 33.25 & exit 0", name="a"))
+    yard.until("a")
+    time.sleep(0.1)
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert b"sleep\x0033.25\x00" not in lines
+
+
+def test_preemption_gives_a_job_its_signal_and_time_to_save(yard: TestYard):
+    script = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.05; done"
+    checkpoint = {"signal": "SIGUSR1", "grace": "5s"}
+    yard.put(sh(script, name="low", tasks=2, gpus=8, priority=1, checkpoint=checkpoint))
+    yard.until("low", "running")
+    time.sleep(0.1)  # until the shell has set its trap
+    yard.put(sh("true", name="high", gpus=8, priority=99))
+    assert yard.until("high")["phase"] == "succeeded"
+    assert "saved\n" in yard.output("low")
+    yard.act(ME, "low", "cancel")
+    assert yard.until("low")["phase"] == "cancelled"
+
+
+def test_a_job_that_will_not_stop_is_killed(yard: TestYard):
+    yard.put(sh("trap '' TERM; while :; do sleep 0.05; done", name="a"))
+    yard.until("a", "running")
+    yard.act(ME, "a", "cancel")
+    assert yard.until("a", seconds=5)["phase"] == "cancelled"
+
+
+def test_hold_release_and_requeue(yard: TestYard):
+    yard.put(sh("sleep 0.3", name="a", held=True))
+    assert yard.until("a", "held")["reason"]["code"] == "Held"
+    yard.act(ME, "a", "release")
+    yard.until("a", "running")
+    yard.act(ME, "a", "requeue")
+    assert yard.until("a")["attempts"] == 2
+    yard.act(ME, "a", "requeue")
+    assert yard.until("a")["attempts"] == 3
+    with pytest.raises(Conflict):
+        yard.act(ME, "a", "cancel")
+
+
+def test_an_array_runs_as_many_at_once_as_it_says(yard: TestYard):
+    names = yard.put(sh("echo $GPUYARD_ARRAY_INDEX; sleep 0.1", name="sweep", array="0-5%2", gpus=1))
+    assert names == [f"sweep-{n}" for n in range(6)]
+    most = 0
+    while any(job["phase"] != "succeeded" for job in yard.jobs(ME)):
+        most = max(most, sum(job["phase"] in ("starting", "running") for job in yard.jobs(ME)))
+        yard.wait_events(yard.store.last_event, 0.2)
+    assert most == 2
+    assert yard.output("sweep-4") == "4\n"
+
+
+def test_an_array_is_cancelled_by_its_name(yard: TestYard):
+    yard.put(sh("sleep 30", name="sweep", array="0-9%3", gpus=1))
+    assert yard.act(ME, "sweep", "cancel")["jobs"] == 10
+    for number in range(10):
+        assert yard.until(f"sweep-{number}")["phase"] == "cancelled"
+
+
+def test_a_job_waits_for_those_it_follows(yard: TestYard):
+    yard.put(sh("sleep 0.3; exit 1", name="a"), sh("true", name="b"))
+    yard.put(sh("true", name="anyhow", after=["a:any", "b"]), sh("true", name="only-well", after=["a:ok"]))
+    assert yard.why(ME, "anyhow")["message"] == "anyhow waits until a has ended"
+    assert yard.until("anyhow")["phase"] == "succeeded"
+    document = yard.until("only-well")
+    assert (document["phase"], document["message"]) == (
+        "cancelled",
+        "a failed, and only-well was to follow its success",
+    )
+    with pytest.raises(NotFound, match="c is to follow nobody, which nobody knows"):
+        yard.put(sh("true", name="c", after=["nobody"]))
+
+
+def test_a_repeated_submission_with_a_key_is_one(yard: TestYard):
+    assert yard.put(sh("true", name="a"), key="k") == yard.put(sh("true", name="a"), key="k") == ["a"]
+    with pytest.raises(Conflict, match="the key k was used for another submission"):
+        yard.put(sh("false", name="a"), key="k")
+
+
+def test_a_name_is_taken_until_its_job_has_ended(yard: TestYard):
+    yard.put(sh("sleep 0.2", name="a"))
+    with pytest.raises(Conflict, match="there is a job a already"):
+        yard.put(sh("true", name="a"))
+    yard.until("a")
+    yard.put(sh("true", name="a"))
+    yard.until("a")
+    assert sorted(job["name"] for job in yard.jobs(ME)) == ["a", "a@1"]
+
+
+@pytest.mark.parametrize(
+    ("job", "error", "told"),
+    [
+        (sh("true", name="a", gpus=9), Never, "could never run on this fleet"),
+        (sh("true", name="a", queue="nobodys"), NotFound, "stands in queue nobodys, which does not exist"),
+        ({"name": "a"}, Refused, "says nothing to run"),
+        (sh("true", name="a", gpus="many"), Refused, "gpus must be"),
+        (sh("true", name="a", run={"image": "x"}), Refused, "podman or docker"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(yard: TestYard, monkeypatch, job, error, told):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(error, match=told) as caught:
+        yard.put(job)
+    assert "\n" not in str(caught.value)
+    assert yard.jobs(ME) == []
+
+
+def test_a_job_that_could_never_run_may_be_queued_anyway(yard: TestYard):
+    yard.put(sh("true", name="a", gpus=9), queue_anyway=True)
+    assert yard.until("a", "waiting")["phase"] == "waiting"
+
+
+def test_a_sick_gpu_gets_nothing_new(tmp_path: Path):
+    yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 2, model: H100}]")
+    yard.start()
+    yard.world.set_health("n0", 0, Health.SICK)
+    yard.put(sh("true", name="a", gpus=1))
+    assert yard.until("a")["phase"] == "succeeded"
+    assert yard.job(ME, "a")["history"][0]["tasks"][0]["gpus"] == [1]
+    yard.stop()
+
+
+def test_queue_rights_and_caps(tmp_path: Path):
+    text = "nodes: [{name: n0, gpus: 2, model: H100}]\nqueues: [{name: a, users: [ann], groups: [ops]}, {name: b}]"
+    yard = TestYard(tmp_path, text, user_cap=2)
+    yard.start()
+    with pytest.raises(Denied, match="bob may not use queue a; it is open to ann, group ops"):
+        yard.put(sh("true", name="x", queue="a"), caller=Caller("bob"))
+    yard.put(sh("sleep 5", name="x", queue="a"), caller=Caller("bob", groups=("ops",)))
+    yard.put(sh("sleep 5", name="y", queue="b"), caller=Caller("bob"))
+    with pytest.raises(Refused, match="bob has 2 jobs that are not over, and 2 are allowed"):
+        yard.put(sh("true", name="z", queue="b"), caller=Caller("bob"))
+    with pytest.raises(Denied, match="x belongs to bob"):
+        yard.act(Caller("ann"), "x", "cancel")
+    yard.act(ADMIN, "x", "cancel")
+    yard.stop()
