@@ -12,6 +12,9 @@ from gpuyard.model.job import Job
 from gpuyard.model.policy import Order, OrderPolicy
 from gpuyard.model.resources import WHOLE
 
+MOST = 100_000.0
+"""GPUs; larger jobs count as this large where size orders a level."""
+
 
 def turn(job: Job, order: OrderPolicy, ran: float = 0.0) -> float:
     """The job's number, given how long its present run has lasted."""
@@ -23,7 +26,10 @@ def turn(job: Job, order: OrderPolicy, ran: float = 0.0) -> float:
         case Order.SRSF:
             return inf if job.duration is None else max(0.0, job.duration - job.attained - ran) * gpus(job)
         case Order.ATTAINED:
-            return level((job.attained + ran) * gpus(job), order)
+            size = gpus(job)
+            return level((job.attained + ran) * size, order) + (
+                min(size, MOST) / (MOST + 1) if order.small_first else 0
+            )
 
 
 def gpus(job: Job) -> float:

@@ -1,7 +1,7 @@
 """Chance from a seed: the one module of the simulator that makes random numbers.
 
-Called by the trace readers (order of arrival, inflation) and by `faults`. Two sources: `GoDice` follows Go's `math/rand`
-number for number, so that a run with seed 42 meets the same arrivals as the published run with seed 42; `SeededDice` is
+Called by the trace readers (order of arrival, inflation) and by `faults`. `GoDice` follows Go's `math/rand` number
+for number, so that a run with seed 42 meets the same arrivals as the published run with seed 42; `SeededDice` is
 Python's own generator for everything that has no published counterpart.
 """
 

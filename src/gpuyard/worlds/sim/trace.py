@@ -1,6 +1,6 @@
 """What a trace is once it is read: who arrives when, how long it works, and what demand is known beforehand.
 
-Made by the readers (`openb`, `philly`, `muri`, `tables`), consumed by `world`. Times are seconds from the trace's start.
+Made by the readers, consumed by `world`. Times are seconds from the trace's start.
 """
 
 from __future__ import annotations
@@ -33,6 +33,18 @@ class Trace:
     tried_once: bool = False
     """Tasks only arrive; each is tried once and dropped if it does not fit (the rules of the FGD experiment)."""
     notes: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a trace that is replayed, seconds since the epoch."""
+
+    since: float = float("-inf")
+    until: float = float("inf")
+
+    def holds(self, at: float) -> bool:
+        """Whether a moment lies in it; the end does not."""
+        return self.since <= at < self.until
 
 
 def by_time(arrivals: Sequence[Arrival]) -> tuple[Arrival, ...]:

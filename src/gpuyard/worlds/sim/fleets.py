@@ -1,0 +1,57 @@
+"""The fleet that a trace runs on: our fleet file, openb's node list, or a shape such as `V100:8x60`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+from gpuyard import files
+from gpuyard.files.data.gpu_models import architecture_of, memory_of
+from gpuyard.files.fleet import ONLY_QUEUE
+from gpuyard.model.errors import Refused
+from gpuyard.model.node import Gpu, Node
+from gpuyard.model.resources import WHOLE
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.sim import openb
+from gpuyard.worlds.sim.reading import text_of
+
+SHAPE = re.compile(r"(?:(?P<model>[\w.-]+):)?(?P<gpus>\d+)x(?P<nodes>\d+)(?:@(?P<rack>\d+))?")
+"""Model, GPUs a node, nodes; `@16`: so many nodes a rack."""
+
+
+def read(word: str) -> Snapshot:
+    """A fleet by its shape or its file; it has no jobs."""
+    shape = SHAPE.fullmatch(word)
+    if shape:
+        rack = int(shape["rack"] or 0)
+        return uniform(shape["model"] or "GPU", int(shape["gpus"]), int(shape["nodes"]), rack)
+    text = text_of(Path(word))
+    if text.startswith("sn,"):
+        return Snapshot(nodes=openb.nodes(csv.DictReader(io.StringIO(text))), queues=(ONLY_QUEUE,))
+    snapshot = files.parse_snapshot(text, word, 0.0)
+    if not snapshot.nodes:
+        raise Refused(f"{word} has no nodes")
+    return snapshot
+
+
+def uniform(model: str, gpus: int, nodes: int, rack: int = 0) -> Snapshot:
+    """Equal nodes, in racks if asked."""
+    made = tuple(
+        Node(
+            name=f"n{i:04d}",
+            model=model,
+            architecture=architecture_of(model),
+            gpu_memory=memory_of(model),
+            gpus=tuple(Gpu(g) for g in range(gpus)),
+            domains=(("rack", f"r{i // rack:03d}"),) if rack else (),
+        )
+        for i in range(nodes)
+    )
+    return Snapshot(topology=("rack",) if rack else (), nodes=made, queues=(ONLY_QUEUE,))
+
+
+def capacity(snapshot: Snapshot) -> int:
+    """GPUs of the fleet, in grains."""
+    return sum(len(node.gpus) for node in snapshot.nodes) * WHOLE

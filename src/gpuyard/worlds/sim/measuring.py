@@ -1,0 +1,201 @@
+"""Keeps the figures of one simulated run: waits, completion times, use, stranding, disturbance, fairness.
+
+A `world.Listener`. It looks on and changes nothing; `runtime.simulation` asks for the `Figures` at the end. Where tasks
+are tried once there is no time to speak of; what counts there is the share of GPUs allocated by load arrived.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+from gpuyard.model.resources import WHOLE
+from gpuyard.worlds.sim.openb import grains
+from gpuyard.worlds.sim.trace import Trace
+from gpuyard.worlds.sim.world import Live
+
+HOUR = 3600.0
+SAMPLES = 400
+"""Points kept of each curve over time; more cannot be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What came out; times in seconds."""
+
+    jobs: int
+    finished: int
+    dropped: int
+    wait_p50_s: float
+    wait_p95_s: float
+    wait_p99_s: float
+    queue_mean_s: float
+    queue_max_s: float
+    jct_mean_s: float
+    jct_p99_s: float
+    makespan_s: float
+    utilisation: float
+    stranded_gpu_hours: float
+    preemptions: int
+    moves: int
+    lost_gpu_hours: float
+    fairness: dict[str, float]
+    allocated_at: dict[str, float]
+
+
+@dataclass(slots=True)
+class Curves:
+    """What a page draws: over time, per job, per stay."""
+
+    time: list[float] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)
+    stranded: list[float] = field(default_factory=list)
+    waits: list[tuple[float, float]] = field(default_factory=list)
+    """(GPUs, wait) per finished or placed job."""
+    stays: list[tuple[str, int, float, float, str]] = field(default_factory=list)
+    """(node, GPU, from, to, job); kept only for a Gantt."""
+
+
+class Measure:
+    """Hears a run and adds it up."""
+
+    def __init__(self, trace: Trace, capacity: int, stranded: Callable[[], float], gantt: bool = False) -> None:
+        self.trace = trace
+        self.capacity = capacity
+        self._stranded = stranded
+        self._gantt = gantt
+        self.curves = Curves()
+        self._arrived = self._used = 0
+        self._jobs = self._dropped = self._preempted = self._moves = 0
+        self._waits: list[float] = []
+        self._queues: list[float] = []
+        self._jcts: list[float] = []
+        self._by_queue: dict[str, list[float]] = defaultdict(list)
+        self._held: dict[str, int] = {}
+        self._open: dict[str, float] = {}
+        self._lost = self._busy_area = self._stranded_area = 0.0
+        self._since = self._last = trace.arrivals[0].at if trace.arrivals else 0.0
+        self._loads: dict[int, list[float]] = defaultdict(list)
+        self._turns = 0
+        self._every = max(1, 2 * len(trace.arrivals) // SAMPLES)
+        self._stranded_now = 0.0
+        self._before = 0
+        """In use since the last plan."""
+
+    # --- what is heard --------------------------------------------------------------------------------------------
+
+    def arrived(self, now: float, live: Live) -> None:
+        """A job was submitted."""
+        self._jobs += 1
+        self._arrived += _size(live)
+
+    def placed(self, now: float, live: Live, moved: bool) -> None:
+        """A job started, resumed or moved."""
+        name = live.arrival.job.name
+        self._moves += moved
+        if name in self._open:
+            self._close(now, name, live)
+        if not moved:
+            self._used += _size(live)
+            if live.stops == 0:
+                self._waits.append(now - live.arrival.at)
+        self._open[name] = now
+
+    def _close(self, now: float, name: str, live: Live) -> None:
+        began = self._open.pop(name)
+        if self._gantt:
+            self.curves.stays += [
+                (place.node, gpu, began, now, name) for place in live.placements for gpu in place.gpus
+            ]
+
+    def stopped(self, now: float, live: Live, lost: float) -> None:
+        """A job was evicted; what its restart will cost is lost too."""
+        self._preempted += 1
+        self._lost += (lost + live.overhead) * _size(live) / WHOLE / HOUR
+        self._used -= _size(live)
+        self._close(now, live.arrival.job.name, live)
+
+    def finished(self, now: float, live: Live) -> None:
+        """A job did all its work."""
+        size = _size(live)
+        self._used -= size
+        jct = now - live.arrival.at
+        queued = max(0.0, jct - live.held)
+        self._jcts.append(jct)
+        self._queues.append(queued)
+        self._by_queue[live.arrival.job.queue].append(queued)
+        self.curves.waits.append((size / WHOLE, queued))
+        self._close(now, live.arrival.job.name, live)
+
+    def dropped(self, now: float, live: Live) -> None:
+        """A task that is tried once did not fit."""
+        self._dropped += 1
+
+    def settled(self, now: float, waiting: int) -> None:
+        """A plan stands; until the next one nothing changes."""
+        if self.trace.tried_once:
+            load = round(100 * self._arrived / self.capacity)
+            self._loads[load].append(round(100 * self._used / self.capacity, 2))
+        self._sample(now)
+
+    def _sample(self, now: float) -> None:
+        passed = now - self._last
+        if passed > 0 and self._turns:
+            self._busy_area += passed * self._before
+            self._stranded_area += passed * self._stranded_now
+        self._last, self._before = now, self._used
+        self._turns += 1
+        if self._turns % self._every == 0:
+            self._stranded_now = self._stranded()
+            self.curves.time.append(now)
+            self.curves.used.append(round(100 * self._used / max(self.capacity, 1), 2))
+            self.curves.stranded.append(round(self._stranded_now, 2))
+
+    # --- what is told ---------------------------------------------------------------------------------------------
+
+    def figures(self) -> Figures:
+        """The sum of it."""
+        span = self._last - self._since
+        area = max(self.capacity, 1) * span
+        timed = span > 0 and not self.trace.tried_once
+        return Figures(
+            jobs=self._jobs,
+            finished=len(self._jcts),
+            dropped=self._dropped,
+            wait_p50_s=quantile(self._waits, 0.50),
+            wait_p95_s=quantile(self._waits, 0.95),
+            wait_p99_s=quantile(self._waits, 0.99),
+            queue_mean_s=mean(self._queues),
+            queue_max_s=max(self._queues, default=0.0),
+            jct_mean_s=mean(self._jcts),
+            jct_p99_s=quantile(self._jcts, 0.99),
+            makespan_s=round(span, 1),
+            utilisation=round(self._busy_area / area, 4) if timed else round(self._used / max(self.capacity, 1), 4),
+            stranded_gpu_hours=round(self._stranded_area / HOUR, 1) if timed else 0.0,
+            preemptions=self._preempted,
+            moves=self._moves,
+            lost_gpu_hours=round(self._lost, 2),
+            fairness={queue: mean(waits) for queue, waits in sorted(self._by_queue.items())},
+            allocated_at=self._allocated_at(),
+        )
+
+    def _allocated_at(self) -> dict[str, float]:
+        """Percent of the GPUs allocated when that percent had arrived, as the FGD experiment reads it."""
+        return {str(load): mean(self._loads[load]) for load in sorted(self._loads) if load % 5 == 0}
+
+
+def _size(live: Live) -> int:
+    group = live.arrival.job.gang.groups[0]
+    return grains(live.arrival.job) * getattr(group, "tasks", 1)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, 0 of nothing; to the hundredth."""
+    return round(sum(values) / len(values), 2) if values else 0.0
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The smallest value that `part` of them do not pass."""
+    return round(sorted(values)[max(0, ceil(part * len(values)) - 1)], 2) if values else 0.0

@@ -1,0 +1,300 @@
+"""The simulated world: virtual time, jobs that work as long as their trace says, effects that are instant.
+
+Driven by `runtime.loop` like every other world. It decides nothing: it says what happened and carries out what it is
+told. What happened is also told to a `Listener`, which keeps the figures and the placement file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import Protocol
+
+from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
+from gpuyard.model.events import Event, JobGone, JobSeen, TasksStarted
+from gpuyard.model.job import Job, Placement
+from gpuyard.worlds.sim.trace import Arrival, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How this world treats time; what a published simulator did differently is an option here, never in the engine."""
+
+    overhead: float | None = None
+    """Seconds every start costs; None: as the trace says of each job."""
+    overhead_every_event: bool = False
+    """Muri's simulator charges a running job its start again at every arrival and every end."""
+    tick: float = 0.0
+    """Look again this often while somebody waits, so that time-slicing gets its turns."""
+    most_moves: float = 0.0
+    """The share of placed tasks that may be moved, where tasks are tried once."""
+
+
+class Live:
+    """One job from its arrival to its end."""
+
+    __slots__ = ("arrival", "checked", "epoch", "first_start", "held", "left", "overhead", "placements", "started",
+                 "stops")  # fmt: skip
+
+    def __init__(self, arrival: Arrival, overhead: float) -> None:
+        self.arrival = arrival
+        self.overhead = overhead
+        self.left = arrival.work
+        self.placements: tuple[Placement, ...] = ()
+        self.started = 0.0
+        self.checked = 0.0
+        """Up to when its work has been counted."""
+        self.epoch = 0
+        """Tells an end that was foreseen from one that still holds."""
+        self.first_start: float | None = None
+        self.held = 0.0
+        self.stops = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it holds a place."""
+        return bool(self.placements)
+
+
+class Listener(Protocol):
+    """Hears what happens, in order."""
+
+    def arrived(self, now: float, live: Live) -> None:
+        """A job was submitted."""
+
+    def placed(self, now: float, live: Live, moved: bool) -> None:
+        """A job started, resumed, or was moved."""
+
+    def stopped(self, now: float, live: Live, lost: float) -> None:
+        """A job was evicted; `lost` seconds of its work are undone."""
+
+    def finished(self, now: float, live: Live) -> None:
+        """A job did all its work."""
+
+    def dropped(self, now: float, live: Live) -> None:
+        """A job that is tried once did not fit."""
+
+    def settled(self, now: float, waiting: int) -> None:
+        """A plan was applied; so many jobs wait."""
+
+
+Happening = Callable[[], None]
+
+
+class SimWorld:
+    """A `World` with a virtual clock."""
+
+    def __init__(self, trace: Trace, rules: Rules, listener: Listener) -> None:
+        self.trace = trace
+        self.rules = rules
+        self.listener = listener
+        self.jobs: dict[str, Live] = {}
+        self.waiting: dict[str, Live] = {}
+        self._now = trace.arrivals[0].at if trace.arrivals else 0.0
+        self._coming = 0
+        self._events: list[Event] = []
+        self._agenda: list[tuple[float, int, Happening]] = []
+        self._ends: list[tuple[float, int, int, Live]] = []
+        """Ends foreseen: when, in which order foreseen, in which epoch of whom."""
+        self._entries = 0
+        self._ticking = float("-inf")
+        self.busy = 0
+        """Jobs that run."""
+
+    # --- the loop's side ------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Virtual time."""
+        return self._now
+
+    def wait(self) -> bool:
+        """Go to the next moment at which something happens; False when nothing is left to happen."""
+        if self.trace.tried_once:
+            return self._next_arrival()
+        moment = self._next_moment()
+        if moment is None:
+            return False
+        self._now = moment
+        if self.rules.overhead_every_event:
+            self._charge_everyone()
+        while (end := self._next_end()) is not None and end <= moment:
+            self._finish(heappop(self._ends)[3])
+        while self._agenda and self._agenda[0][0] <= moment:
+            heappop(self._agenda)[2]()
+        while self._coming < len(self.trace.arrivals) and self.trace.arrivals[self._coming].at <= moment:
+            self._arrive()
+        return True
+
+    def observe(self) -> Sequence[Event]:
+        """What happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def apply(self, plan: Plan) -> None:
+        """Carry out the plan at once: evictions and moves before starts, as the plan has them."""
+        for action in plan.actions:
+            match action:
+                case Start(job=name, placements=placements):
+                    self._start(self.jobs[name], placements)
+                case Evict(job=name):
+                    self.stop(self.jobs[name])
+                case Move(job=name, source=source, target=target):
+                    self._move(self.jobs[name], source, target)
+                case Terminate(job=name):
+                    self._gone(self.jobs[name])
+                case _:
+                    pass  # reservations and cordons bind the brain, not the jobs
+        if self.trace.tried_once:
+            self._drop_waiting()
+        self.listener.settled(self._now, len(self.waiting))
+        self._plan_tick()
+
+    @property
+    def come(self) -> int:
+        """How many jobs have arrived."""
+        return self._coming
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def at(self, moment: float, happening: Happening) -> None:
+        """Let something happen later; faults come in this way too."""
+        self._entries += 1
+        heappush(self._agenda, (moment, self._entries, happening))
+
+    def tell(self, event: Event) -> None:
+        """Report something to the brain at its next look."""
+        self._events.append(event)
+
+    def _next_arrival(self) -> bool:
+        if self._coming >= len(self.trace.arrivals):
+            return False
+        self._now = self.trace.arrivals[self._coming].at
+        self._arrive()
+        return True
+
+    def _next_moment(self) -> float | None:
+        moments = [self._agenda[0][0]] if self._agenda else []
+        if (end := self._next_end()) is not None:
+            moments.append(end)
+        if self._coming < len(self.trace.arrivals):
+            moments.append(self.trace.arrivals[self._coming].at)
+        elif not self.waiting and not self.busy:
+            return None  # ticks and repairs alone keep nobody waiting
+        return min(moments, default=None)
+
+    def _next_end(self) -> float | None:
+        """The next end that still holds; those that a stop or a charge has overtaken fall out."""
+        ends = self._ends
+        while ends and ends[0][2] != ends[0][3].epoch:
+            heappop(ends)
+        return ends[0][0] if ends else None
+
+    def _plan_tick(self) -> None:
+        tick = self.rules.tick
+        if tick and self.waiting and self._ticking <= self._now:
+            self._ticking = self._now + tick
+            self.at(self._ticking, lambda: None)
+
+    # --- the lives of jobs ----------------------------------------------------------------------------------------
+
+    def _arrive(self) -> None:
+        arrival = self.trace.arrivals[self._coming]
+        self._coming += 1
+        overhead = arrival.overhead if self.rules.overhead is None else self.rules.overhead
+        live = self.jobs[arrival.job.name] = self.waiting[arrival.job.name] = Live(arrival, overhead)
+        self.listener.arrived(self._now, live)
+        self.tell(JobSeen(arrival.job))
+
+    def _start(self, live: Live, placements: tuple[Placement, ...]) -> None:
+        self._begin(live, (*live.placements, *placements))
+        self.tell(TasksStarted(live.arrival.job.name, placements, self._now))
+        self.listener.placed(self._now, live, moved=False)
+
+    def _begin(self, live: Live, placements: tuple[Placement, ...]) -> None:
+        self.busy += not live.running
+        self.waiting.pop(live.arrival.job.name, None)
+        live.placements = placements
+        live.started = live.checked = self._now
+        if live.first_start is None:
+            live.first_start = self._now
+        if not self.rules.overhead_every_event:
+            live.checked += live.overhead
+        self._foresee_end(live)
+
+    def _foresee_end(self, live: Live) -> None:
+        live.epoch += 1
+        if live.left is not None:
+            self._entries += 1
+            heappush(self._ends, (live.checked + live.left, self._entries, live.epoch, live))
+
+    def _finish(self, live: Live) -> None:
+        live.left = 0.0
+        live.held += self._now - live.started
+        self.listener.finished(self._now, live)
+        self._gone(live)
+
+    def _gone(self, live: Live) -> None:
+        name = live.arrival.job.name
+        self.busy -= live.running
+        live.epoch += 1
+        live.placements = ()
+        del self.jobs[name]
+        self.waiting.pop(name, None)
+        self.tell(JobGone(name))
+
+    def stop(self, live: Live, lost: float = 0.0) -> None:
+        """Take a job off its place; it waits again, with `lost` seconds of its work undone."""
+        self._count_work(live)
+        if live.left is not None and live.arrival.work is not None:
+            live.left = min(live.left + lost, live.arrival.work)
+        self.busy -= live.running
+        live.held += self._now - live.started
+        live.epoch += 1
+        live.stops += 1
+        self.listener.stopped(self._now, live, lost)
+        live.placements = ()
+        self.waiting[live.arrival.job.name] = live
+        self.tell(JobSeen(self.described(live)))
+
+    def _move(self, live: Live, source: tuple[Placement, ...], target: tuple[Placement, ...]) -> None:
+        """Tasks run elsewhere from now on; the whole gang pays for the restart."""
+        self._count_work(live)
+        live.held += self._now - live.started
+        kept = tuple(place for place in live.placements if place not in source)
+        self._begin(live, (*kept, *target))
+        self.tell(JobSeen(self.described(live)))
+        self.listener.placed(self._now, live, moved=True)
+
+    def _count_work(self, live: Live) -> None:
+        """Take off what it has worked since it was last looked at."""
+        if live.left is not None:
+            live.left -= max(0.0, self._now - live.checked)
+        live.checked = self._now
+
+    def _charge_everyone(self) -> None:
+        for live in self._running():
+            if live.left is not None and self._now > live.checked:
+                if live.checked + live.left <= self._now:
+                    continue  # it ends now, and no event in between disturbed it
+                live.left -= max(0.0, self._now - live.checked - live.overhead)
+                live.checked = self._now
+                self._foresee_end(live)
+                self.tell(JobSeen(self.described(live)))
+
+    def _running(self) -> Iterator[Live]:
+        return (live for live in list(self.jobs.values()) if live.running)
+
+    def described(self, live: Live) -> Job:
+        """The job as it is now: where it runs, and how much of its work is done."""
+        work = live.arrival.work
+        done = work - live.left if work is not None and live.left is not None else 0.0
+        started = live.checked if live.running else None
+        return replace(live.arrival.job, placements=live.placements, started=started, attained=done)
+
+    # --- tried once -----------------------------------------------------------------------------------------------
+
+    def _drop_waiting(self) -> None:
+        for live in list(self.waiting.values()):
+            self.listener.dropped(self._now, live)
+            self._gone(live)
