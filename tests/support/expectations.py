@@ -347,8 +347,9 @@ def explained(job: str, spec: Spec, line: Explanation) -> Problems:
             yield f'{job}: the message should have "{text}", is "{reason}"'
     yield from suggested(job, spec, line)
     yield from on_the_ladder(job, spec.get("ladder", {}), line)
-    if absent := set(spec.get("in_the_way", ())) - set(line.in_the_way):
-        yield f"{job}: {sorted(absent)} should be said to stand in the way, not {list(line.in_the_way)}"
+    blockers = {obstacle.job for obstacle in line.in_the_way}
+    if absent := set(spec.get("in_the_way", ())) - blockers:
+        yield f"{job}: {sorted(absent)} should be said to stand in the way, not {sorted(blockers)}"
 
 
 def suggested(job: str, spec: Spec, line: Explanation) -> Problems:

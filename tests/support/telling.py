@@ -64,7 +64,7 @@ def waiting_lines(line: Explanation) -> Iterator[str]:
     ladder = ", ".join(f"{step.rung.title} {step.nodes}{'' if step.holds else '!'}" for step in line.ladder)
     yield f"    ladder: {ladder}"
     if line.in_the_way:
-        yield f"    in the way: {', '.join(line.in_the_way)}"
+        yield "    in the way: " + ", ".join(f"{o.job} must {o.must}" for o in line.in_the_way)
     yield from (f"    would start if ({s.kind}): {s.change} {s.effect}" for s in line.suggestions)
 
 
