@@ -53,6 +53,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Decide and explain": (
         Entry("why", "why", "Why a job waits, and what would let it start."),
         Entry("plan", "plan", "What would start, move and stop, and why the rest waits."),
+        Entry("sim", "sim", "Replay a trace under several policies, and compare."),
+        Entry("whatif", "whatif", "What more nodes, other quotas or policies would change."),
     ),
     "Look": (
         Entry("jobs", "listings", "Jobs, where they run or why they wait."),
