@@ -49,6 +49,8 @@ class EmbeddedYard:
         self._intake = intake.Intake(settings.shared, settings.user_cap)
         self._queues_at: tuple[int, int] = (-1, -1)
         self._queue_documents: list[Document] = []
+        self._possible: set[Job] = set()
+        self._possible_on: object = None
 
     def start(self) -> None:
         """Take the state folder, adopt what runs, begin to turn. `Refused` says who holds the folder."""
@@ -86,70 +88,95 @@ class EmbeddedYard:
         with self._desk.lock:
             before = self._known_key(caller, key, digest)
             if before is not None:
-                return [{"name": name, "phase": self._phase_of(name)} for name in before]
-            asked = [self._checked(caller, document) for document in jobs]
+                return before
+            asked = self._checked_all(caller, jobs)
             if not queue_anyway:
                 for submission in asked:
                     self._refuse_never(submission.job)
-            entries = self._accept(caller, jobs, asked, (key, digest))
-            forecasts = self._forecasts([submission.job for submission in asked])
-        return [
-            {"name": e.name, "phase": e.phase.value, "id": e.id} | forecasts.get(e.template.name, {}) for e in entries
-        ]
+            forecasts = self._forecasts(asked)
+            templates, entries = self._make(caller, jobs, asked)
+            self._desk.book.reserve(entries)
+        names = json.dumps([entry.name for entry in entries])
+        row = (caller.user, key, digest, names, self._desk.now()) if key else None
+        try:
+            self.world.accept(templates, entries, row)
+        except Refused:
+            before = self._known_key(caller, key, digest)  # somebody with the same key was quicker
+            if before is None:
+                raise
+            return before
+        return [self._accepted(entry, forecasts) for entry in entries]
 
-    def _known_key(self, caller: Caller, key: str, digest: str) -> list[str] | None:
+    def _accepted(self, entry: Entry, forecasts: Mapping[str, Document]) -> Document:
+        answer = {"name": entry.name, "phase": entry.phase.value, "id": entry.id}
+        known = forecasts.get(entry.template.name)
+        return answer | ({"forecast": known} if known is not None else {})
+
+    def _known_key(self, caller: Caller, key: str, digest: str) -> list[Document] | None:
+        """What was answered to the same submission before."""
         if not key:
             return None
         rows = self.store.rows("SELECT digest, names FROM keys WHERE user = ? AND key = ?", (caller.user, key))
-        if rows and rows[0][0] != digest:
+        if not rows:
+            return None
+        if rows[0][0] != digest:
             raise Conflict(f"the key {key} was used for another submission; use a new one")
-        return list(json.loads(rows[0][1])) if rows else None
+        return [{"name": name, "phase": self._find(name).phase.value} for name in json.loads(rows[0][1])]
 
-    def _phase_of(self, name: str) -> str:
-        return self._find(name).phase.value
-
-    def _checked(self, caller: Caller, document: Document) -> files.Submission:
-        asked = self._intake.read(caller, document, self._desk.book, self._desk.now())
-        self._intake.check(caller, asked, self.world.queues)
-        for after in asked.after:
-            if not self.world.gates.state_of(after.job):
-                raise NotFound(f"job {asked.job.name} is to follow {after.job}, which nobody knows")
+    def _checked_all(self, caller: Caller, jobs: Sequence[Document]) -> list[files.Submission]:
+        asked: list[files.Submission] = []
+        beside: set[str] = set()
+        for number, document in enumerate(jobs):
+            submission = self._intake.read(caller, document, self._desk.book.next_job + number, self._desk.now())
+            self._intake.check(caller, submission, self.world.queues)
+            for after in submission.after:
+                if after.job not in beside and not self.world.gates.state_of(after.job):
+                    raise NotFound(f"job {submission.job.name} is to follow {after.job}, which nobody knows")
+            asked.append(submission)
+            beside.add(submission.job.name)
+        self._intake.check_names(asked, self._desk.book)
+        self._intake.check_cap(caller, sum(len(intake.names_of(each)) for each in asked), self._desk.book)
         return asked
 
     def _refuse_never(self, job: Job) -> None:
+        """Jobs of one kind are asked about once, until the fleet or the queues change."""
+        kind = replace(job, name="?", submitted=0.0, user="", run=None, held=False)
+        fleet = (self.world.queues, tuple(self._desk.nodes))
+        if self._possible_on != fleet:
+            self._possible, self._possible_on = set(), fleet
+        if kind in self._possible:
+            return
         explanation = forecast.never(self._engine.bare(), job)
         if explanation is not None and explanation.reason.outcome is Outcome.NEVER:
             raise Never(f"{job.name} could never run on this fleet: {explanation.reason}")
+        self._possible.add(kind)
 
-    def _accept(
-        self, caller: Caller, jobs: Sequence[Document], asked: Sequence[files.Submission], key: tuple[str, str]
-    ) -> list[Entry]:
-        book = self._desk.book
-        self._intake.check_names(asked, book)
-        self._intake.check_cap(caller, sum(len(intake.names_of(each)) for each in asked), book)
+    def _make(
+        self, caller: Caller, jobs: Sequence[Document], asked: Sequence[files.Submission]
+    ) -> tuple[list[Template], list[Entry]]:
         templates: list[Template] = []
         entries: list[Entry] = []
         for document, submission in zip(jobs, asked, strict=True):
-            text = json.dumps({**document, "name": submission.job.name}, separators=(",", ":"))
-            template, made = self._intake.make(caller, submission, book, text)
+            kept = {key: value for key, value in document.items() if key != "submitted"}
+            text = json.dumps(kept | {"name": submission.job.name, "user": caller.user}, separators=(",", ":"))
+            template, made = self._intake.make(caller, submission, self._desk.book, text)
             templates.append(template)
             entries += made
-        names = json.dumps([entry.name for entry in entries])
-        row = (caller.user, key[0], key[1], names, self._desk.now()) if key[0] else None
-        self.world.accept(templates, entries, row)
-        return entries
+        return templates, entries
 
-    def _forecasts(self, jobs: Sequence[Job]) -> dict[str, Document]:
-        if len(self._desk.book.entries) > FORECAST_JOBS_MAX or len(jobs) > 1:
+    def _forecasts(self, asked: Sequence[files.Submission]) -> dict[str, Document]:
+        """What is likely to become of them; not told where telling would take longer than accepting."""
+        if len(self._desk.book.entries) > FORECAST_JOBS_MAX or len(asked) > 1:
             return {}
-        return {}
+        moment = self._engine.moment()
+        return {each.job.name: forecast.expect(moment, _first(each)) for each in asked}
 
     def preview(self, caller: Caller, jobs: Sequence[Document]) -> list[Document]:
         """What would happen."""
         with self._desk.lock:
-            asked = [self._checked(caller, document) for document in jobs]
+            asked = self._checked_all(caller, jobs)
             moment = self._engine.moment()
-        return [forecast.preview(moment, replace(each.job, name=intake.names_of(each)[0])) for each in asked]
+        return [forecast.preview(moment, _first(each)) for each in asked]
 
     # --- jobs ------------------------------------------------------------------------------------
 
@@ -206,7 +233,7 @@ class EmbeddedYard:
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
         """`cancel`, `hold`, `release` or `requeue` a job, or every member of an array."""
-        with self._desk.lock:
+        with self._desk.change():
             entries = [
                 entry for entry in self._desk.book.active() if entry.template.name == name and entry.member is not None
             ]
@@ -352,3 +379,8 @@ class EmbeddedYard:
         if not caller.admin:
             raise Denied("a backup holds everybody's jobs; only an administrator can make one")
         return {"path": path, "bytes": self.store.backup(pathlib.Path(path))}
+
+
+def _first(asked: files.Submission) -> Job:
+    """The job, or the first member of its array."""
+    return replace(asked.job, name=intake.names_of(asked)[0])

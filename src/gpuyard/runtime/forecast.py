@@ -49,6 +49,12 @@ def preview(snapshot: Snapshot, job: Job) -> Document:
     hopeless = never(snapshot, job)
     if hopeless is not None and hopeless.reason.outcome is Outcome.NEVER:
         return document | {"verdict": "never", "message": str(hopeless.reason), **_without_job(hopeless)}
+    return document | expect(snapshot, job)
+
+
+def expect(snapshot: Snapshot, job: Job) -> Document:
+    """What the next plan would make of a job that could run: it starts, or waits and why."""
+    document: Document = {}
     foresight = Foresight(replace(snapshot, jobs=(*snapshot.jobs, job)))
     row = foresight.fleet.short.get(job.name)
     document["queue"] = _queue_after(foresight, job)

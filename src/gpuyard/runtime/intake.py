@@ -29,11 +29,11 @@ class Intake:
         self.shared = shared
         self.cap = cap
 
-    def read(self, caller: Caller, document: Document, book: Book, now: float) -> Submission:
+    def read(self, caller: Caller, document: Document, number: int, now: float) -> Submission:
         """What a document asks for; a job without a name is named after its program."""
         document = {key: value for key, value in document.items() if key not in ("user", "submitted")}
         if "name" not in document:
-            document["name"] = self._name_for(document, book)
+            document["name"] = _name_for(document, number)
         asked = files.read_submission(document, now, "job")
         job = replace(asked.job, user=caller.user, submitted=now)
         if job.run is None or not job.run.command:
@@ -43,15 +43,6 @@ class Intake:
         if job.run.image:
             container_engine()
         return replace(asked, job=job)
-
-    def _name_for(self, document: Document, book: Book) -> str:
-        run = document.get("run")
-        command = run.get("command") if isinstance(run, dict) else None
-        word = command[0] if isinstance(command, list) and command and isinstance(command[0], str) else "job"
-        stem = (
-            "".join(c if c.isalnum() or c in "._" else "-" for c in word.rsplit("/", 1)[-1])[:40].strip("-.") or "job"
-        )
-        return f"{stem}-{book.next_job}"
 
     def check(self, caller: Caller, asked: Submission, queues: Sequence[Queue]) -> None:
         """Whether the caller may stand in that queue, and whether it is one."""
@@ -80,7 +71,7 @@ class Intake:
         seen: set[str] = set()
         for submission in asked:
             for name in names_of(submission):
-                if name in seen or book.find(name) is not None:
+                if name in seen or book.is_taken(name):
                     raise Conflict(f"there is a job {name} already, and it has not ended; choose another name")
                 seen.add(name)
 
@@ -116,6 +107,14 @@ class Intake:
             return pwd.getpwuid(caller.uid).pw_gid
         except KeyError:
             raise Denied(f"user id {caller.uid} is nobody on this machine, so nothing can run as it") from None
+
+
+def _name_for(document: Document, number: int) -> str:
+    run = document.get("run")
+    command = run.get("command") if isinstance(run, dict) else None
+    word = command[0] if isinstance(command, list) and command and isinstance(command[0], str) else "job"
+    stem = "".join(c if c.isalnum() or c in "._" else "-" for c in word.rsplit("/", 1)[-1])[:40].strip("-.")
+    return f"{stem or 'job'}-{number}"
 
 
 def names_of(asked: Submission) -> list[str]:

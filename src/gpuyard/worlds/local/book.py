@@ -26,6 +26,7 @@ class Book:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.names: dict[str, int] = {}
+        self._reserved: set[str] = set()
         self.arrays: dict[str, Template] = {}
         self.gated: dict[int, deque[Entry]] = {}
         """Members of each array that wait for the others, by template."""
@@ -37,11 +38,24 @@ class Book:
         """One more job."""
         self.entries[entry.id] = entry
         self.names[entry.name] = entry.id
+        self._reserved.discard(entry.name)
 
     def find(self, name: str) -> Entry | None:
         """A job that is not over."""
         number = self.names.get(name)
         return None if number is None else self.entries.get(number)
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a job of that name is not over, or about to be accepted."""
+        return name in self.names or name in self._reserved
+
+    def reserve(self, entries: Iterable[Entry]) -> None:
+        """Keep names until `add` or `unreserve`: their jobs are being written."""
+        self._reserved.update(entry.name for entry in entries)
+
+    def unreserve(self, entries: Iterable[Entry]) -> None:
+        """They were not accepted after all."""
+        self._reserved.difference_update(entry.name for entry in entries)
 
     def get(self, name: str) -> Entry:
         """A job that is not over, or one sentence why there is none."""

@@ -114,6 +114,10 @@ class Desk:
 
     def say(self, kind: str, entry: Entry | None = None, **document: Any) -> None:
         """Tell those who follow the yard's events."""
+        self.note(self.batch, kind, entry, **document)
+
+    def note(self, batch: Batch, kind: str, entry: Entry | None = None, **document: Any) -> None:
+        """The same in a batch of the caller's."""
         if entry is not None:
             document = {
                 "phase": entry.phase.value,
@@ -121,4 +125,4 @@ class Desk:
                 "user": entry.owner.user,
             } | document
         text = json.dumps({key: value for key, value in document.items() if value not in ("", None)})
-        self.batch.event(self.now(), kind, entry.name if entry is not None else "", text)
+        batch.event(self.now(), kind, entry.name if entry is not None else "", text)

@@ -22,6 +22,7 @@ from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.life import Life, survives
 from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
+from gpuyard.worlds.local.store import StoreError
 
 LOOK_S = 5.0
 """How often to look again while jobs wait: graces and protections run out without an event."""
@@ -203,29 +204,34 @@ class LocalWorld:
     # --- what people ask for ---------------------------------------------------------------------
 
     def accept(self, templates: Sequence[Template], entries: Sequence[Entry], key: tuple[object, ...] | None) -> None:
-        """Jobs are on disk before anybody is told; then the brain hears of them."""
+        """Jobs are on disk before anybody is told; then the brain hears of them. Others who wait share the commit."""
+        try:
+            self._write_down(templates, entries, key)
+        except StoreError:
+            with self.desk.lock:
+                self.desk.book.unreserve(entries)
+            raise
         with self.desk.lock:
-            with self.desk.store.batch() as batch:
-                for template in templates:
-                    books.save_template(batch, template)
-                books.make_way(batch, entries)
-                books.insert_jobs(batch, entries)
-                if key is not None:
-                    batch.add("INSERT INTO keys(user, key, digest, names, at) VALUES (?, ?, ?, ?, ?)", key)
             self.desk.book.make_way(entries)
-            with self.desk.change():
-                for template in templates:
-                    self._tell_submitted(template, entries)
-                for entry in entries:
-                    self.desk.book.add(entry)
-                    self.gates.consider(entry)
+            self.desk.book.arrays.update({each.name: each for each in templates if each.members})
+            for entry in entries:
+                self.desk.book.add(entry)
+                self.gates.consider(entry)
         self.desk.launcher.wake()
 
-    def _tell_submitted(self, template: Template, entries: Sequence[Entry]) -> None:
-        if template.members:
-            self.desk.book.arrays[template.name] = template
-        first = next(entry for entry in entries if entry.template is template)
-        self.desk.say("submitted", first, array=template.members or None)
+    def _write_down(
+        self, templates: Sequence[Template], entries: Sequence[Entry], key: tuple[object, ...] | None
+    ) -> None:
+        first = {entry.template.id: entry for entry in reversed(entries)}
+        with self.desk.store.batch() as batch:
+            for template in templates:
+                books.save_template(batch, template)
+                members = template.members or None
+                self.desk.note(batch, "submitted", first[template.id], array=members)
+            books.make_way(batch, entries)
+            books.insert_jobs(batch, entries)
+            if key is not None:
+                batch.add("INSERT INTO keys(user, key, digest, names, at) VALUES (?, ?, ?, ?, ?)", key)
 
     def cancel(self, entry: Entry, told: str) -> None:
         """End a job for good; an ended one is left alone."""
