@@ -65,6 +65,7 @@ class Demand:
             len(kinds), len(classes)
         )
         self._lay_tables(classes, patterns, width)
+        self.part_of_grain = self.part / WHOLE
 
     def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
         total = sum(c.weight for c in classes) or 1.0
@@ -100,30 +101,46 @@ COARSE = 32
 """Popularity is rounded to this many parts, so that one job more or less does not make every score stale."""
 
 
-def demand_seen(shapes: Shapes, asks: Iterable[Ask], counts: Mapping[int, int]) -> tuple[DemandClass, ...]:
+Kind = tuple[object, ...]
+"""What makes tasks one class of demand seen: their GPUs and the models they accept."""
+
+
+class Outline(NamedTuple):
+    """The demand seen, coarse: per kind an example, its weight in parts of COARSE, its tasks and their mean CPU."""
+
+    kind: Kind
+    ask: Ask
+    weight: int
+    cpu: int
+
+
+def demand_seen(shapes: Shapes, asks: Iterable[Ask], counts: Mapping[int, int]) -> tuple[Outline, ...]:
     """The demand as classes of tasks with GPUs, weighted by the GPUs they ask for; rare classes fall out."""
-    groups: dict[tuple[object, ...], list[tuple[Ask, int]]] = {}
+    groups: dict[Kind, list[tuple[Ask, int]]] = {}
     for ask in asks:
         count = counts.get(ask.id, 0)
         if count > 0 and (ask.gpus or ask.request.shared):
             key = (ask.gpus, ask.request.share, ask.request.gpu_memory, ask.models, ask.min_gpu_memory,
-                   ask.min_architecture)  # fmt: skip
+                   ask.min_architecture, ask.node_selector, ask.affinity)  # fmt: skip
             groups.setdefault(key, []).append((ask, count))
     weights = {key: sum(_gpus(shapes, ask) * count for ask, count in members) for key, members in groups.items()}
     total = sum(weights.values())
-    classes = [_as_class(shapes, groups[key], round(COARSE * weight / total)) for key, weight in weights.items()]
-    return tuple(sorted((c for c in classes if c.weight > 0), key=lambda c: c[:3]))
+    seen = [_outline(key, groups[key], round(COARSE * weight / total)) for key, weight in weights.items()]
+    return tuple(each for each in seen if each.weight > 0)
+
+
+def _outline(key: Kind, members: Sequence[tuple[Ask, int]], weight: int) -> Outline:
+    tasks = sum(count for _, count in members)
+    cores = round(sum(member.request.cpu * count for member, count in members) / tasks / 1000)
+    return Outline(key, min((ask for ask, _ in members), key=lambda ask: ask.id), weight, cores * 1000)
 
 
 def _gpus(shapes: Shapes, ask: Ask) -> int:
     return ask.gpus * WHOLE or int(shapes.need(ask).min())
 
 
-def _as_class(shapes: Shapes, members: Sequence[tuple[Ask, int]], weight: int) -> DemandClass:
-    ask = members[0][0]
-    tasks = sum(count for _, count in members)
-    cores = round(sum(member.request.cpu * count for member, count in members) / tasks / 1000)
-    return _class(shapes, ask, cores * 1000, weight, tasks)
+def _as_class(shapes: Shapes, seen: Outline) -> DemandClass:
+    return _class(shapes, seen.ask, seen.cpu, seen.weight, seen.weight / max(_gpus(shapes, seen.ask) / WHOLE, 1e-9))
 
 
 def _class(shapes: Shapes, ask: Ask, cpu: int, weight: float, tasks: float) -> DemandClass:
@@ -153,14 +170,10 @@ def follow_demand(fleet: Fleet) -> None:
             shapes.revalue()
         return
     seen = demand_seen(shapes, fleet.asks.values(), fleet.asked)
-    if _outline(seen) != shapes.gauge.outline:
-        shapes.gauge.outline = _outline(seen)
-        shapes.gauge.know(seen)
+    if seen != shapes.gauge.outline:
+        shapes.gauge.outline = seen
+        shapes.gauge.know(tuple(_as_class(shapes, each) for each in seen))
         shapes.revalue()
-
-
-def _outline(classes: Sequence[DemandClass]) -> tuple[object, ...]:
-    return tuple((c.gpus, c.share, c.cpu, c.weight, c.eligible.tobytes()) for c in classes)
 
 
 class Gauge:
@@ -222,15 +235,15 @@ class Gauge:
         return stranded
 
     def _level(self, nodes: Ints, cpu: Ints) -> tuple[Ints, Ints]:
-        return self.demand.group[nodes], np.searchsorted(self.demand.cpus, cpu, side="right")
+        return self.demand.group[nodes], self.demand.cpus.searchsorted(cpu, side="right")
 
     def _useful(self, level: tuple[Ints, Ints], shares: Ints) -> Floats:
         """Per device, what fractions of the demand could use of it, weighted."""
         demand = self.demand
         if not demand.fractional:
             return np.zeros(shares.shape)
-        sizes = np.searchsorted(demand.needs, shares, side="right")
-        useful: Floats = shares * demand.part[level[0][:, None], level[1][:, None], sizes] / WHOLE
+        sizes = demand.needs.searchsorted(shares, side="right")
+        useful: Floats = shares * demand.part_of_grain[level[0][:, None], level[1][:, None], sizes]
         return useful
 
     def _gangs(self, level: tuple[Ints, Ints], whole: Ints) -> Floats:

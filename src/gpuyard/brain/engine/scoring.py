@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 def pack(shape: Shape, nodes: Ints) -> Floats:
     """The packing score of each of `nodes` for one more task of the shape."""
-    weights, columns = shape.weights, shape.columns
-    score = weights.tightness * tightness(shape, nodes)
-    if weights.fragmentation and not shape.ask.request.mig:
+    weights, columns, request = shape.weights, shape.columns, shape.ask.request
+    score = weights.tightness * tightness(shape, nodes) if weights.tightness else np.zeros(len(nodes))
+    if weights.fragmentation and not request.mig:
         score += weights.fragmentation * kept_usable(shape, nodes)
-    if shape.ask.gpus > 1:
+    if weights.island and shape.ask.gpus > 1:
         score += weights.island * one_island(shape, nodes)
-    if shape.ask.gpus and columns.several_islands:
+    if weights.snug and shape.ask.gpus and columns.several_islands:
         score += weights.snug * snugness(shape, nodes)
-    if shape.ask.request.shared:
+    if weights.sharing and request.shared:
         score += weights.sharing * joins(shape, nodes)
     if not shape.careful and columns.any_suspect:
         score += weights.health * trust(shape, nodes)
