@@ -1,0 +1,160 @@
+"""After a control plane is gone: what runs is taken over, what died is cleaned up, and decisions can be replayed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuyard import files
+from gpuyard.brain.foresee import outlook
+from gpuyard.model.actions import Start
+from gpuyard.model.errors import Refused
+from gpuyard.runtime import journal
+from gpuyard.runtime.service import Caller
+from gpuyard.worlds.local.store import FILE, Store
+from tests.support.yards import ADMIN, ME, TestYard, sh
+
+
+def again(folder: Path) -> TestYard:
+    yard = TestYard(folder)
+    yard.start()
+    return yard
+
+
+def test_running_jobs_are_taken_over_and_waiting_ones_wait_on(tmp_path: Path):
+    yard = again(tmp_path)
+    yard.put(sh("sleep 1; echo done", name="long", tasks=2, gpus=8), sh("true", name="next", gpus=8))
+    before = yard.until("long", "running")["placements"]
+    yard.close()
+    yard = again(tmp_path)
+    document = yard.until("long", "running")
+    assert (document["placements"], document["attempts"]) == (before, 1)
+    assert yard.until("long")["phase"] == "succeeded"
+    assert yard.until("next")["phase"] == "succeeded"
+    assert yard.output("long") == "done\n"
+    yard.stop()
+
+
+def test_what_ended_meanwhile_is_known(tmp_path: Path):
+    yard = again(tmp_path)
+    yard.put(sh("sleep 0.2; exit 4", name="a"))
+    yard.until("a", "running")
+    yard.close()
+    time.sleep(0.5)
+    yard = again(tmp_path)
+    assert yard.until("a")["exit_code"] == 4
+    yard.stop()
+
+
+def test_what_died_meanwhile_is_tried_again(tmp_path: Path):
+    yard = again(tmp_path)
+    yard.put(sh("sleep 0.5", name="a"))
+    yard.until("a", "running")
+    task = yard.job(ME, "a")["history"][0]["tasks"][0]["pid"]
+    supervisor = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
+    yard.close()
+    os.kill(supervisor, signal.SIGKILL)
+    os.killpg(task, signal.SIGKILL)
+    yard = again(tmp_path)
+    document = yard.until("a")
+    assert (document["phase"], document["attempts"], document["losses"]) == ("succeeded", 2, 1)
+    yard.stop()
+
+
+def test_after_a_reboot_nothing_is_taken_for_alive(tmp_path: Path):
+    yard = again(tmp_path)
+    yard.put(sh("sleep 0.5", name="a", tasks=2, gpus=1))
+    yard.until("a", "running")
+    pids = [task["pid"] for task in yard.job(ME, "a")["history"][0]["tasks"]]
+    yard.close()
+    for pid in pids:  # a machine that goes down takes them along
+        os.killpg(pid, signal.SIGKILL)
+    store = Store(tmp_path / FILE)
+    with store.batch() as batch:
+        batch.add("UPDATE attempts SET boot = 'another'", ())
+    store.close()
+    yard = again(tmp_path)
+    first = yard.until("a")
+    assert (first["phase"], first["attempts"]) == ("succeeded", 2)
+    told = yard.job(ME, "a")["history"][0]["tasks"][0]["message"]
+    assert told == "the machine was started anew while it ran"
+    yard.stop()
+
+
+def test_a_second_yard_is_told_who_holds_the_folder(tmp_path: Path):
+    yard = again(tmp_path)
+    with pytest.raises(Refused, match=rf"is held by process {os.getpid()}, up since 20"):
+        again(tmp_path)
+    yard.stop()
+    assert (tmp_path.stat().st_mode & 0o777) == 0o700
+
+
+def test_a_cancel_is_remembered_across_a_crash(tmp_path: Path):
+    yard = again(tmp_path)
+    yard.put(sh("trap '' TERM; while :; do sleep 0.05; done", name="a"))
+    yard.until("a", "running")
+    yard.act(ME, "a", "cancel")
+    yard.close()
+    yard = again(tmp_path)
+    assert yard.until("a")["phase"] == "cancelled"
+    yard.stop()
+
+
+def test_the_brain_replayed_on_the_journal_decides_the_same(tmp_path: Path):
+    yard = again(tmp_path)
+    for number in range(12):
+        yard.put(sh("sleep 0.1", name=f"j{number}", tasks=1 + number % 3, gpus=1 + number % 4, priority=number * 7))
+    yard.put(sh("sleep 0.2", name="gang", tasks=2, gpus=8, priority=99))
+    yard.world.cordon("n1", True)
+    yard.set_queue(ADMIN, {"name": "default", "quota": 12, "limit": 16}, dry_run=False)
+    yard.world.cordon("n1", False)
+    for name in ("gang", *(f"j{number}" for number in range(12))):
+        yard.until(name)
+    yard.store.flush()
+    fleet, turns = journal.read(yard.store)
+    assert sum(bool(turn.actions) for turn in turns) >= 3
+    for turn, decided in journal.replay(fleet, turns):
+        assert decided == turn.actions
+    yard.stop()
+
+
+def test_a_plan_on_the_snapshot_of_a_live_yard_is_its_next_plan(tmp_path: Path):
+    yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 8, model: H100}]")
+    yard.start()
+    yard.put(sh("sleep 0.6", name="a", gpus=8))
+    yard.until("a", "running")
+    yard.put(sh("sleep 5", name="b", gpus=8, priority=10), sh("sleep 5", name="c", gpus=8, priority=20))
+    yard.until("b", "waiting")
+    document = yard.snapshot()
+    del next(job for job in document["jobs"] if job["name"] == "a")["placements"]
+    document["jobs"] = [job for job in document["jobs"] if job["name"] != "a"]
+    text = json.dumps(document)
+    plan = outlook(files.parse_snapshot(text, "snapshot", time.time()), cycles=1)
+    assert [action.job for action in plan.actions if isinstance(action, Start)] == ["c"]
+    yard.until("a")
+    assert yard.until("c", "running")["placements"][0]["node"] == "n0"
+    assert yard.job(ME, "b")["phase"] == "waiting"
+    yard.stop()
+
+
+def test_queues_set_by_command_outlive_the_yard(tmp_path: Path):
+    yard = again(tmp_path)
+    answer = yard.set_queue(ADMIN, {"name": "research", "quota": 8}, dry_run=True)
+    assert (answer["applied"], answer["message"]) == (False, "nobody loses a GPU")
+    yard.set_queue(ADMIN, {"name": "research", "quota": 8}, dry_run=False)
+    with pytest.raises(Refused, match="bob may not change queues"):
+        yard.set_queue(Caller("bob"), {"name": "research", "quota": 9}, dry_run=False)
+    yard.close()
+    yard = again(tmp_path)
+    assert [queue["name"] for queue in yard.queues()] == ["default", "research"]
+    yard.put(sh("sleep 0.3", name="a", gpus=2, queue="research"))
+    yard.until("a")
+    (line,) = yard.report("queue", 0.0)
+    assert (line["queue"], line["tasks"]) == ("research", 1)
+    assert 0.5 < line["gpu_seconds"] < 20
+    yard.stop()

@@ -1,0 +1,141 @@
+"""The state file: what is accepted stays, and what is wrong with it is told in one sentence."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuyard.worlds.local import store as stores
+from gpuyard.worlds.local.store import Batch, Store, StoreError
+
+
+def put(store: Store, name: str) -> None:
+    with store.batch() as batch:
+        batch.add("INSERT INTO facts(name, document) VALUES (?, '{}')", (name,))
+
+
+def names(store: Store) -> list[str]:
+    return [row[0] for row in store.rows("SELECT name FROM facts ORDER BY name")]
+
+
+def test_a_committed_change_is_there_after_opening_again(tmp_path: Path):
+    store = Store(tmp_path / "yard.db")
+    put(store, "a")
+    again = Store(tmp_path / "yard.db")  # the first one was never closed, as after a crash
+    assert names(again) == ["a"]
+    assert again.rows("PRAGMA journal_mode") == [("wal",)]
+    assert again.rows("PRAGMA synchronous") == [(2,)]
+    again.close()
+    store.close()
+
+
+def test_a_deferred_change_goes_with_the_next_commit(tmp_path: Path):
+    store = Store(tmp_path / "yard.db")
+    later = Batch()
+    later.add("INSERT INTO facts(name, document) VALUES ('later', '{}')", ())
+    store.defer(later)
+    assert names(store) == []
+    put(store, "now")
+    assert names(store) == ["later", "now"]
+    store.close()
+
+
+def test_one_writers_mistake_is_not_the_others(tmp_path: Path):
+    store = Store(tmp_path / "yard.db")
+    put(store, "a")
+    good = Batch()
+    good.add("INSERT INTO facts(name, document) VALUES ('b', '{}')", ())
+    store.defer(good)
+    with pytest.raises(StoreError, match="contradicts what is kept"):
+        put(store, "a")
+    assert names(store) == ["a", "b"]
+    store.close()
+
+
+def test_writers_that_come_together_share_commits(tmp_path: Path):
+    commits: list[str] = []
+    store = Store(tmp_path / "yard.db", commits.append)
+    threads = [threading.Thread(target=put, args=(store, f"n{n:03}")) for n in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(names(store)) == 100
+    assert commits.count("after-commit") <= 100
+    store.close()
+
+
+def test_events_wake_those_who_wait_for_them(tmp_path: Path):
+    store = Store(tmp_path / "yard.db")
+    assert not store.wait_news(0, 0.01)
+    with store.batch() as batch:
+        batch.event(1.0, "submitted", "a", "{}")
+    assert store.wait_news(0, 5.0)
+    assert store.last_event == 1
+    store.close()
+
+
+def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path):
+    path = tmp_path / "yard.db"
+    Store(path).close()
+    content = bytearray(path.read_bytes())
+    content[100:3000] = b"\xff" * 2900
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"is damaged \(.*\); put a backup in its place"):
+        Store(path)
+
+
+def test_a_file_that_is_something_else_is_said_to_be_damaged(tmp_path: Path):
+    path = tmp_path / "yard.db"
+    path.write_text("not a database, " * 100)
+    with pytest.raises(StoreError, match="is damaged"):
+        Store(path)
+
+
+def test_a_file_of_a_newer_yard_is_left_alone(tmp_path: Path):
+    path = tmp_path / "yard.db"
+    Store(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    with pytest.raises(StoreError, match=r"written by a newer GPUYard \(its version 99, ours 1\)"):
+        Store(path)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be"):
+        Store(tmp_path / "file" / "yard.db")
+
+
+def test_a_full_disk_refuses_and_keeps_what_it_has(tmp_path: Path):
+    store = Store(tmp_path / "yard.db")
+    put(store, "a")
+    pages = store.rows("PRAGMA page_count")[0][0]
+    store.rows(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StoreError, match="is full: nothing new can be accepted"), store.batch() as batch:
+        batch.add("INSERT INTO facts(name, document) VALUES ('b', ?)", ("x" * 100_000,))
+    store.rows("PRAGMA max_page_count=1000000")
+    put(store, "c")
+    assert names(store) == ["a", "c"]
+    store.close()
+
+
+def test_a_backup_can_be_restored(tmp_path: Path):
+    store = Store(tmp_path / "yard.db")
+    put(store, "a")
+    assert store.backup(tmp_path / "copy.db") > 0
+    put(store, "b")
+    store.close()
+    with pytest.raises(StoreError, match="exists already"):
+        store.backup(tmp_path / "copy.db")
+    stores.restore(tmp_path / "copy.db", tmp_path / "yard.db")
+    again = Store(tmp_path / "yard.db")
+    assert names(again) == ["a"]
+    again.close()
+    assert (tmp_path / "yard.db.before-restore").exists()
+    with pytest.raises(StoreError, match="there is no backup"):
+        stores.restore(tmp_path / "nothing.db", tmp_path / "yard.db")

@@ -1,0 +1,137 @@
+"""The supervisor as a program: quick to start, one claim, output in segments, a terminal where asked for."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuyard.worlds.local import supervisor
+from gpuyard.worlds.local.launch import BOOT
+from gpuyard.worlds.local.supervisor import read_pairs, write_pairs
+from tests.support.yards import ME, TestYard, sh
+
+
+def order(folder: Path, *command: str, **keys: str) -> Path:
+    folder.mkdir(parents=True)
+    pairs = {"key": "1 1 0", "log": str(folder / "log"), "notify": str(folder / "fifo"), "term": "1", **keys}
+    env = ["PATH=/usr/bin:/bin", f"GPUYARD_MARK=test-{folder}"]
+    args = [*pairs.items(), *(("arg", word) for word in command), *(("env", each) for each in env)]
+    write_pairs(str(folder / "order"), args)
+    return folder
+
+
+def run(folder: Path) -> dict[str, str]:
+    subprocess.run([sys.executable, "-I", "-S", "-c", BOOT, str(folder)], check=True, timeout=30)
+    return dict(read_pairs(str(folder / "exit")))
+
+
+def output(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((folder / "log").iterdir()))
+
+
+def test_it_costs_less_than_fifty_milliseconds(tmp_path: Path):
+    """Processor time, the best of several: a clock on the wall would measure the neighbours."""
+    costs = []
+    for number in range(5):
+        folder = order(tmp_path / str(number), "true")
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run(folder)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(costs) < 0.05
+
+
+def test_it_imports_nothing_heavy():
+    listing = "import sys; import supervisor; print(*sorted(sys.modules))"
+    folder = str(Path(supervisor.__file__).parent)
+    program = f"import sys; sys.path.append({folder!r}); {listing}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert not {"json", "socket", "subprocess", "typing", "gpuyard", "re"} & set(done.stdout.split())
+
+
+def test_a_task_is_claimed_once(tmp_path: Path):
+    folder = order(tmp_path / "t", "sh", "-c", "echo once")
+    assert run(folder)["outcome"] == "succeeded"
+    run(folder)
+    assert output(folder) == b"once\n"
+
+
+def test_it_reports_how_the_command_ended(tmp_path: Path):
+    assert run(order(tmp_path / "a", "sh", "-c", "exit 5"))["exit"] == "5"
+    assert run(order(tmp_path / "b", "sh", "-c", "kill -15 $$"))["exit"] == "-15"
+    missing = run(order(tmp_path / "c", "true", workdir=str(tmp_path / "none")))
+    assert missing["told"] == f"cannot use the working folder {tmp_path}/none: No such file or directory"
+
+
+def test_a_time_limit_warns_waits_and_kills(tmp_path: Path):
+    script = "trap 'echo warned' USR1; trap 'echo asked' TERM; while :; do sleep 0.05; done"
+    said = run(order(tmp_path / "t", "sh", "-c", script, limit="0.3", warn="SIGUSR1", grace="0.2", term="0.3"))
+    assert said["outcome"] == "timeout"
+    lines = [line for line in output(tmp_path / "t").split(b"\n") if line in (b"warned", b"asked")]
+    assert lines == [b"warned", b"asked"]
+
+
+def test_output_is_kept_in_segments_and_only_the_last_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "SEGMENT_BYTES", 10)
+    log = supervisor.Log(str(tmp_path / "log"))
+    for number in range(20):
+        log.write(b"%04d\n" % number)
+    os.close(log.file)
+    kept = sorted((tmp_path / "log").iterdir())
+    assert len(kept) == supervisor.SEGMENTS
+    assert int(kept[0].name) == 60
+    assert b"".join(path.read_bytes() for path in kept).endswith(b"0019\n")
+    again = supervisor.Log(str(tmp_path / "log"))
+    assert again.at == 100
+
+
+def test_a_terminal_can_be_attached_to(yard: TestYard):
+    yard.put({"name": "t", "run": {"command": ["sh", "-c", "stty size; read x; echo got $x; stty size"], "tty": True}})
+    yard.until("t", "running")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(yard.attach(ME, "t", 0))
+        client.sendall(frame(1, struct.pack(">HH", 33, 99)) + frame(0, b"hello\n"))
+        seen = b""
+        while part := client.recv(4096):
+            seen += part
+    assert b"got hello" in seen
+    assert b"33 99" in seen
+    assert yard.until("t")["phase"] == "succeeded"
+
+
+def frame(kind: int, content: bytes) -> bytes:
+    return struct.pack(">BI", kind, len(content)) + content
+
+
+def test_a_full_order_survives_odd_words(yard: TestYard):
+    words = ["printf", "%s|", "a b", "new\nline", "quo'te\"", "ünï", "$HOME"]
+    yard.put({"name": "t", "run": {"command": words, "env": {"X": "a=b\nc"}}})
+    yard.until("t")
+    assert yard.output("t") == "a b|new\nline|quo'te\"|ünï|$HOME|"
+
+
+def test_a_gang_waits_for_its_word(tmp_path: Path):
+    folder = order(tmp_path / "t", "echo", "gone", gang="1", go=str(tmp_path / "go"))
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", BOOT, str(folder)])
+    end = time.monotonic() + 10
+    while not (folder / "ready").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not (folder / "running").exists()
+    (tmp_path / "go").write_text("")
+    assert process.wait(10) == 0
+    assert output(folder) == b"gone\n"
+
+
+def test_shell_jobs_are_told_apart_from_programs(yard: TestYard):
+    yard.put(sh("echo $0", name="s"), {"name": "p", "run": {"command": ["echo", "$0"]}})
+    assert (yard.until("s")["phase"], yard.until("p")["phase"]) == ("succeeded", "succeeded")
+    assert yard.output("p") == "$0\n"
