@@ -30,7 +30,7 @@ test: setup check ## every check and every test
 	$(PYTEST) $(PARALLEL)
 
 quick: setup ## the inner loop: the fast tests, under a minute
-	$(PYTEST) $(PARALLEL) -m "not slow"
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(PARALLEL) -m "not slow"
 
 check: setup ## lint, format, types, layers, size budget
 	$(BIN)/ruff check

@@ -16,6 +16,7 @@ ALLOWED_SKIP = "needs a real GPU"
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 # Deadlines are off: on a shared machine they measure the neighbours.
+settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(

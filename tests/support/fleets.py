@@ -6,9 +6,9 @@ entries first, because hypothesis shrinks towards them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 
@@ -40,25 +40,60 @@ GIB = 1 << 30
 H100, H100_PCIE, A100, V100 = "H100-SXM5-80GB", "H100-PCIE-80GB", "A100-SXM4-40GB", "V100-SXM2-16GB"
 
 
+@dataclass(frozen=True)
+class Sku:
+    """A kind of machine: its card, and the islands its GPUs lie in."""
+
+    model: str
+    architecture: str
+    memory_gib: int
+    islands: tuple[int, ...]
+    """GPUs per island."""
+
+
+@dataclass(frozen=True)
+class Taste:
+    """What is drawn from: machines and their blemishes, what jobs ask, what is odd about them, how they begin."""
+
+    skus: tuple[Sku, ...]
+    blemishes: tuple[str, ...]
+    requests: tuple[Request, ...]
+    twists: tuple[str, ...]
+    states: tuple[str, ...]
+
+
 @st.composite
-def snapshots(draw: Draw, most_nodes: int = 8, most_jobs: int = 10, policy: bool = True) -> Snapshot:
-    """A whole moment. With `policy` some of the knobs of giving way are turned too."""
+def snapshots(draw: Draw, most_nodes: int = 8, most_jobs: int = 10, taste: Taste | None = None) -> Snapshot:
+    """A whole moment; without a `taste` anything goes."""
+    taste = taste or ANYTHING
     levels = draw(st.sampled_from(LEVELS))
-    fleet = tuple(_node(draw, i, levels) for i in range(draw(st.integers(1, most_nodes))))
-    tree = _queues(draw)
-    leaves = _leaves(tree)
-    jobs = [_job(draw, i, leaves, levels) for i in range(draw(st.integers(0, most_jobs)))]
-    placed = tuple(_settled(draw, jobs, fleet))
+    fleet = named("n", draw(st.lists(nodes(levels, taste), min_size=1, max_size=most_nodes)))
+    tree = draw(queue_trees())
+    drafts = draw(st.lists(jobs(_leaves(tree), levels, taste), max_size=most_jobs))
+    settled = tuple(_settled(named("j", [job for job, _ in drafts]), [state for _, state in drafts], fleet))
     return Snapshot(
         now=NOW,
         topology=levels,
-        policy=draw(st.sampled_from(POLICIES)) if policy else Policy(),
+        policy=draw(st.sampled_from(POLICIES)),
         pools=_pools(draw, fleet, levels),
         nodes=fleet,
         queues=tree,
-        jobs=placed,
-        budgets=_budgets(draw, placed),
+        jobs=settled,
+        budgets=_budgets(draw, settled),
     )
+
+
+def crowded(most_nodes: int = 4, most_jobs: int = 12) -> st.SearchStrategy[Snapshot]:
+    """Few nodes, most of them full, and jobs that would have to be given room."""
+    return snapshots(most_nodes, most_jobs, CROWD)
+
+
+N = TypeVar("N", Node, Job)
+
+
+def named(letter: str, things: Sequence[N]) -> tuple[N, ...]:
+    """The things with names by their place, so that any of them can be left out while shrinking."""
+    return tuple(replace(thing, name=f"{letter}{i}") for i, thing in enumerate(things))
 
 
 LEVELS = ((), ("rack",), ("block", "rack"))
@@ -70,17 +105,6 @@ POLICIES = (
 )
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Sku:
-    """A kind of machine: its card, and the islands its GPUs lie in."""
-
-    model: str
-    architecture: str
-    memory_gib: int
-    islands: tuple[int, ...]
-    """GPUs per island."""
 
 
 SKUS = (
@@ -100,14 +124,16 @@ SIZES = ((UNLIMITED, UNLIMITED), (16_000, 64 * GIB), (96_000, 512 * GIB))
 SLICES = {40: (("3g.20gb", "3g.20gb"), ("1g.5gb",) * 7), 80: (("1g.10gb",) * 7, ("3g.40gb", "3g.40gb"))}
 
 
-def _node(draw: Draw, i: int, levels: tuple[str, ...]) -> Node:
-    sku = draw(st.sampled_from(SKUS))
-    blemish = draw(st.sampled_from(BLEMISHES))
+@st.composite
+def nodes(draw: Draw, levels: tuple[str, ...], taste: Taste) -> Node:
+    """One machine, its name left open."""
+    sku = draw(st.sampled_from(taste.skus))
+    blemish = draw(st.sampled_from(taste.blemishes))
     rack = draw(st.integers(0, 2)) if levels else 0
-    cpu, memory = draw(st.sampled_from(SIZES))
+    odd, (cpu, memory) = draw(st.booleans()), draw(st.sampled_from(SIZES))
     domains = {"block": f"b{rack // 2}", "rack": f"r{rack}"}
     node = Node(
-        name=f"n{i}",
+        name="",
         pool=sku.model.partition("-")[0].lower() or "cpu",
         model=sku.model,
         architecture=sku.architecture,
@@ -116,9 +142,9 @@ def _node(draw: Draw, i: int, levels: tuple[str, ...]) -> Node:
         cpu=cpu,
         memory=memory,
         domains=tuple((level, domains[level]) for level in levels),
-        labels=(("disk", "nvme" if i % 2 else "ssd"), ("tier", str(i % 3))),
+        labels=(("disk", "nvme" if odd else "ssd"), ("tier", str(rack))),
     )
-    return _blemished(node, blemish, i)
+    return _blemished(node, blemish, odd)
 
 
 def _gpus(sku: Sku) -> tuple[Gpu, ...]:
@@ -126,7 +152,7 @@ def _gpus(sku: Sku) -> tuple[Gpu, ...]:
     return tuple(Gpu(index, island) for index, island in enumerate(islands))
 
 
-def _blemished(node: Node, blemish: str, i: int) -> Node:
+def _blemished(node: Node, blemish: str, odd: bool) -> Node:
     match blemish:
         case "sick" | "suspect" | "two-suspects":
             state = Health.SICK if blemish == "sick" else Health.SUSPECT
@@ -136,11 +162,11 @@ def _blemished(node: Node, blemish: str, i: int) -> Node:
         case "cordoned":
             return replace(node, cordoned=True)
         case "taint":
-            return replace(node, taints=(Taint("dedicated", "x", Effect.NO_SCHEDULE if i % 2 else Effect.NO_EXECUTE),))
+            return replace(node, taints=(Taint("dedicated", "x", Effect.NO_SCHEDULE if odd else Effect.NO_EXECUTE),))
         case "soft-taint":
             return replace(node, taints=(Taint("spot", "", Effect.PREFER_NO_SCHEDULE),))
         case "nowhere":
-            return replace(node, domains=node.domains[:1] if i % 2 else ())
+            return replace(node, domains=node.domains[:1] if odd else ())
     return node
 
 
@@ -191,7 +217,9 @@ TREES: tuple[tuple[tuple[str, str], ...], ...] = (
 ONLY = (Queue(DEFAULT, quota=Allowance(UNLIMITED)),)
 
 
-def _queues(draw: Draw) -> tuple[Queue, ...]:
+@st.composite
+def queue_trees(draw: Draw) -> tuple[Queue, ...]:
+    """Queues, flat or in two levels; sometimes the root is given."""
     tree = draw(st.sampled_from(TREES))
     if len(tree) == 1:
         return ONLY
@@ -214,12 +242,12 @@ def _leaves(tree: tuple[Queue, ...]) -> list[str]:
 REQUESTS = (
     Request(gpus=1), Request(gpus=2), Request(gpus=4), Request(gpus=8), Request(gpus=3),
     Request(gpus=1, cpu=4_000, memory=8 * GIB), Request(gpus=2, cpu=12_000, memory=48 * GIB),
-    Request(share=500 * MILLI), Request(share=250 * MILLI, cpu=2_000), Request(share=WHOLE // 3),
+    Request(share=500 * MILLI), Request(share=250 * MILLI, cpu=2_000), Request(share=333 * MILLI),
     Request(gpu_memory=20 * GIB), Request(gpu_memory=10 * GIB), Request(gpu_memory=8 * GIB + 1),
     Request(mig=(("1g.5gb", 1),)), Request(mig=(("1g.10gb", 2),)), Request(mig=(("1g.5gb", 1), ("3g.20gb", 1))),
     Request(cpu=4_000), Request(memory=32 * GIB), Request(cpu=15_000, memory=GIB),
 )  # fmt: skip
-COUNTS = ((1, 1), (2, 2), (3, 3), (2, 1), (4, 2), (3, 0))
+COUNTS = ((1, 1), (2, 2), (3, 3), (2, 1), (4, 2), (3, 1))
 """Tasks and minimum."""
 TWISTS = (
     "batch", "interactive", "inference", "high", "low", "firm", "loose", "old", "models", "prefers", "memory",
@@ -228,25 +256,52 @@ TWISTS = (
 )  # fmt: skip
 
 
-def _job(draw: Draw, i: int, leaves: list[str], levels: tuple[str, ...]) -> Job:
-    gang = _gang(draw, levels)
-    job = Job(name=f"j{i}", gang=gang, queue=draw(st.sampled_from(leaves)), submitted=NOW - 60.0 * (i % 4))
-    for twist in draw(st.lists(st.sampled_from(TWISTS), max_size=3, unique=True)):
+class State(NamedTuple):
+    """How a job begins (`partly`: one task a group; `stops`: every other task is going), where and since when."""
+
+    name: str
+    offset: int
+    age_s: float
+
+
+ANYTHING = Taste(SKUS, BLEMISHES, REQUESTS, TWISTS, ("waits", "waits", "runs", "runs", "partly", "stops"))
+CROWD = Taste(
+    skus=SKUS[1:5],
+    blemishes=("none", "none", "none", "none", "sick", "cut"),
+    requests=(
+        *REQUESTS[:3],
+        *REQUESTS[:3],
+        Request(share=500 * MILLI),
+        Request(gpu_memory=8 * GIB),
+        Request(cpu=4_000),
+    ),
+    twists=("high", "low", "firm", "old", "protected", "saves", "evicted", "batch", "limited"),
+    states=("waits", "runs", "runs", "runs", "runs", "partly"),
+)
+
+
+@st.composite
+def jobs(draw: Draw, leaves: list[str], levels: tuple[str, ...], taste: Taste) -> tuple[Job, State]:
+    """One job, its name left open, and how it begins."""
+    state = State(draw(st.sampled_from(taste.states)), draw(st.integers(0, 7)), draw(st.sampled_from((3600.0, 600.0))))
+    submitted = NOW - 60.0 * draw(st.integers(0, 3))
+    job = Job(name="", gang=_gang(draw, levels, taste), queue=draw(st.sampled_from(leaves)), submitted=submitted)
+    for twist in draw(st.lists(st.sampled_from(taste.twists), max_size=3, unique=True)):
         job = _twisted(job, twist, leaves, levels)
-    return job
+    return job, state
 
 
-def _gang(draw: Draw, levels: tuple[str, ...]) -> Bundle:
+def _gang(draw: Draw, levels: tuple[str, ...], taste: Taste) -> Bundle:
     asks = st.sampled_from(_wishes(levels))
     form = draw(st.sampled_from(("one", "one", "one", "two", "nested")))
     if form == "one":
-        return one_group(_group(draw, MAIN, ANYWHERE), draw(asks))
+        return one_group(draw(groups(MAIN, taste)), draw(asks))
     if form == "two":
-        groups = (_group(draw, "leader", ANYWHERE), _group(draw, "worker", draw(asks)))
-        return Bundle("", groups, draw(st.sampled_from((2, 2, 1))), draw(asks))
+        pair = (draw(groups("leader", taste)), draw(groups("worker", taste, asks)))
+        return Bundle("", pair, draw(st.sampled_from((2, 2, 1))), draw(asks))
     inner = tuple(
         Bundle(
-            f"replica-{r}", (_group(draw, f"head-{r}", ANYWHERE), _group(draw, f"tail-{r}", draw(asks))), 2, draw(asks)
+            f"replica-{r}", (draw(groups(f"head-{r}", taste)), draw(groups(f"tail-{r}", taste, asks))), 2, draw(asks)
         )
         for r in range(2)
     )
@@ -260,10 +315,15 @@ def _wishes(levels: tuple[str, ...]) -> list[TopologyAsk]:
     return [*found, TopologyAsk(levels[0], NODE)] if levels else found
 
 
-def _group(draw: Draw, name: str, topology: TopologyAsk) -> TaskGroup:
+NO_WISH = st.just(ANYWHERE)
+
+
+@st.composite
+def groups(draw: Draw, name: str, taste: Taste, asks: st.SearchStrategy[TopologyAsk] = NO_WISH) -> TaskGroup:
+    """Identical tasks, some of which may have ended."""
     tasks, least = draw(st.sampled_from(COUNTS))
     ended = draw(st.sampled_from((0, 0, 0, 0, 1, 2)))
-    group = TaskGroup(name, tasks, least, draw(st.sampled_from(REQUESTS)), topology)
+    group = TaskGroup(name, tasks, least, draw(st.sampled_from(taste.requests)), draw(asks))
     if not ended:
         return group
     return replace(group, succeeded=1) if ended == 1 else replace(group, failed=1)
@@ -327,20 +387,17 @@ def on_leaves(bundle: Bundle, change: Callable[[TaskGroup], TaskGroup]) -> Bundl
 # --- what runs already ------------------------------------------------------------------------------------------------
 
 
-def _settled(draw: Draw, jobs: list[Job], fleet: tuple[Node, ...]) -> Iterator[Job]:
+def _settled(found: Sequence[Job], states: Sequence[State], fleet: tuple[Node, ...]) -> Iterator[Job]:
     """The jobs, some of them running: whole, in part, or on their way out. No GPU is held twice."""
     places = Places(fleet)
-    for job in jobs:
-        state = draw(st.sampled_from(("waits", "waits", "runs", "runs", "partly", "stops")))
-        if state == "waits" and not job.foreign:
+    for job, state in zip(found, states, strict=True):
+        if state.name == "waits" and not job.foreign:
             yield job
             continue
-        offset = draw(st.integers(0, len(fleet) - 1))
-        held = places.take(job, offset, most=1 if state == "partly" else None)
-        if state == "stops":
+        held = places.take(job, state.offset % len(fleet), most=1 if state.name == "partly" else None)
+        if state.name == "stops":
             held = tuple(replace(place, terminating=n % 2 == 0) for n, place in enumerate(held))
-        age = draw(st.sampled_from((3600.0, 600.0)))
-        yield replace(job, placements=held, started=NOW - age) if held else job
+        yield replace(job, placements=held, started=NOW - state.age_s) if held else job
 
 
 def _budgets(draw: Draw, jobs: tuple[Job, ...]) -> tuple[Budget, ...]:

@@ -296,11 +296,11 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
 
 def extras_alone(action: Evict | Move, job: Job) -> bool:
     """Whether the job would keep its minimum without the tasks that the action disturbs."""
-    gone = Counter(map(key, action.source if isinstance(action, Move) else action.placements))
     stay = [place for place in job.placements if not place.terminating]
+    gone = Counter(map(key, action.source if isinstance(action, Move) else action.placements or stay))
     left = list((Counter(map(key, stay)) - gone).elements())
     running = Counter(group for group, *_ in left)
-    return bool(gone) and bundle_complete(job.gang, running)
+    return bundle_complete(job.gang, running)
 
 
 def shrinking_keeps_the_minimum(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
@@ -374,7 +374,7 @@ def budgets_are_kept(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
         hit = sum(disturbed(action, jobs) for action in outlook.actions if action_job(action) in budget.jobs)
         if budget.min_available is not None and hit and running - hit < budget.min_available:
             yield f"budget {budget.name} wants {budget.min_available} of {running} tasks, and {hit} are disturbed"
-        whole = sum(group.tasks for job in members for group in job.task_groups())
+        whole = sum(g.tasks - g.failed - g.succeeded for job in members for g in job.task_groups())
         if budget.max_unavailable is not None and hit and whole - running + hit > budget.max_unavailable:
             yield f"budget {budget.name} bears {budget.max_unavailable} tasks away, and {hit} are disturbed"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from gpuyard.model.job import Job, Placement, TaskGroup
 from gpuyard.model.node import Node
 from gpuyard.model.resources import WHOLE
+from gpuyard.model.snapshot import Snapshot
 from tests.support.tasks import bundles
 
 Spot = tuple[tuple[int, ...], tuple[str, ...]]
@@ -21,6 +22,17 @@ class Places:
         self.nodes = nodes
         self._used: Counter[tuple[str, int]] = Counter()
         self._slices: Counter[tuple[str, int, str]] = Counter()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Places:
+        """What is held in a snapshot already."""
+        places = cls(snapshot.nodes)
+        nodes = {node.name: node for node in snapshot.nodes}
+        for job in snapshot.jobs:
+            groups = {group.name: group for group in job.task_groups()}
+            for place in job.placements:
+                places._hold(groups[place.group], nodes[place.node], (place.gpus, place.mig))
+        return places
 
     def take(self, job: Job, offset: int, most: int | None = None) -> tuple[Placement, ...]:
         """Places for the job's tasks, `most` per group; as many as there is room for.

@@ -110,7 +110,7 @@ def of_job(snapshot: Snapshot, job: Job, placements: Iterable[Placement]) -> Ite
     before = Counter(key(place) for place in job.placements if not place.terminating)
     for place in placements:
         known = place.terminating or before[key(place)] > 0
-        before[key(place)] -= 1
+        before[key(place)] -= not place.terminating
         yield Task(job, group_of(job, place.group), place, nodes[place.node], fresh=not known)
 
 

@@ -1,0 +1,127 @@
+"""Laws of giving way, on random crowded clusters: whoever is disturbed may be, and somebody is better off for it.
+
+Judged on the next plan of a live yard (one cycle) as well as on the net change up to the fixed point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gpuyard.brain.foresee import Foresight, outlook
+from gpuyard.model.actions import Evict, Move, Reserve, Start
+from gpuyard.model.job import Job
+from gpuyard.model.outlook import Outlook
+from gpuyard.model.reasons import Code
+from gpuyard.model.snapshot import Snapshot
+from tests.support.fleets import crowded
+from tests.support.invariants import (
+    Check,
+    applied,
+    budgets_are_kept,
+    extras_alone,
+    shrinking_keeps_the_minimum,
+    what_is_reclaimed_was_borrowed,
+)
+from tests.support.laws import law, tell
+
+MOST_CYCLES = 6
+"""A plan settles within so many cycles: nobody goes back and forth."""
+
+UNFIT_TO_STAY = (Code.STALE, Code.DEADLOCK)
+"""Gangs below their minimum may go whatever they are (rules 22 and 23)."""
+
+
+@law(crowded())
+def test_nobody_is_disturbed_unless_somebody_starts_in_the_same_plan(snapshot: Snapshot):
+    tell(snapshot)
+    assert broken(snapshot, disturbed_in_vain) == []
+
+
+def disturbed_in_vain(snapshot: Snapshot, found: Outlook) -> Iterator[str]:
+    """A beneficiary starts, grows or gets a reservation; a stale gang needs none."""
+    helped = {action.job for action in found.actions if isinstance(action, Start | Reserve)}
+    for action, job in disturbances(snapshot, found):
+        if action.reason.code is not Code.STALE and action.beneficiary not in helped:
+            yield f"{job.name} is disturbed for {action.beneficiary or 'nobody'}, who does not start"
+
+
+@law(crowded())
+def test_nobody_is_disturbed_inside_its_minimum_runtime(snapshot: Snapshot):
+    tell(snapshot)
+    assert broken(snapshot, disturbed_too_soon) == []
+
+
+def disturbed_too_soon(snapshot: Snapshot, found: Outlook) -> Iterator[str]:
+    """The minimum is protected, the extra is not (rule 19)."""
+    for action, job in disturbances(snapshot, found):
+        least = snapshot.policy.min_runtime if job.min_runtime is None else job.min_runtime
+        ran = snapshot.now - (snapshot.now if job.started is None else job.started)
+        if ran < least and action.reason.code not in UNFIT_TO_STAY and not extras_alone(action, job):
+            yield f"{job.name} ran {ran} of its {least} seconds and is disturbed"
+
+
+@law(crowded())
+def test_who_is_not_preemptible_is_never_a_victim(snapshot: Snapshot):
+    tell(snapshot)
+    assert broken(snapshot, disturbed_against_its_word) == []
+
+
+def disturbed_against_its_word(snapshot: Snapshot, found: Outlook) -> Iterator[str]:
+    """Stale gangs aside, who is not preemptible or not ours is left alone."""
+    for action, job in disturbances(snapshot, found):
+        firm = not snapshot.policy.preemptible(job) and action.reason.code not in UNFIT_TO_STAY
+        if firm or job.foreign:
+            yield f"{job.name} is {'foreign' if job.foreign else 'not preemptible'} and is disturbed"
+
+
+@law(crowded())
+def test_what_is_taken_back_was_above_quota_or_share(snapshot: Snapshot):
+    tell(snapshot)
+    assert broken(snapshot, what_is_reclaimed_was_borrowed) == []
+
+
+@law(crowded())
+def test_no_budget_is_broken_and_no_gang_shrinks_below_its_minimum(snapshot: Snapshot):
+    tell(snapshot)
+    assert broken(snapshot, budgets_are_kept) + broken(snapshot, shrinking_keeps_the_minimum) == []
+
+
+@law(crowded())
+def test_a_plan_settles_within_a_few_cycles(snapshot: Snapshot):
+    tell(snapshot)
+    assert outlook(snapshot).cycles <= MOST_CYCLES
+
+
+@law(crowded(), share=0.5)
+def test_a_yard_that_does_what_it_is_told_comes_to_rest(snapshot: Snapshot):
+    """Cycle by cycle, each plan carried out before the next is made, and the clock standing still."""
+    tell(snapshot)
+    for _ in range(MOST_CYCLES):
+        found = one_cycle(snapshot)
+        if not any(isinstance(action, Start | Evict | Move) for action in found.actions):
+            return
+        snapshot = applied(snapshot, found)
+    tell(snapshot, f"still restless after {MOST_CYCLES} cycles")
+    raise AssertionError(one_cycle(snapshot).actions)
+
+
+# --- looking at plans -------------------------------------------------------------------------------------------------
+
+
+def broken(snapshot: Snapshot, check: Check) -> list[str]:
+    """What the check says of the next plan, and of the net change to the fixed point."""
+    planners: tuple[Callable[[Snapshot], Outlook], ...] = (one_cycle, outlook)
+    return [sentence for plan in planners for sentence in check(snapshot, plan(snapshot))]
+
+
+def one_cycle(snapshot: Snapshot) -> Outlook:
+    """What a live yard would do next."""
+    return Foresight(snapshot, cycles=1).outlook()
+
+
+def disturbances(snapshot: Snapshot, found: Outlook) -> Iterator[tuple[Evict | Move, Job]]:
+    """Every eviction and move, with the job as it was."""
+    jobs = {job.name: job for job in snapshot.jobs}
+    for action in found.actions:
+        if isinstance(action, Evict | Move):
+            yield action, jobs[action.job]

@@ -1,0 +1,225 @@
+"""What may happen to a cluster, event by event, and what a snapshot looks like then: the events told a second time.
+
+Knows nothing of the engine's fleet, so that the two can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gpuyard.model.events import (
+    BudgetsChanged,
+    Event,
+    GpuHealthChanged,
+    JobGone,
+    JobSeen,
+    NodeLost,
+    NodeSeen,
+    PoolsChanged,
+    QueuesChanged,
+    TasksEnded,
+    TasksStarted,
+    TasksStopping,
+)
+from gpuyard.model.job import Job, Placement
+from gpuyard.model.node import Health
+from gpuyard.model.snapshot import Snapshot
+from tests.support.fleets import LIMITS, NOW, QUOTAS, on_leaves
+from tests.support.placing import Places
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+History = tuple[list[Event], Snapshot]
+
+
+@st.composite
+def histories(draw: Draw, begin: Snapshot, most: int = 6) -> History:
+    """Events that can happen one after the other from here, and where they lead."""
+    events: list[Event] = []
+    snapshot = begin
+    for kind in draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=most)):
+        event = KINDS[kind](draw, snapshot)
+        if event is not None:
+            events.append(event)
+            snapshot = after(snapshot, event)
+    return events, snapshot
+
+
+# --- what a snapshot looks like after an event ------------------------------------------------------------------------
+
+
+def after(snapshot: Snapshot, event: Event) -> Snapshot:
+    """The snapshot once the event is true."""
+    match event:
+        case JobSeen(job):
+            return _with_job(snapshot, job)
+        case JobGone(name):
+            return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.name != name))
+        case TasksStarted(name, placements, at):
+            job = _job(snapshot, name)
+            return _with_job(snapshot, _placed(job, (*job.placements, *placements), at))
+        case TasksStopping(name, placements):
+            job = _job(snapshot, name)
+            going = [replace(place, terminating=place.terminating or place in placements) for place in job.placements]
+            return _with_job(snapshot, _placed(job, tuple(going)))
+        case TasksEnded(name, placements):
+            return _with_job(snapshot, _ended(_job(snapshot, name), event))
+        case QueuesChanged(queues):
+            return replace(snapshot, queues=queues)
+        case PoolsChanged(pools):
+            return replace(snapshot, pools=pools)
+        case BudgetsChanged(budgets):
+            return replace(snapshot, budgets=budgets)
+    return _after_node(snapshot, event)
+
+
+def _after_node(snapshot: Snapshot, event: Event) -> Snapshot:
+    nodes = {node.name: node for node in snapshot.nodes}
+    match event:
+        case NodeSeen(node):
+            nodes[node.name] = node
+        case NodeLost(name):
+            del nodes[name]
+        case GpuHealthChanged(name, index, health):
+            gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in nodes[name].gpus)
+            nodes[name] = replace(nodes[name], gpus=gpus)
+    jobs = tuple(_placed(job, tuple(p for p in job.placements if p.node in nodes)) for job in snapshot.jobs)
+    return replace(snapshot, nodes=tuple(nodes.values()), jobs=jobs)
+
+
+def _ended(job: Job, event: TasksEnded) -> Job:
+    left = tuple(place for place in job.placements if place not in event.placements)
+    group = event.placements[0].group
+    gang = on_leaves(
+        job.gang,
+        lambda leaf: (
+            replace(leaf, succeeded=leaf.succeeded + event.succeeded, failed=leaf.failed + event.failed)
+            if leaf.name == group
+            else leaf
+        ),
+    )
+    return _placed(replace(job, gang=gang), left)
+
+
+def _placed(job: Job, places: tuple[Placement, ...], at: float | None = None) -> Job:
+    """The job in these places; it has a start as long as it holds something."""
+    started = (job.started or at) if places else None
+    ordered = tuple(sorted(places, key=lambda place: (place.group, place.task, place.node)))
+    return replace(job, placements=ordered if places != job.placements else places, started=started)
+
+
+def _job(snapshot: Snapshot, name: str) -> Job:
+    return next(job for job in snapshot.jobs if job.name == name)
+
+
+def _with_job(snapshot: Snapshot, job: Job) -> Snapshot:
+    others = tuple(other for other in snapshot.jobs if other.name != job.name)
+    return replace(snapshot, jobs=(*others, job))
+
+
+# --- what can happen --------------------------------------------------------------------------------------------------
+
+
+def _pick(draw: Draw, things: Any) -> Any:
+    found = list(things)
+    return draw(st.sampled_from(found)) if found else None
+
+
+def _arrives(draw: Draw, snapshot: Snapshot) -> Event | None:
+    """A job like one that is there, under a new name."""
+    job = _pick(draw, snapshot.jobs)
+    name = f"k{len(snapshot.jobs)}"
+    if job is None or any(other.name == name for other in snapshot.jobs):
+        return None
+    return JobSeen(replace(job, name=name, placements=(), started=None))
+
+
+def _edited(draw: Draw, snapshot: Snapshot) -> Event | None:
+    job = _pick(draw, snapshot.jobs)
+    return job and JobSeen(replace(job, priority=draw(st.sampled_from((None, 10, 900))), held=draw(st.booleans())))
+
+
+def _goes(draw: Draw, snapshot: Snapshot) -> Event | None:
+    job = _pick(draw, snapshot.jobs)
+    return job and JobGone(job.name)
+
+
+def _starts(draw: Draw, snapshot: Snapshot) -> Event | None:
+    job = _pick(draw, (job for job in snapshot.jobs if not job.placements))
+    places = job and Places.of(snapshot).take(job, draw(st.integers(0, len(snapshot.nodes) - 1)))
+    return TasksStarted(job.name, places, NOW) if places else None
+
+
+def _stops(draw: Draw, snapshot: Snapshot) -> Event | None:
+    job = _pick(draw, (job for job in snapshot.jobs if _live(job)))
+    return job and TasksStopping(job.name, tuple(_live(job)[: draw(st.integers(1, 2))]))
+
+
+def _ends(draw: Draw, snapshot: Snapshot) -> Event | None:
+    job = _pick(draw, (job for job in snapshot.jobs if job.placements))
+    if job is None:
+        return None
+    place = _pick(draw, job.placements)
+    how = "gone" if place.terminating else draw(st.sampled_from(("gone", "succeeded", "failed")))
+    return TasksEnded(job.name, (place,), **({how: 1} if how != "gone" else {}))
+
+
+def _live(job: Job) -> list[Placement]:
+    return [place for place in job.placements if not place.terminating]
+
+
+def _node_lost(draw: Draw, snapshot: Snapshot) -> Event | None:
+    return NodeLost(_pick(draw, snapshot.nodes).name) if len(snapshot.nodes) > 1 else None
+
+
+def _node_comes(draw: Draw, snapshot: Snapshot) -> Event | None:
+    node, name = _pick(draw, snapshot.nodes), f"m{len(snapshot.nodes)}"
+    return None if any(other.name == name for other in snapshot.nodes) else NodeSeen(replace(node, name=name))
+
+
+def _cordoned(draw: Draw, snapshot: Snapshot) -> Event | None:
+    node = _pick(draw, snapshot.nodes)
+    return NodeSeen(replace(node, cordoned=not node.cordoned))
+
+
+def _health(draw: Draw, snapshot: Snapshot) -> Event | None:
+    node = _pick(draw, (node for node in snapshot.nodes if node.gpus))
+    gpu = node and _pick(draw, node.gpus)
+    return gpu and GpuHealthChanged(node.name, gpu.index, draw(st.sampled_from(list(Health))))
+
+
+def _queues(draw: Draw, snapshot: Snapshot) -> Event | None:
+    changed = _pick(draw, snapshot.queues)
+    quota, limit = draw(st.sampled_from(QUOTAS)), draw(st.sampled_from(LIMITS))
+    return QueuesChanged(
+        tuple(replace(queue, quota=quota, limit=limit) if queue is changed else queue for queue in snapshot.queues)
+    )
+
+
+def _pools(draw: Draw, snapshot: Snapshot) -> Event | None:
+    cap = draw(st.sampled_from(((), (("node", 3),))))
+    return PoolsChanged(tuple(replace(pool, max_busy=cap) for pool in snapshot.pools))
+
+
+def _budgets(draw: Draw, snapshot: Snapshot) -> Event | None:
+    return BudgetsChanged(())
+
+
+KINDS: dict[str, Callable[[Draw, Snapshot], Event | None]] = {
+    "a job arrives": _arrives,
+    "a job changes": _edited,
+    "a job goes": _goes,
+    "tasks start": _starts,
+    "tasks stop": _stops,
+    "tasks end": _ends,
+    "x a node is lost": _node_lost,
+    "x a node comes": _node_comes,
+    "x a node is cordoned": _cordoned,
+    "x health changes": _health,
+    "y queues change": _queues,
+    "z pools change": _pools,
+    "z budgets change": _budgets,
+}

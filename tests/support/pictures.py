@@ -1,0 +1,88 @@
+"""A fleet as plain values that can be compared bit by bit: every column, every queue's amounts, every job's places.
+
+What only remembers work already done (caches, logs of what was touched) is left out; whether it is right shows in the
+plans that are made from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from gpuyard.brain.engine.columns import Columns, Level
+from gpuyard.brain.engine.fleet import Fleet, JobRow
+
+Picture = dict[str, Any]
+
+LOGS = {"touched", "changed"}
+"""What grows with every change and is never read back."""
+
+
+def picture(fleet: Fleet) -> Picture:
+    """Everything a plan is made from."""
+    return {
+        **{f"columns.{name}": value for name, value in columns(fleet.columns).items()},
+        **{f"job {name}": job(fleet, row) for name, row in fleet.jobs.items()},
+        "used": [list(amounts) for amounts in fleet.tree.used],
+        "firm": [list(amounts) for amounts in fleet.tree.firm],
+        "demand": [list(amounts) for amounts in fleet.demand],
+        "demand by shape": shapes(fleet),
+        "capacity": list(fleet.capacity()),
+        "unowned": list(fleet.unowned),
+        "queues": fleet.queues,
+        "pools": dict(fleet.pools),
+        "budgets": fleet.budgets,
+        "reservations": fleet.reservations,
+        "short": sorted(fleet.short),
+        "elastic": sorted(row.name for row in fleet.elastic()),
+        "avoiders": sorted(fleet.avoiders),
+    }
+
+
+def differences(one: Picture, other: Picture) -> list[str]:
+    """What the two do not agree on, each with both sides."""
+    names = sorted({*one, *other})
+    return [f"{name}: {one.get(name)} != {other.get(name)}" for name in names if one.get(name) != other.get(name)]
+
+
+def columns(found: Columns) -> Picture:
+    """Every column, as bytes where it is an array."""
+    return {name: plain(value) for name, value in vars(found).items() if name not in LOGS and not name.startswith("_")}
+
+
+def plain(value: Any) -> Any:
+    """A copy that compares exactly."""
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, Level):
+        return (value.name, value.names, plain(value.starts), plain(value.stops), plain(value.domain))
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def job(fleet: Fleet, row: JobRow) -> Picture:
+    """A job and what it holds; the order in which its places were taken means nothing."""
+    return {
+        "job": row.job,
+        "held": sorted(row.held),
+        "live": list(row.live),
+        "running": row.running,
+        "started": row.started,
+        "wanted": list(row.wanted),
+        "queue": row.queue,
+        "firm": row.firm,
+    }
+
+
+def shapes(fleet: Fleet) -> dict[str, int]:
+    """Tasks that run or wait, by what they ask; shapes nobody asks for are left out."""
+    contents = {ask.id: content for content, ask in fleet.asks.items()}
+    found: Counter[str] = Counter()
+    for number, tasks in fleet.asked.items():
+        found[repr(contents[number])] += tasks
+    return {content: tasks for content, tasks in sorted(found.items()) if tasks}
