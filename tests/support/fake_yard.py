@@ -69,7 +69,7 @@ class FakeYard:
         forecasts = self.preview(caller, jobs)
         for forecast in forecasts:
             if forecast["verdict"] == "never" and not queue_anyway:
-                raise Never(forecast["sentence"])
+                raise Never(forecast["message"])
         answers = [self._accept(caller, job, forecast) for job, forecast in zip(jobs, forecasts, strict=True)]
         if key:
             self.keys[key] = answers
@@ -86,7 +86,7 @@ class FakeYard:
             "phase": "running" if starts else "waiting", "asked_gpus": gpus, "held_gpus": gpus if starts else 0,
             "submitted": "2026-01-01T00:00:00Z", "attempts": 1,
             "placements": [{"node": "n0", "gpus": [0]}] if starts else [],
-        } | ({} if starts else {"reason": {"code": "NoRoom", "message": forecast["sentence"]}})  # fmt: skip
+        } | ({} if starts else {"reason": {"code": "NoRoom", "message": forecast["message"]}})  # fmt: skip
         self.output[name] = b""
         self.tell("submitted", name)
         return {"name": name, "phase": self.known[name]["phase"], "forecast": forecast}
@@ -97,10 +97,10 @@ class FakeYard:
     def _forecast(self, name: str, job: Document) -> Document:
         asked = job.get("gpus", 0)
         if asked > GPUS:
-            return {"verdict": "never", "sentence": f"{name} asks for {asked} GPUs a task; the largest node has 8."}
+            return {"verdict": "never", "message": f"{name} asks for {asked} GPUs a task; the largest node has 8."}
         if asked > 8:
-            return {"verdict": "waits", "sentence": f"{name} waits: {asked} GPUs are not free.", "price_per_hour": 60.0}
-        return {"verdict": "starts", "sentence": "starts now on n0.", "price_per_hour": 5.0}
+            return {"verdict": "waits", "message": f"{name} waits: {asked} GPUs are not free.", "price_per_hour": 60.0}
+        return {"verdict": "starts", "message": "starts now on n0.", "price_per_hour": 5.0}
 
     def jobs(self, caller: Caller, all_ended: bool = False) -> list[Document]:
         return list(self.known.values())

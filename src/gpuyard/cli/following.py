@@ -45,10 +45,7 @@ def logs(job: str, follow: bool, task: int | None, tail: int | None) -> None:
     with Client() as client:
         tasks = tasks_of(client.job(job)) if task is None else [task]
         output = Output(client, job, tasks)
-        if tail is not None:
-            output.read_all(lambda content: content, tail)
-        else:
-            output.read_all(lambda content: content)
+        output.read_all(tail)
         if follow:
             output.follow()
 
@@ -69,7 +66,7 @@ class Output:
         self._partial = dict.fromkeys(tasks, b"")
         self._open = set(tasks)
 
-    def read_all(self, _use: Any = None, tail: int | None = None) -> None:
+    def read_all(self, tail: int | None = None) -> None:
         """Everything there is now; with `tail` its last lines only."""
         for task in self._offsets:
             content = b""
@@ -143,7 +140,15 @@ def _put(content: bytes) -> None:
     """,
 )
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-@click.option("--for", "goal", type=click.Choice(GOALS), default="ended", show_default=True, help="What to wait for.")
+@click.option(
+    "--for",
+    "goal",
+    type=click.Choice(GOALS),
+    default="ended",
+    show_default=True,
+    metavar="PHASE",
+    help="A phase such as running or succeeded, or ended.",
+)
 @click.option("--timeout", default="", metavar="TIME", help="Give up after this (90s, 10m, 2h), with exit code 5.")
 @click.pass_context
 def wait(ctx: click.Context, jobs: tuple[str, ...], goal: str, timeout: str) -> None:

@@ -34,7 +34,7 @@ def show(forecasts: Sequence[Document], document: Document | None = None) -> Non
 def line(forecast: Document, document: Document) -> str:
     """One job's prospects in one line."""
     name = str(forecast.get("name") or document.get("name") or "The job")
-    sentence = str(forecast.get("sentence", forecast.get("verdict", "")))
+    sentence = str(forecast.get("message") or forecast.get("sentence") or "")
     verb = click.style(forecast.get("verdict", ""), fg=STYLES.get(str(forecast.get("verdict"))))
     told = sentence.removeprefix(f"{name} ").removeprefix(str(forecast.get("verdict", ""))).lstrip(" :")
     return f"{name} {verb} {told}".rstrip(" .") + "".join(f"; {more}" for more in _more(forecast)) + "."

@@ -19,9 +19,9 @@ Document = dict[str, Any]
     "run",
     """
     yard run --gpus 2 -- python train.py
-    yard run --gpus H100:8 --tasks 2 --queue research --time-limit 2h -- torchrun train.py
+    yard run --gpus H100:8 --tasks 2 --time-limit 2h -- torchrun train.py
     yard run -it --gpus 1 -- bash
-    yard run --gpus 1 --array 0-99%8 --detach -- sh -c 'echo $GPUYARD_ARRAY_INDEX'
+    yard run --gpus 1 --array 0-99%8 --detach -- ./sweep.sh
     """,
 )
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")

@@ -71,7 +71,7 @@ def verdict(forecasts: list[Document]) -> int:
     """0 if all would start now, 5 if any would wait; `Never` is an error of its own."""
     for forecast in forecasts:
         if forecast.get("verdict") == "never":
-            raise Never(str(forecast.get("sentence", "It could never run on this fleet.")))
+            raise Never(str(forecast.get("message", "It could never run on this fleet.")))
     return WAITS if any(forecast.get("verdict") == "waits" for forecast in forecasts) else 0
 
 

@@ -88,7 +88,7 @@ def stay(wish: Wish) -> None:
 
     clock = SystemClock()
     fleet = yards.find(wish.fleet, clock.now())
-    hosting = Hosting(yards.make(fleet, wish.state, clock, wish.shared), doors(wish), clock)
+    hosting = Hosting(yards.make(fleet, wish.state, clock, shared=wish.shared), doors(wish), clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: hosting.stop())
     desk = hosting.start()

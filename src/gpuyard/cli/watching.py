@@ -35,11 +35,11 @@ def changes(client: Client) -> Iterator[None]:
     import threading
 
     pause = threading.Event()
+    newest = _newest(client)  # asked before the answer is: what happens meanwhile is drawn twice rather than never
     yield
-    newest = _newest(client)
     for event in client.follow(newest):
         if int(event["id"]) <= newest:
-            continue  # came while the last answer was drawn, and is in it
+            continue  # was in the last answer
         pause.wait(PAUSE_S)
         newest = _newest(client)
         yield

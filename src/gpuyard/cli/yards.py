@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuyard.model.errors import Refused
 from gpuyard.model.ports import Clock
 
 if TYPE_CHECKING:
@@ -37,12 +36,19 @@ def find(path: str, now: float) -> Fleet:
 
 def of_file(path: Path, now: float) -> Fleet:
     """Virtual nodes of any shape; a fleet file is a snapshot without jobs."""
-    from gpuyard import files
+    from gpuyard.files import documents
 
-    snapshot = files.read_snapshot(path, now)
-    if snapshot.jobs:
-        raise Refused(f"{path} has jobs, and a fleet file has none. Remove them, or plan it: `yard plan {path}`.")
-    return Fleet(snapshot, True, f"virtual: {_counted(snapshot)} from {path}")
+    return of_text(documents.read_text(path), str(path), now)
+
+
+def of_text(text: str, name: str, now: float) -> Fleet:
+    """Virtual nodes as a fleet file's text has them."""
+    from gpuyard import files
+    from gpuyard.worlds.local.world import Fault
+
+    snapshot, faults = files.parse_fleet(text, name, now)
+    made = (Fault(each.at, each.node, each.gpu, each.health, each.lasts, each.kills) for each in faults)
+    return Fleet(snapshot, True, f"virtual: {_counted(snapshot)}, as in {name}", tuple(made))
 
 
 def of_this_machine(now: float) -> Fleet | None:
@@ -62,11 +68,11 @@ def one_virtual_node(now: float) -> Fleet:
     return Fleet(files.parse_snapshot(text, "the virtual fleet", now), True, told)
 
 
-def make(fleet: Fleet, state: Path, clock: Clock, shared: bool = False) -> Yard:
-    """A yard on that fleet, not started yet."""
+def make(fleet: Fleet, state: Path, clock: Clock, **more: Any) -> Yard:
+    """A yard on that fleet, not started yet; `more` are settings of the runtime's."""
     from gpuyard.runtime.embedded import EmbeddedYard, Settings
 
-    settings = Settings(state, fleet.snapshot, virtual=fleet.virtual, shared=shared, faults=fleet.faults)
+    settings = Settings(state, fleet.snapshot, virtual=fleet.virtual, faults=fleet.faults, **more)
     return EmbeddedYard(settings, clock)
 
 

@@ -4,6 +4,7 @@ Called by the command line, `server` and the worlds. It turns text into the mode
 every mistake with its place; it makes no decision about what the values mean.
 """
 
+from gpuyard.files.fleet_files import FaultEntry, parse_fleet, read_fleet
 from gpuyard.files.jobs import parse_job, read_job
 from gpuyard.files.problems import Problem, Unreadable
 from gpuyard.files.schema import schema
@@ -12,6 +13,7 @@ from gpuyard.files.submissions import Submission, load_submission, parse_submiss
 from gpuyard.files.writing import snapshot_document
 
 __all__ = [
-    "Problem", "Submission", "Unreadable", "load_submission", "parse_job", "parse_snapshot", "parse_submission",
-    "read_job", "read_snapshot", "read_submission", "schema", "snapshot_document",
+    "FaultEntry", "Problem", "Submission", "Unreadable", "load_submission", "parse_fleet", "parse_job",
+    "parse_snapshot", "parse_submission", "read_fleet", "read_job", "read_snapshot", "read_submission", "schema",
+    "snapshot_document",
 ]  # fmt: skip

@@ -38,10 +38,14 @@ def parse_snapshot(text: str, name: str, now: float) -> Snapshot:
     with _collector_resting():
         document = documents.parse(text, name)
         check_header(document, "Snapshot")
-        problems = Problems(name, document.data)
-        with documents.depth_refused(name):
-            snapshot = _Reading(document.data, now, problems).snapshot()
-        problems.refuse_if_any(document.line)
+        return snapshot_of(document, now, Problems(name, document.data))
+
+
+def snapshot_of(document: documents.Document, now: float, problems: Problems) -> Snapshot:
+    """The moment that a document describes; it is refused with all that is wrong, noted before or here."""
+    with documents.depth_refused(document.name):
+        snapshot = _Reading(document.data, now, problems).snapshot()
+    problems.refuse_if_any(document.line)
     return snapshot
 
 

@@ -31,16 +31,16 @@ class Code(BaseModel):
 
 
 @router.get("/livez", response_class=PlainTextResponse)
-def livez(request: Request, verbose: bool = False) -> Response:
+def livez(request: Request) -> Response:
     """200 while the loop turns."""
-    return _verdict(request, ("loop",), verbose)
+    return _verdict(request, ("loop",))
 
 
 @router.get("/readyz", response_class=PlainTextResponse)
 @router.get("/healthz", response_class=PlainTextResponse)
-def readyz(request: Request, verbose: bool = False) -> Response:
+def readyz(request: Request) -> Response:
     """200 while everything is well; `?verbose` says what."""
-    return _verdict(request, (), verbose or "verbose" in request.query_params)
+    return _verdict(request)
 
 
 @router.get("/version")
@@ -76,13 +76,13 @@ def session(request: Request, wish: Code) -> Response:
     return answer
 
 
-def _verdict(request: Request, only: tuple[str, ...], verbose: bool) -> Response:
-    """One line, or one a check; `only` some checks count."""
+def _verdict(request: Request, only: tuple[str, ...] = ()) -> Response:
+    """One line, or one a check where that is asked for or something is not well; `only` some checks count."""
     desk: Desk = request.app.state.desk
     status = desk.service.status()
     checks: dict[str, str] = {"loop": OK if status.get("healthy", True) else "stuck"} | status.get("checks", {})
     counted = {name: told for name, told in checks.items() if not only or name in only}
     well = all(told == OK for told in counted.values())
     lines = [f"[{'+' if told == OK else '-'}]{name} {told}" for name, told in sorted(counted.items())]
-    words = "\n".join([*lines, OK if well else "not ok"]) if verbose or not well else OK
+    words = "\n".join([*lines, OK if well else "not ok"]) if not well or "verbose" in request.query_params else OK
     return PlainTextResponse(words + "\n", 200 if well else UNWELL)

@@ -1,0 +1,254 @@
+"""The commands that ask a running yard, here one made by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuyard.cli import following, watching
+from tests.support.hosted import Hosted, hosted
+from tests.unit.cli.conftest import Yard
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosted]:
+    state = tmp_path / "state"
+    monkeypatch.setenv("GPUYARD_STATE", str(state))
+    monkeypatch.setenv("COLUMNS", "120")
+    with hosted(state) as live:
+        yield live
+
+
+def submit(live: Hosted, *jobs: dict) -> None:
+    with live.client() as client:
+        client.submit(list(jobs))
+
+
+# --- run -----------------------------------------------------------------------------------------
+
+
+def test_run_shows_the_plan_the_output_and_ends_with_the_job_s_exit_code(live: Hosted, yard: Yard):
+    threading.Timer(0.3, lambda: live.yard.finish("t", 3, b"hello\n")).start()
+    answer = yard("run", "--name", "t", "--gpus", "H100:2", "--", "sh", "-c", "x")
+    assert (answer.code, answer.out) == (3, "hello\n")
+    assert "t starts now on n0; $5.00 an hour." in answer.err
+    assert "t failed with exit code 3." in answer.err
+    assert live.yard.known["t"]["models"] == ["H100"]
+    assert live.yard.known["t"]["run"]["command"] == ["sh", "-c", "x"]
+
+
+def test_run_detached_prints_the_name_alone(live: Hosted, yard: Yard):
+    answer = yard(
+        "run", "--name", "t", "--tasks", "2", "--time-limit", "2h", "--after", "a:any", "--detach", "--", "true"
+    )
+    assert (answer.code, answer.out) == (0, "t\n")
+    assert live.yard.known["t"]["after"] == ["a:any"]
+    assert live.yard.known["t"]["time_limit"] == "2h"
+
+
+def test_lines_of_several_tasks_carry_their_number(live: Hosted, yard: Yard):
+    threading.Timer(0.2, lambda: live.yard.finish("t", 0, b"a\nb\n")).start()
+    answer = yard("run", "--name", "t", "--tasks", "2", "--", "true")
+    assert sorted(answer.lines) == ["0: a", "0: b", "1: a", "1: b"]
+
+
+def test_what_can_never_run_is_refused_with_four(live: Hosted, yard: Yard):
+    answer = yard("run", "--name", "t", "--gpus", "99", "--", "true")
+    assert answer.code == 4
+    assert "--queue-anyway" in answer.err
+    assert yard("run", "--name", "t", "--gpus", "99", "--queue-anyway", "--detach", "--", "true").code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--gpus", "two"), "--gpus takes 2, H100:2"),
+        (("--gpus", "1.5"), "a part of one GPU"),
+        (("--env", "NOBODY_SET_THIS"), "no such variable"),
+        (("-it", "--tasks", "2"), "one task"),
+        (("--array", "0-9"), "--detach"),
+        (("--array", "9-0", "--detach"), "runs backwards"),
+        (("--time-limit", "soon"), "time_limit"),
+        (("--class", "posh"), "class"),
+        (("--memory", "lots"), "memory"),
+    ],
+)
+def test_a_slip_in_run_is_told_in_one_sentence(live: Hosted, yard: Yard, args: tuple[str, ...], words: str):
+    answer = yard("run", "--name", "t", *args, "--", "true")
+    assert answer.code == 2
+    assert words in answer.err
+    assert live.yard.known == {}
+
+
+# --- submit --------------------------------------------------------------------------------------
+
+
+def test_submit_reads_job_files_and_prints_names(live: Hosted, yard: Yard, tmp_path: Path):
+    path = tmp_path / "job.yaml"
+    path.write_text("name: a\ngpus: 1\nrun: {command: [python, train.py]}\n")
+    answer = yard("submit", str(path), "--key", "k")
+    assert (answer.code, answer.out) == (0, "a\n")
+    assert yard("submit", str(path), "--key", "k").code == 0
+    assert len(live.yard.known) == 1
+
+
+@pytest.mark.parametrize(("gpus", "code"), [(1, 0), (12, 5), (99, 4)])
+def test_a_dry_run_says_by_its_exit_code_what_would_happen(
+    live: Hosted, yard: Yard, tmp_path: Path, gpus: int, code: int
+):
+    path = tmp_path / "job.yaml"
+    path.write_text(f"name: a\ngpus: {gpus}\n")
+    assert yard("submit", str(path), "--dry-run").code == code
+    assert live.yard.known == {}
+
+
+def test_a_mistake_in_a_job_file_is_told_with_its_line(live: Hosted, yard: Yard, tmp_path: Path):
+    path = tmp_path / "job.yaml"
+    path.write_text("name: a\ngpu: 1\n")
+    answer = yard("submit", str(path))
+    assert answer.code == 2
+    assert "job.yaml:2" in answer.err
+    assert "did you mean gpus" in answer.err
+
+
+def test_a_slurm_script_is_a_job(live: Hosted, yard: Yard, tmp_path: Path):
+    path = tmp_path / "train.sbatch"
+    path.write_text(
+        "#!/bin/bash\n#SBATCH -J net --gres=gpu:h100:4 -t 1-00:00:00\n#SBATCH --mail-type=END\npython train.py\n"
+    )
+    answer = yard("submit", str(path))
+    assert (answer.code, answer.out) == (0, "net\n")
+    assert "--mail-type has no counterpart" in answer.err
+    job = live.yard.known["net"]
+    assert (job["gpus"], job["models"], job["time_limit"]) == (4, ["H100"], "86400s")
+
+
+# --- following -----------------------------------------------------------------------------------
+
+
+def test_logs_follow_until_the_end(live: Hosted, yard: Yard):
+    submit(live, {"name": "a"})
+    live.yard.output["a"] = b"one\n"
+    threading.Timer(0.2, lambda: live.yard.finish("a", 0, b"two\n")).start()
+    assert yard("logs", "a", "-f").out == "one\ntwo\n"
+    assert yard("logs", "a", "--tail", "1").out == "two\n"
+
+
+def test_wait_ends_when_the_job_is_there_or_cannot_be_any_more(live: Hosted, yard: Yard):
+    submit(live, {"name": "a"}, {"name": "w", "gpus": 12})
+    assert yard("wait", "a", "--for", "running").code == 0
+    answer = yard("wait", "w", "--for", "running", "--timeout", "100ms")
+    assert answer.code == 5
+    assert "w is still waiting" in answer.err
+    threading.Timer(0.2, lambda: live.yard.finish("a", 1)).start()
+    assert yard("wait", "a").code == 0
+    assert yard("wait", "a", "--for", "succeeded").code == 1
+
+
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        ({"phase": "succeeded"}, 0),
+        ({"phase": "failed", "exit_code": 7}, 7),
+        ({"phase": "failed", "exit_code": -9}, 137),
+        ({"phase": "cancelled"}, 1),
+    ],
+)
+def test_how_a_job_ended_as_an_exit_code(job: dict, code: int):
+    assert following.exit_code_of(job) == code
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+def test_listings_of_a_running_yard(live: Hosted, yard: Yard):
+    submit(live, {"name": "a", "gpus": 2}, {"name": "w", "gpus": 12})
+    lines = yard("jobs").lines
+    assert lines[0].split() == ["NAME", "QUEUE", "PHASE", "SHAPE", "GPUS", "AGE", "REASON"]
+    assert lines[1].split()[:5] == ["a", "default", "running", "1×2", "2"]
+    assert lines[2].split()[-1] == "NoRoom"
+    assert yard("jobs", "-o", "name").out == "a\nw\n"
+    assert [job["name"] for job in yard("jobs", "-o", "json", "--sort-by", "-name").json] == ["w", "a"]
+    assert yaml.safe_load(yard("nodes", "-o", "yaml").out)[0]["name"] == "n0"
+    assert "■□□□□□□✗" in yard("nodes").out
+    assert yard("queues").lines[1].split()[0] == "default"
+    assert "2 of" not in yard("jobs", "-o", "wide").err
+
+
+def test_a_long_listing_is_written_plainly(live: Hosted, yard: Yard):
+    submit(live, *({"name": f"j{n}"} for n in range(400)))
+    lines = yard("jobs").lines
+    assert len(lines) == 401
+    assert lines[400].startswith("j399")
+
+
+def test_status_top_health_report_free(live: Hosted, yard: Yard):
+    submit(live, {"name": "a", "gpus": 2})
+    assert yard("status", "-o", "json").json["pid"] == 4711
+    assert "16 virtual on 2 nodes" in yard("status").out
+    assert "GPUS" in yard("top").out
+    assert yard("health").lines[1].split()[:3] == ["n0:7", "H100-SXM5-80GB", "sick"]
+    assert "2.0" in yard("report").out
+    assert yard("report", "-o", "csv").lines[0] == "name,gpu_seconds,money"
+    assert yard("free").code == 0
+    assert yard("snapshot").out.startswith("apiVersion")
+    assert yard("page").out.startswith("http://127.0.0.1")
+    assert yard("backup", "x.db").code == 0
+
+
+def test_why_of_a_running_yard_is_told_as_of_a_file(live: Hosted, yard: Yard):
+    submit(live, {"name": "a"}, {"name": "w", "gpus": 12})
+    assert yard("why", "a").out == "a is running on n0[0].\n"
+    told = yard("why", "w").out
+    assert told.startswith("w waits (NoRoom): waits: 12 GPUs are not free.")
+    assert "Ask for 8 GPUs" in told
+    assert yard("why", "ghost").code == 3
+
+
+def test_words_to_jobs(live: Hosted, yard: Yard):
+    submit(live, {"name": "a"}, {"name": "b"})
+    assert yard("hold", "a").out == "a is held\n"
+    assert yard("release", "a").out == "a is released\n"
+    answer = yard("cancel", "ghost", "a", "b")
+    assert (answer.code, answer.out) == (3, "a is cancelled\nb is cancelled\n")
+
+
+def test_a_queue_is_set_after_its_preview(live: Hosted, yard: Yard):
+    answer = yard("queues", "set", "q", "--quota", "H100=64", "--limit", "96", "--yes")
+    assert (answer.code, answer.out) == (0, "q is set\n")
+    assert "nobody loses a GPU" in answer.err
+    assert live.yard.queue_documents["q"]["quota"] == {"H100": 64}
+    assert yard("queues", "set", "q").code == 2
+    assert yard("queues", "set", "q", "--quota", "many").code == 2
+
+
+def test_a_watched_listing_is_drawn_again_only_when_something_changed(live: Hosted, capsys: pytest.CaptureFixture[str]):
+    drawn = iter(["one\n", "one\n", "two\n"])
+
+    class Enough(Exception):
+        pass
+
+    def draw() -> None:
+        text = next(drawn, None)
+        if text is None:
+            raise Enough
+        print(text, end="")
+        live.yard.tell("something", "a")
+
+    with live.client() as client, pytest.raises(Enough):
+        watching.repeat(client, draw)
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
+def test_without_a_yard_every_command_says_how_to_start_one(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GPUYARD_STATE", str(tmp_path))
+    for args in (("jobs",), ("status",), ("down",), ("run", "--", "true"), ("cancel", "a"), ("top",), ("free",)):
+        answer = yard(*args)
+        assert answer.code == 1, args
+        assert "`yard up`" in answer.err

@@ -1,0 +1,103 @@
+"""The client: finds its yard, says when there is none, and costs little to import."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuyard.client import AsyncClient, Client, Unreachable, places, progress
+from gpuyard.client.places import Place
+from gpuyard.model.errors import NotFound
+from tests.support.hosted import Hosted
+
+
+def test_a_yard_is_looked_for_where_the_environment_says_then_at_home_then_on_the_machine():
+    named = list(places.candidates({"GPUYARD_URL": "https://yard:1/", "GPUYARD_TOKEN": "t"}))
+    assert named == [Place(url="https://yard:1", token="t")]
+    own = list(places.candidates({"XDG_STATE_HOME": "/state"}))
+    assert own == [Place(socket=Path("/state/gpuyard/yard.sock")), Place(socket=places.SHARED_SOCKET)]
+    assert list(places.candidates({"GPUYARD_STATE": "/s"})) == [Place(socket=Path("/s/yard.sock"))]
+
+
+def test_no_yard_is_said_with_the_next_command(tmp_path: Path):
+    with pytest.raises(Unreachable, match="Start one with `yard up`"):
+        Client.at_state(tmp_path).status()
+
+
+def test_a_connection_that_died_is_opened_again(tmp_path: Path):
+    from tests.support.hosted import hosted
+
+    with hosted(tmp_path) as first, first.client() as client:
+        assert client.status()["pid"] == 4711
+        first.hosting.close()
+        with hosted(tmp_path):
+            assert client.status()["pid"] == 4711
+
+
+def test_tcp_and_socket_give_the_same_answers(served: Hosted, client: Client):
+    with Client(Place(url=served.desk.urls[0], token=served.token)) as over_tcp:
+        assert over_tcp.status() == client.status()
+
+
+def test_the_async_client_asks_the_same_questions(served: Hosted):
+    async def converse() -> None:
+        async with AsyncClient(served.place) as client:
+            await client.submit([{"name": "a"}, {"name": "b"}])
+            assert [job["name"] for job in await client.jobs()] == ["a", "b"]
+            assert (await client.logs("a"))[2] is True
+            with pytest.raises(NotFound):
+                await client.why("ghost")
+            follower = client.follow(after=0)
+            assert (await anext(follower))["job"] == "a"
+            await follower.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(converse())
+
+
+def test_both_clients_have_the_same_methods():
+    def public(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert public(Client) - {"at_state"} == public(AsyncClient)
+
+
+def test_an_async_client_without_a_yard_says_so(tmp_path: Path):
+    async def ask() -> None:
+        async with AsyncClient(Place(socket=tmp_path / "none")) as client:
+            await client.status()
+
+    with pytest.raises(Unreachable):
+        asyncio.run(ask())
+
+
+def test_progress_is_written_where_the_yard_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "progress"
+    monkeypatch.setenv("GPUYARD_PROGRESS", str(path))
+    assert progress(3, 10, loss=0.5)
+    assert progress(note="saved")
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"done": 3, "total": 10, "loss": 0.5},
+        {"note": "saved"},
+    ]
+
+
+def test_progress_outside_a_yard_or_on_a_full_disk_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("GPUYARD_PROGRESS", raising=False)
+    assert not progress(1)
+    monkeypatch.setenv("GPUYARD_PROGRESS", str(tmp_path))
+    assert not progress(1)
+
+
+def test_importing_the_client_loads_no_http_library_and_progress_none_at_all():
+    code = "import sys; from gpuyard.client import Client, progress; print([m for m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"httpx2", "fastapi", "pydantic", "numpy", "asyncio"} & set(re_words(loaded))
+
+
+def re_words(text: str) -> list[str]:
+    return [word.strip("[]', \n") for word in text.split(",")]

@@ -1,0 +1,140 @@
+"""Nothing is told to anybody who is not known: tokens, codes, hosts, origins, sizes, sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from gpuyard.client.places import socket_path, token_path
+from gpuyard.model.errors import Refused
+from gpuyard.server import gate, listening
+from gpuyard.server.access import Access, make_token, peer_caller
+from gpuyard.server.listening import Tcp
+from tests.support.hosted import Hosted
+
+PATHS = (
+    "/api/v1/status", "/api/v1/jobs", "/api/v1/nodes", "/api/v1/events/stream", "/metrics", "/livez", "/readyz",
+    "/version", "/openapi.json", "/nothing",
+)  # fmt: skip
+
+
+def bearer(served: Hosted) -> dict[str, str]:
+    return {"Authorization": f"Bearer {served.token}"}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_over_tcp_nothing_answers_without_a_token(served: Hosted, path: str):
+    answer = served.tcp("GET", path)
+    assert answer.status == 401
+    assert answer.json["error"] == "You are not known here."
+
+
+def test_the_token_opens_the_api(served: Hosted):
+    assert served.tcp("GET", "/api/v1/status", **bearer(served)).json["pid"] == 4711
+
+
+@pytest.mark.parametrize("header", ["Bearer wrong", "Bearer ", "Basic abc", "bearer"])
+def test_a_wrong_token_opens_nothing(served: Hosted, header: str):
+    assert served.tcp("GET", "/api/v1/status", Authorization=header).status == 401
+
+
+def test_socket_and_token_are_their_owner_s_alone(served: Hosted):
+    for path in (socket_path(served.state), token_path(served.state)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_caller_on_the_socket_is_known_by_the_kernel_s_word(served: Hosted):
+    with served.client() as client:
+        client.submit([{"name": "a"}])
+    caller = served.yard.callers[0]
+    assert (caller.uid, caller.admin) == (os.getuid(), True)
+    assert caller.user == peer_caller(os.getuid(), True).user
+
+
+def test_a_stranger_on_the_socket_is_let_in_only_where_it_is_shared():
+    stranger = f"peer:{os.getuid() + 1}" if os.getuid() else "peer:1"
+    assert Access("t", lambda: 0.0).by_socket(stranger) is None
+    caller = Access("t", lambda: 0.0, shared=True).by_socket(stranger)
+    assert caller is not None
+    assert not caller.admin
+
+
+def test_a_page_under_a_foreign_name_is_turned_away(served: Hosted):
+    answer = served.tcp("GET", "/api/v1/status", Host="evil.example", **bearer(served))
+    assert answer.status == 421
+
+
+def test_the_page_s_code_is_good_once(served: Hosted):
+    code = served.desk.page_url().partition("#")[2]
+    first = served.tcp("POST", "/session", {"code": code})
+    assert first.status == 200
+    cookie = first.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    session = cookie.partition(";")[0]
+    assert served.tcp("GET", "/api/v1/status", Cookie=session).status == 200
+    assert served.tcp("POST", "/session", {"code": code}).status == 401
+
+
+def test_a_session_cannot_act_from_another_origin(served: Hosted):
+    code = served.desk.page_url().partition("#")[2]
+    session = served.tcp("POST", "/session", {"code": code}).headers["set-cookie"].partition(";")[0]
+    body = {"jobs": [{"name": "a"}]}
+    assert served.tcp("POST", "/api/v1/jobs", body, Cookie=session, Origin="http://evil.example").status == 401
+    own = f"http://127.0.0.1:{served.port}"
+    assert served.tcp("POST", "/api/v1/jobs", body, Cookie=session, Origin=own).status == 201
+
+
+def test_codes_and_sessions_grow_old():
+    now = [0.0]
+    access = Access("t", lambda: now[0])
+    code = access.new_code()
+    session = access.exchange(code)
+    assert session
+    late = access.new_code()
+    now[0] = 13 * 3600.0
+    assert access.exchange(late) is None
+    assert access.by_session(session) is None
+
+
+def test_a_body_that_is_too_large_is_not_read(served: Hosted, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(gate, "BODY_MAX", 100)
+    answer = served.tcp("POST", "/api/v1/jobs", b"x" * 200, **bearer(served))
+    assert answer.status == 413
+    assert "Submit it in parts" in answer.json["hint"]
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path):
+    path = tmp_path / "token"
+    first = make_token(path)
+    assert make_token(path) == first
+    path.chmod(0o644)
+    with pytest.raises(Refused, match="Others can read"):
+        make_token(path)
+
+
+# --- where it listens ----------------------------------------------------------------------------
+
+
+def test_beyond_this_machine_tls_is_required():
+    with pytest.raises(Refused, match="needs TLS"):
+        listening.open_tcp(Tcp("0.0.0.0", 0))
+
+
+def test_a_busy_port_means_the_next_one():
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        opened, found = listening.open_tcp(Tcp("127.0.0.1", port))
+        opened.close()
+    assert found > port
+
+
+def test_a_folder_too_deep_for_a_socket_has_it_elsewhere(tmp_path: Path):
+    deep = tmp_path / ("x" * 120)
+    assert len(os.fsencode(socket_path(deep))) <= 100
