@@ -198,7 +198,7 @@ def _stuck(i: int, kind: int, names: list[str]) -> Job:
     tasks = 1 + kind % 5
     request = Request(gpus=gpus, cpu=(200_000 if kind % 3 == 1 else 1000) + kind, memory=GIB)
     group = TaskGroup(tasks=tasks, min=tasks, request=request, node_selector=selector)
-    return job(f"w{i:05d}", names[kind % len(names)], group, age=float(3600 + i), priority=60)
+    return job(f"w{i:05d}", names[kind % len(names)], group, age=float(3600 + i))
 
 
 # --- (d) the peer's own allocate benchmark ----------------------------------------------------------------------------

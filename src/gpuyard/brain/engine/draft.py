@@ -60,6 +60,8 @@ class Draft:
         self.kept: dict[str, Kept] = {}
         """Reservations in force, by job."""
         self.reserves: list[Reserve] = []
+        self.promises = 0
+        """Jobs looked at for a reservation so far."""
         self.deadlocks: list[Deadlock] = []
 
     def remember(self, row: JobRow) -> None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from gpuyard.brain.engine import admission, gang
+from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.ordering import rank_in_queue
 
-MOST_ENDINGS = 2000
+MOST_ENDINGS = 512
 """Jobs whose end is looked at; a start that needs more of them is not worth a promise."""
 
-MOST_AHEAD = 50
+MOST_AHEAD = 8
 """Jobs ahead in the queue that an estimate lets start first."""
 
 Ending = Callable[[JobRow], float | None]
@@ -85,18 +88,22 @@ def _earliest(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow] | t
 
 
 def _replay(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow]) -> Start | None:
-    """Let running jobs end one after the other until the job fits."""
-    known = [(end, other.name) for other in draft.fleet.ending() if (end := ending(other)) is not None]
+    """Let running jobs end one after the other until the job fits; only those on nodes it could use."""
+    usable = np.logical_or.reduce([draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks])
+    running = [other for other in draft.fleet.ending() if any(usable[held.node] for held in other.held)]
+    known = [(end, other.name) for other in running if (end := ending(other)) is not None]
     for end, name in sorted(known)[:MOST_ENDINGS]:
         other = draft.fleet.jobs[name]
         draft.tx.lift_all(other, list(other.held))
         ahead = [first for first in ahead if not _start(draft, first)]
-        before = len(draft.tx.added(row, 0))
+        held = len(row.held)
         if _start(draft, row):
-            return Start(end, tuple(draft.tx.added(row, 0)[before:]))
+            return Start(end, tuple(row.held[held:]))
     return None
 
 
 def _start(draft: Draft, row: JobRow) -> bool:
+    if not gang.might_fit(draft, row):
+        return False
     asked = draft.fleet.shortfall(row)
     return admission.refuses(draft, row, asked) is None and gang.start(draft, row)

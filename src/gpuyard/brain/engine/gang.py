@@ -32,6 +32,22 @@ def start(draft: Draft, row: JobRow) -> bool:
     return False
 
 
+def might_fit(draft: Draft, row: JobRow) -> bool:
+    """A cheap look: whether every group alone finds room for what it lacks, topology and neighbours aside."""
+    if len(row.groups) > 1:
+        return True
+    lacks = row.missing(0)
+    return any(int(np.minimum(shape.room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
+
+
+def could_ever_fit(draft: Draft, row: JobRow) -> bool:
+    """A cheap look: whether the nodes, if they were empty, would hold what the job lacks."""
+    if len(row.groups) > 1:
+        return True
+    lacks = row.missing(0)
+    return any(int(np.minimum(shape.empty_room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
+
+
 def place(draft: Draft, row: JobRow) -> bool:
     """Find places for all that the job lacks to its minimum, its queues' leave aside; partial work is left for the
     caller to roll back."""

@@ -13,14 +13,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuyard.brain.engine import eta, gang
-from gpuyard.brain.engine.columns import Held
+from gpuyard.brain.engine.columns import Held, Region
 from gpuyard.brain.engine.draft import Draft
+from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.fleet import NO_QUEUE, JobRow
 from gpuyard.brain.engine.quota import Amounts
 from gpuyard.brain.engine.roommaking import stands_free
 from gpuyard.model.actions import Reserve
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
+from gpuyard.model.topology import NODE, NVLINK
+
+MOST_PROMISES = 16
+"""How many jobs a cycle looks at for a reservation; the first in order come first."""
 
 
 @dataclass(slots=True)
@@ -87,7 +92,7 @@ def consider(draft: Draft, rows: list[JobRow], asked: Amounts) -> None:
     """Equal jobs were blocked at their turn: keep room for as many as may have it, the first first."""
     if asked[0] > WHOLE:
         for row in rows:
-            if not _pools_left(draft) or not _consider(draft, row):
+            if not _pools_left(draft) or draft.promises >= MOST_PROMISES or not _consider(draft, row):
                 return
 
 
@@ -95,9 +100,12 @@ def _consider(draft: Draft, row: JobRow) -> bool:
     """Keep room for one job if its start follows from limits or it waited long enough; whether it has room now."""
     if row.name in draft.kept:
         return True
+    draft.promises += 1
     if row.alive() or not (draft.fleet.any_limits or _waited(draft, row)):
         return False
-    start = eta.surely(draft, row)
+    if not gang.could_ever_fit(draft, row):
+        return False
+    start = eta.surely(draft, row) if draft.fleet.any_limits else None
     places = start.places if start is not None else ()
     if start is None:
         if not _waited(draft, row):
@@ -115,28 +123,49 @@ def _waited(draft: Draft, row: JobRow) -> bool:
 
 
 def _likeliest(draft: Draft, row: JobRow) -> tuple[Held, ...]:
-    """Where the job would stand if all that can end had ended: preferring places that are free already.
-
-    Nobody knows when; the domain with most free GPUs is the best guess of which is complete soonest.
-    """
-    mark = draft.tx.checkpoint()
-    order = sorted(draft.fleet.ending(), key=lambda other: (_crowding(draft, other), other.name))
-    places: tuple[Held, ...] = ()
-    for other in order:
-        draft.tx.lift_all(other, list(other.held))
-        before = len(draft.tx.added(row, 0))
-        if gang.start(draft, row):
-            places = tuple(draft.tx.added(row, 0)[before:])
-            break
-    draft.tx.rollback(mark)
-    return places
+    """Where the job could be complete soonest when nobody knows: in the domain with most free GPUs, on its emptiest
+    nodes; free devices first, then those that must still fall free."""
+    if len(row.groups) > 1 or not row.asks[0].gpus:
+        return ()
+    shape = next(iter(gang.shapes(draft, row, 0)))
+    for region in _emptiest(draft, row, shape):
+        places = _places_in(draft, row, shape, region)
+        if places:
+            return places
+    return ()
 
 
-def _crowding(draft: Draft, row: JobRow) -> float:
-    """How busy the nodes of a job are: the emptier, the sooner one of them is free."""
-    nodes = [held.node for held in row.held]
-    idle = draft.fleet.columns.idle[np.array(nodes, dtype=np.int64)]
-    return -float(idle.mean()) if nodes else 0.0
+def _emptiest(draft: Draft, row: JobRow, shape: Shape) -> list[Region]:
+    """The domains the job must fit into that would hold it when empty, most free GPUs first."""
+    columns, lacks = draft.fleet.columns, row.missing(0)
+    required = gang.required_level(draft, row)
+    if not required:
+        return [columns.everywhere]
+    level = columns.level(NODE if required == NVLINK else required)
+    idle = np.bincount(level.domain, weights=np.where(shape.eligible, columns.idle, 0), minlength=len(level.names))
+    room = np.bincount(level.domain, weights=np.minimum(shape.empty_room, lacks), minlength=len(level.names))
+    order = np.lexsort((np.arange(len(idle)), -idle))
+    return [level.region(int(i)) for i in order if level.known[i] and room[i] >= lacks]
+
+
+def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple[Held, ...]:
+    columns, gpus = draft.fleet.columns, row.asks[0].gpus
+    nodes = np.arange(region.start, region.stop)
+    order = nodes[np.lexsort((nodes, -columns.idle[nodes]))]
+    tasks = iter(row.lowest_free_tasks(0, row.missing(0)))
+    places: list[Held] = []
+    for node in order.tolist():
+        free, usable = columns.free_mask[node], columns.usable[node]
+        devices = sorted((g for g in range(usable.bit_length()) if usable >> g & 1), key=lambda g: not free >> g & 1)
+        for first in range(0, int(shape.empty_room[node]) * gpus, gpus):
+            task = next(tasks, None)
+            if task is None:
+                return tuple(places)
+            ask = row.asks[0]
+            cost, request = ask.cost_on(columns.nodes[node]), ask.request
+            taken = tuple(sorted(devices[first : first + gpus]))
+            places.append(Held(0, task, node, taken, 0, (), cost, request.cpu, request.memory, False))
+    return () if next(tasks, None) is not None else tuple(places)
 
 
 def _pools(draft: Draft, places: Iterable[Held]) -> set[str]:

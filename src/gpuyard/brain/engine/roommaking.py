@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from gpuyard.brain.engine import clearing, gang, victims
+from gpuyard.brain.engine import clearing, gang, neighbours, victims
 from gpuyard.brain.engine.clearing import Key, NodeClearing
 from gpuyard.brain.engine.columns import Held, Region
 from gpuyard.brain.engine.costs import plus
@@ -283,11 +283,16 @@ class RoomMaker:
         """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
         mark = self.draft.tx.checkpoint()
         for held in unit.places:
-            if not stands_free(self.draft, held):
+            if not stands_free(self.draft, held) or not self._welcome(unit.row, held):
                 self.draft.tx.rollback(mark)
                 return False
             self.draft.tx.put(unit.row, held)
         return True
+
+    def _welcome(self, row: JobRow, held: Held) -> bool:
+        """Whether neighbours and caps, the claimant's among them, let a task stand there again (rule 14)."""
+        limits = neighbours.limits(self.draft, row, held.leaf)
+        return limits is None or not any(mask[held.node] for mask in limits.closed.values())
 
     def _may_return(self, unit: Unit) -> bool:
         """Whether the queues of a unit still have room for it under their limits."""
