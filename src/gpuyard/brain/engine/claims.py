@@ -56,22 +56,19 @@ class Claim:
 
     def any_right(self) -> bool:
         """Whether there is anybody at all the claimant could take from."""
-        lowest = self.draft.lowest_priority(self.row.queue)
-        if lowest is not None and lowest < self.row.priority:
+        holders = self.draft.fleet.priorities
+        if self._some_below(holders.get(self.row.queue, {})):
             return True
-        tree = self.tree
+        if self.critical and any(self._some_below(counts) for counts in holders.values()):
+            return True
+        if not self._fits_due(self.row.queue, self.draft.shares[self.row.queue]):
+            return False
         return any(
-            self.draft.lowest_priority(q) is not None and self._from_queue(q)
-            for q in range(len(tree.queues))
-            if q != self.row.queue
+            counts and q not in (self.row.queue, NO_QUEUE) and self._side_gives(q) for q, counts in holders.items()
         )
 
-    def _from_queue(self, queue: int) -> bool:
-        """Whether some job of another queue might be fair game."""
-        lowest = self.draft.lowest_priority(queue)
-        if self.critical and lowest is not None and lowest < self.row.priority:
-            return True
-        return self._side_gives(queue)
+    def _some_below(self, counts: dict[int, int]) -> bool:
+        return any(priority < self.row.priority for priority in counts)
 
     def _right(self, victim: JobRow) -> Code | None:
         if victim.queue == NO_QUEUE:

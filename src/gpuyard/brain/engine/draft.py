@@ -55,7 +55,6 @@ class Draft:
         """How many sets of victims this cycle has tried."""
         self._free: tuple[Ints, Ints, Ints, Ints]
         self._free_at = 0
-        self._lowest: dict[int, int] | None = None
         self._largest: list[int] | None = None
         self.kept: dict[str, Kept] = {}
         """Reservations in force, by job."""
@@ -64,10 +63,10 @@ class Draft:
         """Jobs looked at for a reservation so far."""
         self.deadlocks: list[Deadlock] = []
 
-    def remember(self, row: JobRow) -> None:
+    def remember(self, row: JobRow, held: tuple[Held, ...] | None = None) -> None:
         """Note what a job held before its first change."""
         if row.name not in self.before:
-            self.before[row.name] = tuple(row.held)
+            self.before[row.name] = tuple(row.held) if held is None else held
 
     def origin(self, row: JobRow) -> tuple[Held, ...]:
         """What a job held when the plan began."""
@@ -83,15 +82,6 @@ class Draft:
                     for q in self.fleet.tree.paths[row.queue]:
                         self._largest[q] = max(self._largest[q], cost)
         return self._largest[side]
-
-    def lowest_priority(self, queue: int) -> int | None:
-        """The lowest priority among preemptible jobs of a queue that ran when the cycle began; None if none did."""
-        if self._lowest is None:
-            self._lowest = {}
-            for row in self.fleet.jobs.values():
-                if row.held and not row.firm:
-                    self._lowest[row.queue] = min(row.priority, self._lowest.get(row.queue, row.priority))
-        return self._lowest.get(queue)
 
     def note_free(self) -> None:
         """Remember what is free, to learn later whether more has become free since nothing fitted."""

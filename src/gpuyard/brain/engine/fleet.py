@@ -183,6 +183,8 @@ class Fleet:
         """Who holds how many places on each node."""
         self.loose = np.zeros(len(self.columns.nodes), dtype=np.int64)
         """GPUs held by preemptible jobs on each node, in grains."""
+        self.priorities: dict[int, dict[int, int]] = {}
+        """How many preemptible jobs hold something, per queue and priority."""
 
     def _lay_queues(self, queues: Iterable[Queue]) -> None:
         self.queues = tuple(sorted(queues, key=lambda queue: queue.name))
@@ -340,10 +342,20 @@ class Fleet:
             tenants[row] = count
         else:
             del tenants[row]
-        if not row.firm and held.cost:
-            self.loose[held.node] += sign * held.cost
+        if not row.firm:
+            if held.cost:
+                self.loose[held.node] += sign * held.cost
+            if len(row.held) == (1 if sign > 0 else 0):
+                self._count_priority(row, sign)
         self.charge(row, held, sign)
         self._note(row)
+
+    def _count_priority(self, row: JobRow, sign: int) -> None:
+        """A preemptible job began or ceased to hold anything."""
+        counts = self.priorities.setdefault(row.queue, {})
+        counts[row.priority] = counts.get(row.priority, 0) + sign
+        if not counts[row.priority]:
+            del counts[row.priority]
 
     def charge(self, row: JobRow, held: Held, sign: int) -> None:
         """Book what a place costs to the job's queues (sign -1: take it off their books)."""

@@ -24,17 +24,20 @@ from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk
 
 def start(draft: Draft, row: JobRow) -> bool:
     """Bring the job to its minimum, all groups or none; whether it worked. Quota is checked before and after."""
-    mark = draft.tx.checkpoint()
-    draft.remember(row)
+    mark, before = draft.tx.checkpoint(), tuple(row.held)
     if place(draft, row) and admission.allowed(draft, row, mark):
+        draft.remember(row, before)
         return True
     draft.tx.rollback(mark)
     return False
 
 
-def might_fit(draft: Draft, row: JobRow) -> bool:
-    """A cheap look: whether every group alone finds room for what it lacks, topology and neighbours aside."""
-    if len(row.groups) > 1:
+def might_fit(draft: Draft, row: JobRow, unless: object = None) -> bool:
+    """A cheap look: whether every group alone finds room for what it lacks, topology and neighbours aside.
+
+    Where something else (`unless`) may yet step aside, the look proves nothing.
+    """
+    if unless or len(row.groups) > 1:
         return True
     lacks = row.missing(0)
     return any(int(np.minimum(shape.room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
@@ -290,10 +293,10 @@ def bundles(bundle: Bundle) -> Iterator[Bundle]:
 
 def grow(draft: Draft, row: JobRow) -> bool:
     """Add one more task, or one more group that was left out so far, to a job that has its minimum."""
-    mark = draft.tx.checkpoint()
-    draft.remember(row)
+    mark, before = draft.tx.checkpoint(), tuple(row.held)
     for extra in _extras(row.job.gang, 0):
         if _add(draft, row, extra) and admission.allowed(draft, row, mark):
+            draft.remember(row, before)
             return True
         draft.tx.rollback(mark)
     return False

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuyard.brain.engine import eta, gang
+from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held, Region
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
@@ -229,13 +230,18 @@ def _action(draft: Draft, kept: Kept) -> Reserve:
 
 def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
     """The reason of a job that would fit but for reservations; None if they are not what holds it off."""
-    binding = [kept for kept in draft.kept.values() if kept.row is not row]
+    usable = [draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks] if draft.kept else []
+    binding = [
+        kept
+        for kept in draft.kept.values()
+        if kept.row is not row and any(mask[held.node] for mask in usable for held in kept.stand_in.held)
+    ]
     if not binding:
         return None
     mark = draft.tx.checkpoint()
     for kept in binding:
         draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
-    fits = gang.place(draft, row)
+    fits = gang.might_fit(draft, row) and gang.place(draft, row)
     draft.tx.rollback(mark)
     if not fits:
         return None

@@ -255,7 +255,6 @@ class RoomMaker:
 
     def _settle(self, gone: list[Unit]) -> Outcome | None:
         """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
-        self.draft.remember(self.row)
         held = len(self.row.held)
         if self._excess() is not None or not self.goal.place(self.draft, self.row):
             return None
