@@ -79,6 +79,8 @@ class Engine:
 
     def start(self) -> None:
         """Take the state folder, adopt what runs, begin to turn."""
+        if self.settings.shared and os.geteuid() != 0:
+            raise Refused("a shared yard runs each task as its submitter, which only root can; start it as root")
         self.since = self.clock.now()
         folder = self.settings.folder
         self._holder = Holder(folder, os.getpid(), write_time(round(self.since)))

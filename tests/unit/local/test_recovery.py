@@ -94,6 +94,15 @@ def test_a_second_yard_is_told_who_holds_the_folder(tmp_path: Path):
     assert (tmp_path.stat().st_mode & 0o777) == 0o700
 
 
+def test_a_cordon_outlives_the_yard(tmp_path: Path):
+    yard = again(tmp_path)
+    yard.world.cordon("n0", True)
+    yard.close()
+    yard = again(tmp_path)
+    assert [node["phase"] for node in yard.nodes()] == ["cordoned", "ready"]
+    yard.stop()
+
+
 def test_a_cancel_is_remembered_across_a_crash(tmp_path: Path):
     yard = again(tmp_path)
     yard.put(sh("trap '' TERM; while :; do sleep 0.05; done", name="a"))

@@ -11,7 +11,8 @@ import pathlib
 import signal
 from dataclasses import dataclass
 
-from gpuyard.worlds.local.supervisor import Order, read_pairs, start_ticks, sweep
+from gpuyard.worlds.local.confine import sweep
+from gpuyard.worlds.local.notes import Order, read_pairs, start_ticks
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,9 @@ class Desk:
                 self._settle(batch)
 
     def _settle(self, batch: Batch) -> None:
+        if self.trouble:  # what came before is not on disk yet, and nothing may overtake it
+            self.store.defer(batch)
+            return
         try:
             if batch.changes:
                 self.store.commit(batch)

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from gpuyard.model.ports import Clock
 from gpuyard.worlds.local import adopt
 from gpuyard.worlds.local.adopt import Watched
+from gpuyard.worlds.local.notes import boot_id, write_pairs
 from gpuyard.worlds.local.ports import FaultPoint, Report, StopOrder, TaskKey, TaskOrder, no_fault
-from gpuyard.worlds.local.supervisor import boot_id, write_pairs
 
 BOOT = (
-    f"import sys; sys.path.append({str(pathlib.Path(__file__).parent)!r}); "
-    "import supervisor; sys.exit(supervisor.main(sys.argv[1]))"
+    f"import sys; sys.path.append({str(pathlib.Path(__file__).parents[3])!r}); "
+    "from gpuyard.worlds.local import supervisor; sys.exit(supervisor.main(sys.argv[1]))"
 )
 """Imported and not run as a script, so that its compiled form is kept: that halves the start."""
 
@@ -89,10 +89,11 @@ class Supervisors:
         return [*pairs.items(), *args, *(("env", f"{name}={value}") for name, value in order.env)]
 
     def _own_folder(self, folder: pathlib.Path, order: TaskOrder) -> pathlib.Path:
-        """Where a job that names no folder works."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Where a job that names no folder works: its submitter's home, where it runs as its submitter."""
         if order.uid >= 0:
-            os.chown(folder, order.uid, order.gid)
+            home = pathlib.Path(dict(order.env).get("HOME", "/"))
+            return home if home.is_dir() else pathlib.Path("/")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
 
     def _spawn(self, key: TaskKey) -> None:

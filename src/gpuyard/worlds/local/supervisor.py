@@ -3,10 +3,8 @@
 `launch` starts it in its own session with one argument, the folder of the task, where `order` says what to do. It
 claims the task (`claim`, an exclusive link, so no task is ever run twice), tells that it is ready, waits for `go` where
 all ranks must start together, runs the command in a process group of its own, copies its output into segments named by
-their offset, enforces the time limit, stops the task when `stop` appears, and leaves `exit`. Nothing of GPUYard is
-imported here, and nothing heavy of the standard library: that is what keeps the start short.
-
-`order` and all other files are `key NUL value NUL ...`; keys may repeat.
+their offset, enforces the time limit, stops the task when `stop` appears, and leaves `exit`. Nothing is imported here
+but its own few neighbours and the light end of the standard library: that is what keeps the start short.
 """
 
 from __future__ import annotations
@@ -14,16 +12,14 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import time
+
+from gpuyard.worlds.local.confine import CGroup, signal_group, sweep
+from gpuyard.worlds.local.notes import Order, Pairs, identity, read_pairs, write_pairs
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpuyard.worlds.local.terminal import Terminal
-
-Pairs = list[tuple[str, str]]
 
 READ_MAX = 65536
 LOOK_S = 0.25
@@ -56,44 +52,6 @@ def main(folder: str) -> int:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def read_pairs(path: str) -> Pairs:
-    """What a file says."""
-    with open(path, "rb") as file:
-        parts = os.fsdecode(file.read()).split("\0")
-    return list(zip(parts[0::2], parts[1::2], strict=False))
-
-
-def write_pairs(path: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """All of it or nothing: a reader never sees half a file."""
-    fresh = f"{path}.{os.getpid()}"
-    with open(fresh, "wb") as file:
-        file.write(os.fsencode("".join(f"{key}\0{value}\0" for key, value in pairs)))
-    os.replace(fresh, path)
-
-
-def identity(pid: int) -> Pairs:
-    """Who a process is: a pid alone is used again, its start time in this boot is not."""
-    return [("pid", str(pid)), ("ticks", start_ticks(pid)), ("boot", boot_id())]
-
-
-def start_ticks(pid: int) -> str:
-    """When a process began, in ticks since boot; empty if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
-        return ""
-
-
-def boot_id() -> str:
-    """The kernel's name for the time since the machine came up."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
 def claim() -> bool:
     """Whether the task is ours: the link is made whole or not at all, and only once."""
     fresh = f"claim.{os.getpid()}"
@@ -105,23 +63,6 @@ def claim() -> bool:
     finally:
         os.unlink(fresh)
     return True
-
-
-class Order:
-    """What to run, and how."""
-
-    def __init__(self, pairs: Pairs) -> None:
-        self.values = dict(pairs)
-        self.command = [value for key, value in pairs if key == "arg"]
-        self.env = dict(value.split("=", 1) for key, value in pairs if key == "env")
-
-    def text(self, key: str) -> str:
-        """A value, or nothing."""
-        return self.values.get(key, "")
-
-    def number(self, key: str) -> float:
-        """A number, or 0."""
-        return float(self.values.get(key) or 0)
 
 
 class Log:
@@ -235,8 +176,7 @@ class Supervisor:
         program, workdir = self.order.command[0], self.order.text("workdir")
         if workdir and not os.path.isdir(workdir):
             return f"the working folder {workdir} does not exist"
-        folders = [""] if "/" in program else [f"{at}/" for at in self.order.env.get("PATH", "").split(":")]
-        if not any(os.path.exists(folder + program) for folder in folders) and not program.startswith("."):
+        if not program.startswith(".") and not any(map(os.path.exists, programs(self.order))):
             return f"there is no program {program}"
         return ""
 
@@ -254,7 +194,9 @@ class Supervisor:
     def _spawn(self) -> int:
         """Start the command; the descriptor its output comes from, or -1 if it could not be started."""
         if self.order.text("tty"):
-            self.terminal = open_terminal(self.order.text("tty"))
+            from gpuyard.worlds.local.terminal import Terminal  # read only by those who have one
+
+            self.terminal = Terminal(self.order.text("tty"))
             output, child_end = self.terminal.ends()
         else:
             output, child_end = os.pipe()
@@ -279,11 +221,23 @@ class Supervisor:
         try:
             self._dress(output)
             doing = f"run {self.order.command[0]}"
-            os.execvpe(self.order.command[0], self.order.command, self.order.env)
+            self._execute()
         except OSError as error:
             os.write(failing, f"cannot {doing}: {error.strerror}".encode())
         finally:
             os._exit(CANNOT_RUN)
+
+    def _execute(self) -> None:
+        """Not `execvpe`: that imports a module, which the submitter may have no right to read."""
+        wrong: OSError = FileNotFoundError(2, "No such file or directory")
+        for path in programs(self.order):
+            try:
+                os.execve(path, self.order.command, self.order.env)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                wrong = error
+        raise wrong
 
     def _dress(self, output: int) -> None:
         signal.set_wakeup_fd(-1)
@@ -404,76 +358,7 @@ class Supervisor:
         return ("failed" if code else "succeeded"), code, told
 
 
-def signal_group(pid: int, number: int) -> None:
-    """To all processes of a group, if any are left."""
-    try:
-        os.killpg(pid, number)
-    except OSError:
-        return
-
-
-class CGroup:
-    """A control group for the task, where the system lets us make one: nothing forks its way out of it."""
-
-    def __init__(self, order: Order) -> None:
-        parent = order.text("cgroup")
-        self.path = f"{parent}/gpuyard-{order.text('key').replace(' ', '-')}" if parent else ""
-        try:
-            if self.path:
-                os.mkdir(self.path)
-                self._write("memory.max", order.text("memory"))
-        except OSError:
-            self.path = ""
-
-    def _write(self, name: str, value: str) -> None:
-        try:
-            if value:
-                with open(f"{self.path}/{name}", "w", encoding="ascii") as file:
-                    file.write(value)
-        except OSError:
-            pass
-
-    def join(self) -> None:
-        """The calling process goes in."""
-        if self.path:
-            self._write("cgroup.procs", "0")
-
-    def kill(self) -> None:
-        """Everything in it ends."""
-        if self.path:
-            self._write("cgroup.kill", "1")
-
-    def end(self) -> None:
-        """It is gone with the task."""
-        self.kill()
-        try:
-            if self.path:
-                os.rmdir(self.path)
-        except OSError:
-            pass
-
-
-def sweep(order: Order) -> None:
-    """End what left the process group: it still carries the task's mark in its environment."""
-    mark = f"GPUYARD_MARK={order.env.get('GPUYARD_MARK', '')}".encode()
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if mark in file.read().split(b"\0"):
-                        os.kill(int(name), signal.SIGKILL)
-            except OSError:
-                continue
-
-
-def open_terminal(path: str) -> Terminal:
-    """The terminal of an interactive task; its module is read only by those who have one."""
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    import terminal  # type: ignore[import-not-found, unused-ignore]  # beside this file, not in a package here
-
-    made: Terminal = terminal.Terminal(path)
-    return made
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+def programs(order: Order) -> list[str]:
+    """Where the command may be: as it is written, or in the folders of the task's own PATH."""
+    name = order.command[0]
+    return [name] if "/" in name else [f"{folder}/{name}" for folder in order.env.get("PATH", "").split(":")]

@@ -55,7 +55,8 @@ class LocalWorld:
         self.fleet = fleet
         self.queues: tuple[Queue, ...] = fleet.queues
         self.reserves: tuple[Reserve, ...] = ()
-        desk.nodes = {node.name: node for node in fleet.nodes}
+        closed = books.cordons(desk.store)
+        desk.nodes = {node.name: replace(node, cordoned=closed.get(node.name, node.cordoned)) for node in fleet.nodes}
         desk.pools = {pool.name: pool for pool in fleet.pools}
         self._lost: dict[str, Node] = {}
         self._faults = sorted(faults, key=lambda fault: fault.at)
@@ -315,6 +316,7 @@ class LocalWorld:
             if node.cordoned != closed:
                 self.desk.nodes[name] = replace(node, cordoned=closed)
                 self.desk.events.append(NodeSeen(self.desk.nodes[name]))
+                books.save_cordon(self.desk.batch, name, closed)
                 self.desk.say("cordoned" if closed else "opened", node=name)
         self.desk.launcher.wake()
 

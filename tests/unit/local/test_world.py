@@ -1,0 +1,160 @@
+"""The local world with a pretended launcher and a clock that stands still: the same code without any process."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.memory import Memory
+from gpuyard.runtime import intake
+from gpuyard.runtime.loop import Loop
+from gpuyard.runtime.service import Caller
+from gpuyard.worlds.local import orders
+from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.gates import Gates
+from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.store import Store, StoreError
+from gpuyard.worlds.local.world import Fault, LocalWorld
+from tests.support.pretend import Pretender, StillClock
+from tests.support.yards import fleet
+
+ME = Caller("me")
+
+
+class Bench:
+    """A world on a bench."""
+
+    def __init__(self, folder: Path, faults: tuple[Fault, ...] = ()) -> None:
+        self.clock = StillClock()
+        self.launcher = Pretender(self.clock)
+        self.store = Store(folder / "yard.db")
+        desk = Desk(self.store, self.launcher, self.clock, orders.surroundings("here", {}))
+        snapshot = fleet("nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]")
+        self.world = LocalWorld(desk, snapshot, Life(desk, Gates(desk)), faults)
+        self.loop = Loop(self.world, Fleet(snapshot), Memory())
+
+    def put(self, **keys: Any) -> None:
+        taker, book = intake.Intake(shared=False), self.world.desk.book
+        document = {"run": {"command": ["true"]}, **keys}
+        asked = taker.read(ME, document, book.next_job, self.clock.at)
+        template, entries = taker.make(ME, asked, book, json.dumps({**document, "user": "me"}))
+        self.world.accept([template], entries, None)
+
+    def turn(self, times: int = 4) -> None:
+        for _ in range(times):
+            assert self.world.wait()
+            self.loop.turn()
+
+    def phase(self, name: str) -> str:
+        return str(self.store.rows("SELECT phase FROM jobs WHERE name = ?", (name,))[0][0])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_gang_gets_its_word_when_all_are_ready(bench: Bench):
+    bench.put(name="g", tasks=3, gpus=2)
+    bench.turn()
+    assert [order.rank for order in bench.launcher.prepared] == [0, 1, 2]
+    assert bench.phase("g") == "running"
+    for order in bench.launcher.prepared:
+        bench.launcher.end(order.key, "succeeded")
+    bench.turn()
+    assert bench.phase("g") == "succeeded"
+    assert bench.launcher.gone == [(1, 1, 0)]
+
+
+def test_nothing_is_started_before_its_row_is_on_disk(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    bench.put(name="a", gpus=1)
+    refuse = True
+    write = bench.store._write
+
+    def sometimes(batches: Any) -> None:
+        if refuse:
+            raise sqlite3.OperationalError("database or disk is full")
+        write(batches)
+
+    monkeypatch.setattr(bench.store, "_write", sometimes)
+    bench.turn(2)
+    assert bench.launcher.prepared == []
+    assert "is full" in bench.world.desk.trouble
+    with pytest.raises(StoreError, match="is full"):
+        bench.put(name="b", gpus=1)
+    assert not bench.world.desk.book.is_taken("b")
+    refuse = False
+    bench.turn(3)
+    assert len(bench.launcher.prepared) == 1
+    assert bench.world.desk.trouble == ""
+    assert bench.phase("a") == "running"
+
+
+def test_a_promised_gpu_is_not_used_before_its_holder_is_gone(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    bench.put(name="low", tasks=2, gpus=4, priority=1)
+    bench.turn()
+    monkeypatch.setattr(bench.launcher, "stop", lambda key, order: None)
+    bench.put(name="high", gpus=4, priority=99)
+    bench.turn()
+    assert bench.phase("low") == "stopping"
+    assert bench.phase("high") == "starting"
+    assert len(bench.launcher.prepared) == 2
+    for order in list(bench.launcher.prepared):
+        bench.launcher.end(order.key, "stopped")
+    bench.turn()
+    assert bench.phase("high") == "running"
+    assert bench.phase("low") == "waiting"
+
+
+def test_a_move_keeps_its_target_and_restarts_the_gang_there(bench: Bench):
+    for name in ("a", "b"):
+        bench.put(name=name, gpus=3)
+    bench.put(name="c", gpus=1)
+    bench.turn()
+    bench.put(name="wide", gpus=4, topology={"required": "node"})
+    bench.turn(6)
+    phases = {name: bench.phase(name) for name in ("a", "b", "c", "wide")}
+    assert list(phases.values()).count("running") >= 3
+
+
+def test_faults_come_at_their_time(tmp_path: Path):
+    start = StillClock().at
+    bench = Bench(tmp_path, (Fault(start + 5, "n0", 0, kills=True), Fault(start + 9, "n1", lasts=30.0)))
+    bench.put(name="a", tasks=2, gpus=4)
+    bench.turn(2)
+    bench.clock.at = start + 6
+    bench.turn(1)
+    assert bench.world.desk.nodes["n0"].gpus[0].sick
+    bench.clock.at = start + 10
+    bench.turn(1)
+    assert "n1" not in bench.world.desk.nodes
+    bench.clock.at = start + 40
+    bench.turn(1)
+    assert "n1" in bench.world.desk.nodes
+
+
+def test_ten_thousand_members_are_cheap(bench: Bench):
+    began = time.process_time()
+    bench.put(name="sweep", gpus=1, array="0-9999%4")
+    bench.turn(2)
+    assert time.process_time() - began < 3.0
+    assert len(bench.launcher.prepared) == 4
+    size = bench.store.rows("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")[0][0]
+    assert size / 10_000 < 300
+
+
+def test_a_lost_task_does_not_count_as_a_failure_and_is_tried_more_patiently(bench: Bench):
+    bench.put(name="a", gpus=1)
+    for expected in (1, 2, 3):
+        bench.turn(3)
+        assert len(bench.launcher.prepared) == expected
+        bench.launcher.end(bench.launcher.prepared[-1].key, "lost")
+        bench.turn(1)
+        assert bench.phase("a") == "waiting"
+        bench.clock.at += 300
