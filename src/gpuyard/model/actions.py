@@ -1,4 +1,4 @@
-"""What the brain wants done: frozen actions, each with its reason, and the plan that lists them in an order that can be applied."""
+"""What the brain wants done: frozen actions, each with its reason, and the plan that lists them in order."""
 
 from __future__ import annotations
 

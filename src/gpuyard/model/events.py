@@ -58,7 +58,7 @@ class TasksStopping:
 
 @dataclass(frozen=True, slots=True)
 class TasksEnded:
-    """Tasks of a job are gone; `succeeded` and `failed` count those that ended by themselves, evicted ones count in neither."""
+    """Tasks of a job are gone; `succeeded` and `failed` count those that ended by themselves, not evicted ones."""
 
     job: str
     placements: tuple[Placement, ...]

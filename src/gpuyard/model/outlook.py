@@ -1,4 +1,4 @@
-"""What a plan leads to, told whole: the answer of `yard plan`, `yard why`, `yard frag` and `yard free` on a snapshot."""
+"""What a plan leads to, told whole: the answer of `yard plan`, `yard why`, `yard frag`, `yard free` on a snapshot."""
 
 from __future__ import annotations
 

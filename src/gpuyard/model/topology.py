@@ -1,6 +1,6 @@
 """Named levels of closeness, outermost first, and what a job asks of them.
 
-The levels above the node come from the snapshot's `topology`; `node` and `nvlink` are always there, in that order, below them.
+The levels above the node come from the snapshot's `topology`; `node` and `nvlink` are always there below them.
 """
 
 from __future__ import annotations
