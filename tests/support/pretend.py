@@ -28,6 +28,7 @@ class Pretender:
 
     def __init__(self, clock: StillClock) -> None:
         self.boot = "this boot"
+        self.port = 29499
         self.clock = clock
         self.prepared: list[TaskOrder] = []
         self.gone: list[TaskKey] = []
@@ -71,7 +72,8 @@ class Pretender:
         pass
 
     def free_port(self) -> int:
-        return 29500
+        self.port += 1
+        return self.port
 
     def close(self) -> None:
         pass

@@ -225,6 +225,9 @@ class EmbeddedYard:
         """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs."""
         entry = self._seen(caller, name)
         document: Document = {"job": name, "phase": entry.phase.value}
+        if entry.attempt is not None and entry.attempt.state == "promised":
+            kept = "its GPUs are kept for it; it starts when those who still hold them have stopped"
+            return document | {"message": kept, "placements": telling.places_of(entry)}
         if entry.phase is not Phase.WAITING:
             return document | {"message": entry.told or entry.phase.value, "placements": telling.places_of(entry)}
         if not entry.shown and entry.reason is not None:

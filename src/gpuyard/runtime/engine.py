@@ -26,7 +26,7 @@ from gpuyard.runtime.holder import Holder
 from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
 from gpuyard.runtime.service import Document
-from gpuyard.worlds.local import orders
+from gpuyard.worlds.local import housekeeping, orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.launch import Supervisors
@@ -95,6 +95,7 @@ class Engine:
         life = Life(self.desk, Gates(self.desk), self.settings.backoff, self.settings.term_grace)
         self.world = LocalWorld(self.desk, self._fleet(), life, self._timed_faults())
         self.world.adopt()
+        housekeeping.tidy(self.store, self.launcher, self.desk)
         self._begin_to_turn()
 
     def _timed_faults(self) -> list[Fault]:

@@ -133,6 +133,13 @@ def test_a_job_waits_for_those_it_follows(yard: TestYard):
         yard.put(sh("true", name="c", after=["nobody"]))
 
 
+def test_a_job_waits_for_a_whole_array(yard: TestYard):
+    yard.put(sh("sleep 0.1", name="sweep", array="0-3%2"), sh("true", name="last", after=["sweep"]))
+    assert yard.until("last")["phase"] == "succeeded"
+    ended = {job["name"]: job["ended"] for job in yard.jobs(ME)}
+    assert max(ended, key=lambda name: ended[name]) == "last"
+
+
 def test_a_repeated_submission_with_a_key_is_one(yard: TestYard):
     assert yard.put(sh("true", name="a"), key="k") == yard.put(sh("true", name="a"), key="k") == ["a"]
     with pytest.raises(Conflict, match="the key k was used for another submission"):

@@ -167,9 +167,12 @@ class Supervisors:
         """The attempt is over and written down; its output stays."""
         shutil.rmtree(self.folder / "runs" / str(job) / str(attempt), ignore_errors=True)
 
-    def tidy(self, live: set[tuple[int, int]]) -> None:
-        """Remove what attempts left behind that are long over."""
+    def tidy(self, live: set[tuple[int, int]], old: set[int]) -> None:
+        """Remove what attempts left behind that are over, and everything of jobs that are long over."""
         for job in (self.folder / "runs").iterdir():
+            if int(job.name) in old:
+                shutil.rmtree(job, ignore_errors=True)
+                continue
             for attempt in job.iterdir():
                 if attempt.name.isdigit() and (int(job.name), int(attempt.name)) not in live:
                     shutil.rmtree(attempt, ignore_errors=True)

@@ -5,6 +5,7 @@ Used by `world`, under the desk's lock. A gang starts whole or not at all; one r
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Sequence
 
 from gpuyard.model.events import JobSeen, TasksEnded, TasksStarted, TasksStopping
@@ -20,6 +21,7 @@ GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "draine
 
 BACKOFF_S = 10.0
 BACKOFF_MAX_S = 300.0
+PORTS_KEPT = 256
 
 
 class Life:
@@ -30,6 +32,7 @@ class Life:
         self.gates = gates
         self.backoff = backoff
         self.term_grace = term_grace
+        self._ports: deque[int] = deque(maxlen=PORTS_KEPT)
 
     # --- beginning -------------------------------------------------------------------------------
 
@@ -48,9 +51,17 @@ class Life:
     def _new_attempt(self, entry: Entry, places: Sequence[Placement]) -> Attempt:
         entry.attempts += 1
         attempt = Attempt(entry.attempts, self.desk.now(), self.desk.launcher.boot)
-        attempt.port = self.desk.launcher.free_port()
+        attempt.port = self._free_port()
         self._add_tasks(entry, attempt, places)
         return attempt
+
+    def _free_port(self) -> int:
+        """One that no gang has got lately: it may not be in use yet."""
+        port = self.desk.launcher.free_port()
+        while port in self._ports:
+            port = self.desk.launcher.free_port()
+        self._ports.append(port)
+        return port
 
     def _add_tasks(self, entry: Entry, attempt: Attempt, places: Sequence[Placement]) -> list[Task]:
         job = entry.description()

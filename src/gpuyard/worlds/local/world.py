@@ -361,8 +361,7 @@ class LocalWorld:
             del self.desk.nodes[name]
             self.desk.events.append(NodeLost(name))
             self.desk.say("health", node=name, message=f"node {name} is gone")
-            for entry in struck:
-                self.desk.events.append(JobSeen(entry.job()))
+            self.desk.events += [JobSeen(entry.job()) for entry in struck if entry.shown]
         self.desk.launcher.wake()
 
     def _kill_on(self, entry: Entry, attempt: Attempt, name: str) -> None:
