@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,19 +53,29 @@ def of_text(text: str, name: str, now: float) -> Fleet:
 
 def of_this_machine(now: float) -> Fleet | None:
     """What NVML finds here; None if it finds nothing."""
-    return None
+    from gpuyard.agent import discovery
+
+    nodes = discovery.nodes()
+    if not nodes:
+        return None
+    found = replace(_parsed({}, now), nodes=nodes)
+    return Fleet(found, False, f"real: {_counted(found)} ({', '.join(sorted({node.model for node in nodes}))})")
 
 
 def one_virtual_node(now: float) -> Fleet:
     """This machine with GPUs that do not exist; its jobs are real processes all the same."""
+    node = {"name": platform.node() or "here", "gpus": VIRTUAL_GPUS, "model": "virtual", "gpu_memory": "80Gi"}
+    told = f"virtual: no NVIDIA GPU was found here, so jobs are real processes on {VIRTUAL_GPUS} GPUs that are not"
+    return Fleet(_parsed({"nodes": [node]}, now), True, told)
+
+
+def _parsed(content: dict[str, Any], now: float) -> Snapshot:
+    """A snapshot as a file with that content would give it, with all that goes without saying."""
     import json
 
     from gpuyard import files
 
-    node = {"name": platform.node() or "here", "gpus": VIRTUAL_GPUS, "model": "virtual", "gpu_memory": "80Gi"}
-    text = json.dumps(HEADER | {"nodes": [node]})
-    told = f"virtual: no NVIDIA GPU was found here, so jobs are real processes on {VIRTUAL_GPUS} GPUs that are not"
-    return Fleet(files.parse_snapshot(text, "the virtual fleet", now), True, told)
+    return files.parse_snapshot(json.dumps(HEADER | content), "the fleet", now)
 
 
 def make(fleet: Fleet, state: Path, clock: Clock, **more: Any) -> Yard:

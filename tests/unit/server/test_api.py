@@ -156,7 +156,7 @@ def test_events_are_followed_from_any_point(client: Client, served: Hosted):
     assert [next(following)["job"] for _ in range(2)] == ["b", "c"]
     served.yard.tell("ended", "a")
     assert next(following)["kind"] == "ended"
-    following.close()
+    following.close()  # type: ignore[attr-defined]
 
 
 def test_a_listener_that_comes_back_gets_what_it_missed(served: Hosted, client: Client):

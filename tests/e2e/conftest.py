@@ -1,0 +1,49 @@
+"""A real yard, as a user starts it: `yard up --detach` in a state folder of its own, with virtual GPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpuyard.client import Client
+
+PATIENCE_S = 120
+
+
+@dataclass
+class Shell:
+    """Types commands at one yard."""
+
+    state: Path
+
+    def __call__(self, *args: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "GPUYARD_STATE": str(self.state), "COLUMNS": "200", "NO_COLOR": "1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuyard", *args],
+            capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        assert code is None or done.returncode == code, f"{args}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def up(self, *args: str) -> str:
+        return self("up", "--detach", "--port", "0", *args).stdout
+
+    def client(self) -> Client:
+        return Client.at_state(self.state)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """A folder for a yard; whatever runs there at the end is taken down with its jobs."""
+    shell = Shell(tmp_path / "s")
+    try:
+        yield shell
+    finally:
+        shell("down", "--jobs", code=None)
