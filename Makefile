@@ -10,10 +10,10 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format proof bench clean
+.PHONY: help setup demo test quick check format proof bench bench-local bench-openb bench-muri bench-philly clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with everything in it (instant when nothing has changed)
 
@@ -48,6 +48,18 @@ proof: setup ## the long versions of properties and fuzzing
 
 bench: setup ## cost against size
 	$(BIN)/python -m bench
+
+bench-local: setup ## the embedded yard: 10,000 queued jobs, 256 virtual GPUs
+	$(BIN)/python -m bench.local
+
+bench-openb: setup ## FGD's experiment replayed: packing, 17 workloads, ten seeds (long)
+	$(BIN)/python -m bench.replays openb moves
+
+bench-muri: setup ## Muri's traces replayed: completion times
+	$(BIN)/python -m bench.replays muri
+
+bench-philly: setup ## Philly's week and its whole table replayed: waits, speed
+	$(BIN)/python -m bench.replays philly philly-all
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

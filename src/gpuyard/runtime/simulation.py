@@ -72,6 +72,7 @@ def run(setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, pr
         if setting.faults is not None:
             faults.plan(world, setting.fleet, setting.faults, seed)
         loop = TimedLoop(world, fleet, clock, progress)
+        loop.moves_left = world.moves_left if trace.tried_once and setting.rules.most_moves else None
         loop.run()
     return Run(named[0], seed, clock.monotonic() - begun, loop.decide_s, measure.figures(), measure.curves)
 
@@ -108,10 +109,16 @@ class TimedLoop(Loop):
         self._clock = clock
         self._progress = progress
         self._turns = 0
+        self.moves_left: Callable[[], int] | None = None
+        """How many tasks may still be moved, where that is limited."""
 
     def decide(self, events: Sequence[Event], now: float) -> Plan:
         """As ever, timed."""
         begun = self._clock.monotonic()
+        if self.moves_left is not None:
+            may = self.moves_left() > 0
+            if may != self.fleet.policy.consolidate:
+                self.fleet.policy = replace(self.fleet.policy, consolidate=may)
         plan = super().decide(events, now)
         self.decide_s += self._clock.monotonic() - begun
         self._turns += 1

@@ -101,6 +101,10 @@ class SimWorld:
         self._ticking = float("-inf")
         self.busy = 0
         """Jobs that run."""
+        self._kept: dict[str, tuple[Placement, ...]] = {}
+        """What jobs that stopped so that others could pass them will take again."""
+        self.placed = self.moved = 0
+        """Starts and moves so far."""
 
     # --- the loop's side ------------------------------------------------------------------------------------------
 
@@ -133,18 +137,17 @@ class SimWorld:
 
     def apply(self, plan: Plan) -> None:
         """Carry out the plan at once: evictions and moves before starts, as the plan has them."""
+        if self.trace.tried_once and not self._few_enough(plan):
+            plan = Plan()  # it would move more than the rules leave; the newcomer is dropped
         for action in plan.actions:
-            match action:
-                case Start(job=name, placements=placements):
-                    self._start(self.jobs[name], placements)
-                case Evict(job=name):
-                    self.stop(self.jobs[name])
-                case Move(job=name, source=source, target=target):
-                    self._move(self.jobs[name], source, target)
-                case Terminate(job=name):
-                    self._gone(self.jobs[name])
-                case _:
-                    pass  # reservations and cordons bind the brain, not the jobs
+            if isinstance(action, Evict):
+                self.stop(self.jobs[action.job])
+            elif isinstance(action, Terminate):
+                self._gone(self.jobs[action.job])
+        self._move_all([action for action in plan.actions if isinstance(action, Move)])
+        for action in plan.actions:  # reservations and cordons bind the brain, not the jobs
+            if isinstance(action, Start):
+                self._start(self.jobs[action.job], action.placements)
         if self.trace.tried_once:
             self._drop_waiting()
         self.listener.settled(self._now, len(self.waiting))
@@ -207,6 +210,7 @@ class SimWorld:
         self.tell(JobSeen(arrival.job))
 
     def _start(self, live: Live, placements: tuple[Placement, ...]) -> None:
+        self.placed += 1
         self._begin(live, (*live.placements, *placements))
         self.tell(TasksStarted(live.arrival.job.name, placements, self._now))
         self.listener.placed(self._now, live, moved=False)
@@ -257,10 +261,32 @@ class SimWorld:
         self.waiting[live.arrival.job.name] = live
         self.tell(JobSeen(self.described(live)))
 
+    def _move_all(self, moves: list[Move]) -> None:
+        """Each once those are gone whose devices it takes; where they wait in a ring, one stops first."""
+        waiting = {move.job: move for move in moves}
+        stopped: list[Move] = []
+        while waiting:
+            ready = [move for move in waiting.values() if not waiting.keys() & (set(move.after) - {move.job})]
+            for move in ready:
+                self._move(self.jobs[move.job], move.source, move.target)
+                del waiting[move.job]
+            if not ready:
+                name = min(waiting)
+                stopped.append(waiting.pop(name))
+                self._stop_for_a_moment(self.jobs[name], stopped[-1])
+        for move in stopped:
+            live = self.jobs[move.job]
+            self._start(live, (*self._kept.pop(move.job), *move.target))
+
+    def _stop_for_a_moment(self, live: Live, move: Move) -> None:
+        self._kept[move.job] = tuple(place for place in live.placements if place not in move.source)
+        self.stop(live)
+
     def _move(self, live: Live, source: tuple[Placement, ...], target: tuple[Placement, ...]) -> None:
         """Tasks run elsewhere from now on; the whole gang pays for the restart."""
         self._count_work(live)
         live.held += self._now - live.started
+        self.moved += len(source)
         kept = tuple(place for place in live.placements if place not in source)
         self._begin(live, (*kept, *target))
         self.tell(JobSeen(self.described(live)))
@@ -293,6 +319,14 @@ class SimWorld:
         return replace(live.arrival.job, placements=live.placements, started=started, attained=done)
 
     # --- tried once -----------------------------------------------------------------------------------------------
+
+    def moves_left(self) -> int:
+        """How many more tasks may be moved: a share of those placed so far."""
+        return int(self.rules.most_moves * self.placed) - self.moved
+
+    def _few_enough(self, plan: Plan) -> bool:
+        moves = sum(len(action.source) for action in plan.actions if isinstance(action, Move))
+        return not moves or moves <= self.moves_left()
 
     def _drop_waiting(self) -> None:
         for live in list(self.waiting.values()):
