@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from bench import placing, reading, taking
+from bench import placing, reading, served, taking
 from bench.measuring import Case, Sample
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
-CASES: dict[str, Case] = {case.name: case for case in (*placing.CASES, *taking.CASES, *reading.CASES)}
+CASES: dict[str, Case] = {case.name: case for case in (*placing.CASES, *taking.CASES, *reading.CASES, *served.CASES)}
 
 
 @dataclass(frozen=True)
