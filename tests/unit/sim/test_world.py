@@ -46,11 +46,9 @@ def trace(folder: Path, jobs: int = 80, seed: int = 1) -> Path:
     return path
 
 
-def setting(folder: Path, **changes: object) -> Setting:
-    made = Setting(
-        reading.read(trace(folder)), fleets.read(FLEET), Rules(overhead=30.0), placements=folder / "p.ndjson"
-    )
-    return replace(made, **changes)
+def setting(folder: Path, rates: Rates | None = None) -> Setting:
+    source, rules = reading.read(trace(folder)), Rules(overhead=30.0)
+    return Setting(source, fleets.read(FLEET), rules, rates, placements=folder / "p.ndjson")
 
 
 def simulate(given: Setting, policy: str, seed: int = 42) -> Run:
