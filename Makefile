@@ -50,7 +50,7 @@ bench: setup ## cost against size
 	$(BIN)/python -m bench
 
 bench-local: setup ## the embedded yard: 10,000 queued jobs, 256 virtual GPUs
-	$(BIN)/python -m bench.local
+	$(BIN)/python -m bench.embedded
 
 bench-openb: setup ## FGD's experiment replayed: packing, 17 workloads, ten seeds (long)
 	$(BIN)/python -m bench.replays openb moves

@@ -16,6 +16,7 @@ from typing import Any
 
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
+from gpuyard.files.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
 from gpuyard.model.errors import GpuYardError, Refused
 from gpuyard.model.job import Job
@@ -102,8 +103,9 @@ class Engine:
         return [replace(fault, at=self.since + fault.at) for fault in self.settings.faults]
 
     def _fleet(self) -> Snapshot:
-        """The fleet as given, with the queues as they were last set."""
+        """The fleet as given, with the queues as they were last set; one without any has one for everybody."""
         fleet, changes = self.settings.fleet, self.queue_changes()
+        fleet = fleet if fleet.queues else replace(fleet, queues=(ONLY_QUEUE,))
         if not changes:
             return fleet
         return replace(fleet, queues=queueing.laid_over(fleet.queues, list(changes.values()), fleet.topology))
