@@ -23,7 +23,7 @@ from gpuyard.brain.engine.ordering import rank_in_queue
 from gpuyard.model.actions import Deadlock, QueueLine, Running
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.errors import NotFound
-from gpuyard.model.job import Job, TaskGroup, one_group
+from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
 from gpuyard.model.node import Health, Node
 from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.queue import ROOT
@@ -137,7 +137,7 @@ class Foresight:
     def _could_ever(self, row: JobRow) -> bool:
         """Whether the job could run if every node were empty, open and well, and its queues held nothing."""
         fleet = self._empty.fleet
-        job = replace(row.job, placements=(), held=False)
+        job = replace(row.job, placements=(), held=False, gang=_afresh(row.job.gang))
         alone = JobRow(job, tuple(fleet.ask(job, group) for group in job.task_groups()), row.queue, fleet.policy)
         if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
             return False
@@ -167,6 +167,12 @@ class Foresight:
             line = QueueLine(queue.name, tree.quota[q][0], tree.limit[q][0], tree.used[q][0], share, waiting.count(q))
             lines.append(line)
         return sorted(lines, key=lambda line: line.name)
+
+
+def _afresh(bundle: Bundle) -> Bundle:
+    """The gang with nobody ended yet."""
+    groups = tuple(_afresh(g) if isinstance(g, Bundle) else replace(g, failed=0, succeeded=0) for g in bundle.groups)
+    return replace(bundle, groups=groups)
 
 
 def _restored(node: Node) -> Node:

@@ -26,8 +26,10 @@ def resolve(draft: Draft) -> None:
         row = draft.fleet.jobs[found.victim] if found.victim else None
         if row is None or draft.policy.deadlock is not DeadlockRule.BREAK:
             return
+        others = [draft.fleet.jobs[name] for name in found.jobs if name != row.name]
+        saved = _who_is_helped(draft, row, [other for other in others if not other.job.foreign])
         stale.release(draft, row, Reason(Code.DEADLOCK, message=found.message))
-        draft.served[row.name] = next(name for name in found.jobs if name != row.name)
+        draft.served[row.name] = saved
 
 
 def find(draft: Draft) -> Deadlock | None:
@@ -42,21 +44,21 @@ def find(draft: Draft) -> Deadlock | None:
     if not ours:
         return Deadlock(tuple(knot), _sentence(rows, waits), "")
     victim = min(ours, key=lambda row: _gives_way(draft, row))
-    if not _helps(draft, victim, ours):
+    if not _who_is_helped(draft, victim, ours):
         return None
     return Deadlock(tuple(knot), _sentence(rows, waits), victim.name)
 
 
-def _helps(draft: Draft, victim: JobRow, rows: list[JobRow]) -> bool:
-    """Whether some other gang completes once this one has given way; else nothing is gained by breaking."""
+def _who_is_helped(draft: Draft, victim: JobRow, rows: list[JobRow]) -> str:
+    """The gang that completes once this one has given way; "" if none does, and nothing is gained by breaking."""
     mark = draft.tx.checkpoint()
     saved = (dict(draft.because), dict(draft.served), dict(draft.waits))
     draft.remember(victim)
     draft.tx.lift_all(victim, victims.whole(victim).places)
-    helps = any(stale.repair(draft, row) for row in rows if row is not victim)
+    helped = next((row.name for row in stale.in_order(rows) if row is not victim and stale.repair(draft, row)), "")
     draft.tx.rollback(mark)
     draft.because, draft.served, draft.waits = saved
-    return helps
+    return helped
 
 
 def _half_placed(draft: Draft) -> list[JobRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.quota import Amounts, Excess
+from gpuyard.model.job import Bundle
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.model.resources import as_gpus
 
@@ -20,8 +21,22 @@ def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
 
 
 def _members_ended(row: JobRow) -> bool:
-    short = [leaf for leaf in range(len(row.groups)) if row.missing(leaf)]
-    return bool(short) and all(row.pending(leaf) < row.missing(leaf) for leaf in short)
+    """Whether members that ended leave too few to ever reach the minimum again (rule 22)."""
+    if len(row.groups) == 1:
+        return row.pending(0) < row.missing(0)
+    return not _completable(row, row.job.gang, 0)
+
+
+def _completable(row: JobRow, bundle: Bundle, first: int) -> bool:
+    done, leaf = 0, first
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            done += _completable(row, group, leaf)
+            leaf += sum(1 for _ in group.leaves())
+        else:
+            done += row.pending(leaf) >= row.missing(leaf)
+            leaf += 1
+    return done >= bundle.min_groups
 
 
 def allowed(draft: Draft, row: JobRow, mark: int) -> bool:

@@ -163,7 +163,24 @@ def _dominant(draft: Draft, row: JobRow, view: _View, started: list[JobRow]) -> 
             return reason
     if not failed and not view.suitable.any():
         return _not_enough(row, view, draft.fleet.shortfall(row)[0], 0)
-    return failed[0][0] if failed else _puzzled(row)
+    return failed[0][0] if failed else _crowded_out(draft, row) or _puzzled(row)
+
+
+def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
+    """Caps or neighbours that let single tasks in, but not all of them together."""
+    fleet = draft.fleet
+    capped, fleet.capped = fleet.capped, []
+    fits = bool(capped) and _would_start(draft, row)
+    fleet.capped = capped
+    needed = fleet.shortfall(row)[0]
+    if fits:
+        message = f"{row.name} needs {as_gpus(needed)} GPUs; a pool's cap on busy GPUs leaves no room for all of them"
+        return Reason(Code.POWER_CAP, needed=needed, message=message)
+    avoiders, fleet.avoiders = fleet.avoiders, {}
+    fits = bool(avoiders) and _would_start(draft, row)
+    fleet.avoiders = avoiders
+    message = f"{row.name} would fit, but not beside those it avoids or who avoid it"
+    return Reason(Code.NEIGHBOURS, needed=needed, message=message) if fits else None
 
 
 def _puzzled(row: JobRow) -> Reason:

@@ -495,7 +495,8 @@ class Fleet:
         self._limited, self.outside = 0, {}
         for job in sorted(jobs, key=lambda job: job.name):
             names = self.columns.index
-            self._admit(replace(job, placements=tuple(p for p in job.placements if p.node in names)))
+            left = tuple(p for p in job.placements if p.node in names)
+            self._admit(replace(job, placements=left, started=job.started if left or not job.placements else None))
 
 
 def _place(placement: Placement) -> tuple[str, int, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuyard.brain.engine import admission, consolidation, gang, preemption, victims
 from gpuyard.brain.engine.draft import REPAIRED, Draft
 from gpuyard.brain.engine.fleet import JobRow
@@ -11,7 +13,11 @@ from gpuyard.model.reasons import Code, Reason
 
 def gangs(draft: Draft) -> list[JobRow]:
     """Gangs that run below their minimum and are ours, those that come first first."""
-    rows = [row for row in draft.fleet.short.values() if row.alive() and not row.job.foreign]
+    return in_order(row for row in draft.fleet.short.values() if row.alive() and not row.job.foreign)
+
+
+def in_order(rows: Iterable[JobRow]) -> list[JobRow]:
+    """Who is repaired first."""
     return sorted(rows, key=rank_in_queue)
 
 

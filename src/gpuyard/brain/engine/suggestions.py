@@ -12,7 +12,7 @@ from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.quota import Amounts, Excess
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.reasons import Code, Outcome, Reason, Suggestion
-from gpuyard.model.resources import as_gpus
+from gpuyard.model.resources import MILLI, as_gpus
 from gpuyard.model.topology import NVLINK, TopologyAsk
 
 MOVE_CANDIDATES = 64
@@ -74,7 +74,11 @@ def _raised(draft: Draft, row: JobRow) -> list[str]:
 
 
 def _raise_words(excess: Excess) -> str:
-    new = excess.used + excess.asked
+    new = (
+        -(-(excess.used + excess.asked) // MILLI) * MILLI
+        if excess.resource not in ("cpu", "memory")
+        else (excess.used + excess.asked)
+    )  # told numbers are rounded up, or following them would fall short by a hair
     steps = (new - excess.allowed, excess.allowed, new)
     if excess.resource in ("cpu", "memory"):
         unit, scale = ("CPUs", 1000) if excess.resource == "cpu" else ("Gi", 2**30)
