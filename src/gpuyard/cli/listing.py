@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 import click
 
 from gpuyard.cli import options, terminal, words
-from gpuyard.cli.documents import Document
 from gpuyard.cli.hints import nearest
 
 Row = TypeVar("Row")
+Document = dict[str, Any]
 
 DRAWN_MAX = 300
 """Longer tables are written plainly: nobody reads colours there, and drawing ten thousand rows takes seconds."""

@@ -1,6 +1,7 @@
-"""`yard nodes`, `yard queues`, `yard jobs`: what a yard or a snapshot holds, with phase, reason and what else is known.
+"""The listings of a snapshot: nodes, queues and jobs, with phase, reason and what else is known.
 
-Called by `root`. Amounts held are counted by `inventory`; fair shares and reasons come from the brain's foresight.
+Called by `looking`, which asks `live` where no file is named. Amounts held are counted by `inventory`; fair shares
+and reasons come from the brain's foresight.
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
-from gpuyard.cli import inventory, live, options, queue_setting, sources, terminal, words
+from gpuyard.cli import inventory, sources, terminal, words
 from gpuyard.cli.documents import Document, moment, queue_line_document, reason_document
 from gpuyard.cli.inventory import Inventory
-from gpuyard.cli.listing import Listing, Wish, column, listing_options, write
-from gpuyard.client import Client
+from gpuyard.cli.listing import Listing, Wish, column, write
 from gpuyard.files import writing
 from gpuyard.model.actions import Evict, Move, QueueLine, Start
 from gpuyard.model.job import Job, Phase
@@ -59,74 +57,21 @@ class JobRow:
     snapshot: Snapshot
 
 
-@options.command(
-    "nodes",
-    """
-    yard nodes -w
-    yard nodes --snapshot fleet.yaml -o wide --sort-by -free
-    """,
-)
-@listing_options
-def nodes(path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
-    """Nodes, their GPUs and who holds them.
-
-    In the map every GPU is one sign: ■ held, ◧ shared, □ free, ✗ sick, ? suspect and free, ▤ cut into MIG slices;
-    a gap parts NVLink islands.
-    """
-    wish = Wish(form, not no_headers, sort_by, watch)
-    if not path:
-        live.show(live.NODES, Client.nodes, wish)
-        return
+def show_nodes(path: str, wish: Wish) -> None:
+    """The nodes of a snapshot."""
     snapshot = sources.read(path).snapshot
     counts = inventory.take(snapshot)
     rows = [NodeRow(node, counts) for node in sorted(snapshot.nodes, key=lambda node: words.natural(node.name))]
     write(NODES, rows, wish)
 
 
-@options.group(
-    "queues",
-    """
-    yard queues
-    yard queues --snapshot fleet.yaml --sort-by -used
-    yard queues set research --quota H100=64 --limit 96
-    """,
-)
-@listing_options
-@click.pass_context
-def queues(ctx: click.Context, path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
-    """Queues: quota, use, fair share. Amounts are GPUs; a dash is unlimited."""
-    if ctx.invoked_subcommand is not None:
-        return
-    wish = Wish(form, not no_headers, sort_by, watch)
-    if not path:
-        live.show(live.QUEUES, Client.queues, wish)
-        return
+def show_queues(path: str, wish: Wish) -> None:
+    """The queues of a snapshot."""
     write(QUEUES, queue_rows(sources.read(path).snapshot), wish)
 
 
-queues.add_command(queue_setting.set_queue)
-
-
-@options.command(
-    "jobs",
-    """
-    yard jobs -w
-    yard jobs --all -o name
-    yard jobs --snapshot fleet.yaml -o wide --sort-by -priority
-    """,
-)
-@click.option("--all", "all_ended", is_flag=True, help="Every job that ended too, as plain rows.")
-@listing_options
-def jobs(path: str, all_ended: bool, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
-    """Jobs, where they run or why they wait.
-
-    Of a running yard: the active ones and the newest hundred that ended. Of a snapshot REASON is what the next plan
-    would say of them.
-    """
-    wish = Wish(form, not no_headers, sort_by, watch)
-    if not path:
-        live.show_jobs(wish, all_ended)
-        return
+def show_jobs(path: str, wish: Wish) -> None:
+    """The jobs of a snapshot."""
     write(JOBS, job_rows(sources.read(path).snapshot), wish)
 
 

@@ -6,6 +6,8 @@ Called by `listings`, which has the same tables for snapshots. Nothing here coun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import click
@@ -13,7 +15,6 @@ import click
 from gpuyard.cli import terminal, watching, words
 from gpuyard.cli.listing import Listing, Wish, column, write
 from gpuyard.client import Client
-from gpuyard.files import units
 from gpuyard.runtime.clock import SystemClock
 
 Document = dict[str, Any]
@@ -115,6 +116,8 @@ NODES: Listing[Document] = Listing(
 
 def amount(value: Any) -> str:
     """GPUs of a quota or limit: a number, or one for each model; a dash is unlimited."""
+    if isinstance(value, int):
+        return str(value)
     if isinstance(value, dict):
         return " ".join(f"{key}={amount(each)}" for key, each in value.items())
     if value in (None, "unlimited"):
@@ -150,14 +153,18 @@ STYLES = {"running": "green", "waiting": "yellow", "starting": "cyan", "failed":
 
 def shape(job: Document) -> str:
     """Tasks × GPUs of each group."""
-    groups = job.get("groups") or [job]
+    groups = job.get("groups")
+    if not groups:
+        return f"{job.get('tasks', 1)}×{_ask(job)}"
     return " + ".join(f"{group.get('tasks', 1)}×{_ask(group)}" for group in groups)
 
 
 def _ask(group: Document) -> str:
+    if whole := group.get("gpus"):
+        return str(whole)
     if isinstance(mig := group.get("mig"), dict):
         return "+".join(profile if count == 1 else f"{count}·{profile}" for profile, count in mig.items())
-    found = group.get("gpus") or group.get("fraction") or group.get("gpu_memory") or mig
+    found = group.get("fraction") or group.get("gpu_memory") or mig
     return str(found) if found else "cpu"
 
 
@@ -170,7 +177,7 @@ def gpus(job: Document) -> str:
 def asked(job: Document) -> float:
     """The GPUs of all its tasks."""
     told = job.get("asked_gpus")
-    return float(told) if told is not None else sum(_whole(group) for group in job.get("groups") or [job])
+    return told if told is not None else sum(_whole(group) for group in job.get("groups") or [job])
 
 
 def _whole(group: Document) -> float:
@@ -180,8 +187,14 @@ def _whole(group: Document) -> float:
 def seconds(moment: Any) -> float | None:
     """A time of a document as seconds since the epoch."""
     if isinstance(moment, str):
-        return units.read_time(moment)
+        return _epoch(moment)
     return float(moment) if isinstance(moment, int | float) else None
+
+
+@lru_cache(maxsize=4096)
+def _epoch(text: str) -> float:
+    """Kept, because the members of an array all came at the same moment."""
+    return datetime.fromisoformat(text).timestamp()
 
 
 class Ages:

@@ -57,9 +57,9 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("whatif", "whatif", "What more nodes, other quotas or policies would change."),
     ),
     "Look": (
-        Entry("jobs", "listings", "Jobs, where they run or why they wait."),
-        Entry("nodes", "listings", "Nodes, their GPUs and who holds them."),
-        Entry("queues", "listings", "Queues: quota, use, fair share; `queues set` changes one."),
+        Entry("jobs", "looking", "Jobs, where they run or why they wait."),
+        Entry("nodes", "looking", "Nodes, their GPUs and who holds them."),
+        Entry("queues", "looking", "Queues: quota, use, fair share; `queues set` changes one."),
         Entry("free", "free", "What is free, for which shape, for me."),
         Entry("top", "accounts", "Who holds which GPUs, live."),
         Entry("health", "accounts", "Which GPUs are unwell, and whom that hits."),

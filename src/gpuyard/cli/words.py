@@ -8,11 +8,15 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from gpuyard.model.job import Job, Placement
-from gpuyard.model.reasons import Reason
-from gpuyard.model.resources import UNLIMITED, WHOLE, Request, as_gpus
+from gpuyard.model.resources import UNLIMITED, WHOLE, as_gpus
 from gpuyard.model.topology import NVLINK
+
+if TYPE_CHECKING:
+    from gpuyard.model.job import Job, Placement
+    from gpuyard.model.reasons import Reason
+    from gpuyard.model.resources import Request
 
 FLEET = "fleet"
 """The level above all levels: anywhere."""
