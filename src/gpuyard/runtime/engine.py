@@ -28,6 +28,7 @@ from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
 from gpuyard.runtime.service import Document
 from gpuyard.worlds.local import housekeeping, orders
+from gpuyard.worlds.local.confine import own_cgroup
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.launch import Supervisors
@@ -90,7 +91,7 @@ class Engine:
         except Refused:
             self._holder.release()
             raise
-        self.launcher = Supervisors(folder, self.clock, self._fault)
+        self.launcher = Supervisors(folder, self.clock, self._fault, own_cgroup())
         around = orders.surroundings(str(folder.resolve()), self.settings.environ)
         self.desk = Desk(self.store, self.launcher, self.clock, around)
         life = Life(self.desk, Gates(self.desk), self.settings.backoff, self.settings.term_grace)

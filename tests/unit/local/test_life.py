@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ import pytest
 from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.node import Health
 from gpuyard.runtime.service import Caller
+from gpuyard.worlds.local.confine import own_cgroup
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
@@ -60,12 +62,27 @@ def test_a_killed_task_is_a_failure_told_by_its_signal(yard: TestYard):
     assert document["message"] == "rank 0: ended by signal 9"
 
 
-def test_a_task_that_forks_away_is_ended_with_its_job(yard: TestYard):
-    yard.put(sh("setsid sleep 33.25 & exit 0", name="a"))
+@pytest.mark.parametrize("confined", [True, False])
+def test_a_task_that_forks_away_is_ended_with_its_job(tmp_path: Path, monkeypatch, confined: bool):
+    if not confined:
+        monkeypatch.setattr("gpuyard.runtime.engine.own_cgroup", str)
+    yard = TestYard(tmp_path)
+    yard.start()
+    seconds = f"33.{os.getpid()}{int(confined)}"
+    yard.put(sh(f"setsid sleep {seconds} & exit 0", name="a"))
     yard.until("a")
-    time.sleep(0.1)
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert b"sleep\x0033.25\x00" not in lines
+    assert seconds.encode() not in b"".join(command_lines())
+    yard.stop()
+    group = own_cgroup()
+    assert not group or not [name for name in os.listdir(group) if name.startswith(f"gpuyard-{yard._desk.around.mark}")]
+
+
+def command_lines() -> list[bytes]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes())
+    return found
 
 
 def test_preemption_gives_a_job_its_signal_and_time_to_save(yard: TestYard):

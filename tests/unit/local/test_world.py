@@ -158,3 +158,25 @@ def test_a_lost_task_does_not_count_as_a_failure_and_is_tried_more_patiently(ben
         bench.turn(1)
         assert bench.phase("a") == "waiting"
         bench.clock.at += 300
+
+
+def test_tasks_that_were_to_join_an_elastic_gang_and_cannot_leave_it_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    bench.put(name="other", gpus=4, preemptible=False)
+    bench.put(name="e", tasks=6, min=2, gpus=1)
+    bench.turn()
+    first = [order.key for order in bench.launcher.prepared if order.key.job == 2]
+    assert len(first) == 4
+    prepare = bench.launcher.prepare
+
+    def fails(orders: Any) -> None:
+        prepare(orders)
+        bench.launcher.pending.clear()
+        bench.launcher.end(orders[0].key, "failed", 127)
+
+    monkeypatch.setattr(bench.launcher, "prepare", fails)
+    bench.launcher.end(bench.launcher.prepared[0].key, "succeeded")
+    bench.turn(6)
+    assert bench.phase("e") == "running"
+    assert all(key not in bench.launcher.stopped for key in first)

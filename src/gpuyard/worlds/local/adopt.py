@@ -11,7 +11,7 @@ import pathlib
 import signal
 from dataclasses import dataclass
 
-from gpuyard.worlds.local.confine import sweep
+from gpuyard.worlds.local.confine import clear
 from gpuyard.worlds.local.notes import Order, read_pairs, start_ticks
 
 
@@ -92,7 +92,7 @@ def last_word(folder: pathlib.Path, boot: str) -> dict[str, str]:
     if survivor is not None:
         end_group(survivor)
     with contextlib.suppress(OSError):
-        sweep(Order(read_pairs(str(folder / "order"))))
+        clear(Order(read_pairs(str(folder / "order"))))
     trouble = _trouble(folder)
     return {"outcome": "lost", "told": "its supervisor was killed" + (f": {trouble}" if trouble else "")}
 

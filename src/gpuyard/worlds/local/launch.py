@@ -183,7 +183,10 @@ class Supervisors:
         """Until something happened, somebody woke us, or the time is up."""
         if self._reports:
             return
-        for descriptor, _ in self._poll.poll(timeout):
+        # What a supervisor told comes before its end: a task that ran for a moment did run.
+        for descriptor, _ in sorted(
+            self._poll.poll(timeout), key=lambda ready: ready[0] not in (self._fifo, self._woken)
+        ):
             if descriptor == self._woken:
                 _drain(self._woken)
             elif descriptor == self._fifo:

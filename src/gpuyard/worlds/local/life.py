@@ -168,13 +168,15 @@ class Life:
             self.desk.say("started", entry, attempt=attempt.number)
 
     def _ended(self, entry: Entry, attempt: Attempt, task: Task, report: Report) -> None:
+        never_ran = task.state in ("starting", "ready")
         self.close(entry, attempt, task, report)
-        wave_ready = [other for other in attempt.live() if other.state in ("starting", "ready")]
-        if attempt.why or task.outcome in ("succeeded", "stopped"):
-            pass
-        elif wave_ready or not survives(entry, attempt):
-            self.stop(entry, "timeout" if task.outcome == "timeout" else "member")
-        if not attempt.live():
+        if attempt.live() and not attempt.why and task.outcome not in ("succeeded", "stopped"):
+            beside = [other for other in attempt.live() if other.wave == task.wave and other.state != "stopping"]
+            if not survives(entry, attempt) or (never_ran and len(beside) == len(attempt.live())):
+                self.stop(entry, "timeout" if task.outcome == "timeout" else "member")
+            elif never_ran and beside:
+                self.shrink(entry, beside)  # what was to join the gang does not come, all of it or nothing
+        if entry.attempt is attempt and not attempt.live():
             self.finish(entry, attempt)
 
     def close(self, entry: Entry, attempt: Attempt, task: Task, report: Report) -> None:
