@@ -16,6 +16,7 @@ from gpuyard.model.actions import Start
 from gpuyard.model.errors import Refused
 from gpuyard.runtime import journal
 from gpuyard.runtime.service import Caller
+from gpuyard.worlds.local import store as stores
 from gpuyard.worlds.local.store import FILE, Store
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
@@ -92,6 +93,29 @@ def test_a_second_yard_is_told_who_holds_the_folder(tmp_path: Path):
         again(tmp_path)
     yard.stop()
     assert (tmp_path.stat().st_mode & 0o777) == 0o700
+
+
+def test_after_a_restore_nothing_runs_that_the_state_does_not_know(tmp_path: Path):
+    yard = again(tmp_path)
+    yard.put(sh(f"echo x >> {tmp_path}/begun; sleep 0.7", name="a", gpus=8))
+    yard.until("a", "running")
+    yard.backup(ADMIN, str(tmp_path / "backup.db"))
+    yard.put(sh("sleep 60", name="later", gpus=8))
+    yard.until("later", "running")
+    pids = [yard.job(ME, name)["history"][0]["tasks"][0]["pid"] for name in ("a", "later")]
+    yard.close()
+    stores.restore(tmp_path / "backup.db", tmp_path / FILE)
+    yard = again(tmp_path)
+    assert not [pid for pid in pids if alive(pid)]
+    document = yard.until("a")
+    assert (document["phase"], document["attempts"]) == ("succeeded", 2)
+    assert [job["name"] for job in yard.jobs(ME)] == ["a"]
+    yard.stop()
+
+
+def alive(pid: int) -> bool:
+    path = Path(f"/proc/{pid}/stat")
+    return path.exists() and path.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_cordon_outlives_the_yard(tmp_path: Path):

@@ -8,11 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import select
 import signal
 from dataclasses import dataclass
 
 from gpuyard.worlds.local.confine import clear
 from gpuyard.worlds.local.notes import Order, read_pairs, start_ticks
+
+BURY_S = 2.0
+"""How long a killed process may take to go; one that takes longer hangs in a driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,23 @@ def end_group(watched: Watched) -> None:
     """End a task that has lost its supervisor, with all its processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(watched.pid, signal.SIGKILL)
+    _bury(watched)
+
+
+def _bury(watched: Watched) -> None:
+    """Wait until it is really gone: its devices are given to others next."""
+    select.select([watched.descriptor], [], [], BURY_S)
     os.close(watched.descriptor)
+
+
+def end_stray(folder: pathlib.Path, boot: str) -> None:
+    """End a task that nobody knows of any more, as after a backup was restored."""
+    watched = claimant(folder, boot)
+    if watched is not None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(watched.descriptor, signal.SIGKILL)
+        _bury(watched)
+        last_word(folder, boot)
 
 
 def _trouble(folder: pathlib.Path) -> str:

@@ -170,12 +170,13 @@ class Supervisors:
     def tidy(self, live: set[tuple[int, int]], old: set[int]) -> None:
         """Remove what attempts left behind that are over, and everything of jobs that are long over."""
         for job in (self.folder / "runs").iterdir():
-            if int(job.name) in old:
-                shutil.rmtree(job, ignore_errors=True)
-                continue
             for attempt in job.iterdir():
                 if attempt.name.isdigit() and (int(job.name), int(attempt.name)) not in live:
+                    for task in attempt.glob("[0-9]*"):
+                        adopt.end_stray(task, self.boot)
                     shutil.rmtree(attempt, ignore_errors=True)
+            if int(job.name) in old:
+                shutil.rmtree(job, ignore_errors=True)
 
     # --- hearing ---------------------------------------------------------------------------------
 

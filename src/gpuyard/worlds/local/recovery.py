@@ -13,6 +13,7 @@ from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import Report, TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry
+from gpuyard.worlds.local.store import RESTORED
 
 
 def recover(desk: Desk, life: Life) -> None:
@@ -68,6 +69,7 @@ def _lose(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
     now = desk.now()
     reboot = attempt.boot != desk.launcher.boot
     told = "the machine was started anew while it ran" if reboot else "its node is no longer part of the fleet"
+    told = "the state was restored from a backup while it ran" if attempt.boot == RESTORED else told
     keys = [TaskKey(entry.id, attempt.number, task.serial) for task in attempt.live()]
     if not reboot:
         desk.launcher.adopt(keys)

@@ -20,6 +20,8 @@ from gpuyard.worlds.local.schema import MIGRATIONS
 
 Row = tuple[Any, ...]
 FILE = "yard.db"
+RESTORED = "restored"
+"""The boot of attempts that a backup knows as running: none that any machine ever has."""
 CACHE_KIB = 16 * 1024
 
 
@@ -193,6 +195,9 @@ def restore(backup: pathlib.Path, path: pathlib.Path) -> None:
             os.replace(old, path.with_name(f"{path.name}.before-restore{suffix}"))
     with contextlib.closing(sqlite3.connect(backup)) as source, contextlib.closing(sqlite3.connect(path)) as target:
         source.backup(target)
+        # What ran when the backup was made is not what runs now: those attempts are over, whatever their files say.
+        target.execute("UPDATE attempts SET boot = ? WHERE state != 'ended'", (RESTORED,))
+        target.commit()
     path.chmod(0o600)
 
 
