@@ -48,8 +48,6 @@ class Foresight:
         self.deadlocks: list[Deadlock] = []
         self.cycles = 0
         self.draft = self._run(MOST_CYCLES if cycles is None else cycles)
-        staying.keep_places(self.draft, self.origin)
-        self.draft.tx.commit()
 
     def _run(self, most: int) -> Draft:
         draft = Draft(self.fleet, self.memory, self.now)
@@ -57,7 +55,11 @@ class Foresight:
             draft = decide.plan(self.fleet, self.memory, self.now)
             draft.tx.commit()
             self.cycles += 1
-            if not self._take_over(draft):
+            settled = not self._take_over(draft)
+            # whoever may stand where it stood makes other room, so the end is only the end if nobody does
+            if staying.keep_places(draft, self.origin):
+                draft.tx.commit()
+            elif settled:
                 break
         return draft
 

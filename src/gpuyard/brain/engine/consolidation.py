@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from gpuyard.brain.engine import admission, victims
 from gpuyard.brain.engine.clearing import Key
@@ -21,7 +22,7 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     if asked[0] > draft.fleet.columns.idle_total + _slices_free(draft):
         return False  # moving frees nothing: what is needed must be free already, only elsewhere
     maker = RoomMaker(draft, row, Movers(draft, row, asked))
-    outcome = maker.first(maker.node_tries())
+    outcome = maker.first(chain(maker.node_tries(), maker.clearing_tries()))
     if outcome is None:
         return False
     tell_moved(draft, row, outcome.moved)

@@ -34,6 +34,7 @@ def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...
         for held in change.gone:
             for device in held.gpus or (-1,):
                 leaving.setdefault((held.node, device), []).append(change.row.name)
+    story = Story(story.because, _who_gains(changes, story.served))
     evicts = [action for change in changes for action in _evictions(fleet, change, story)]
     moves = [action for change in changes for action in _moves(fleet, change, story, leaving)]
     starts = [action for change in changes for action in _starts(fleet, change, story, leaving)]
@@ -58,6 +59,29 @@ def _change(row: JobRow, before: tuple[Held, ...]) -> _Change:
             come.remove(same)
             kept += 1
     return _Change(row, gone, come, kept)
+
+
+def _who_gains(changes: list[_Change], served: Mapping[str, str]) -> dict[str, str]:
+    """For whom each job gave way in the end: who it was for may itself have given way to somebody since."""
+    gaining = {change.row.name: change for change in changes if len(change.come) > len(change.gone)}
+    found: dict[str, str] = {}
+    for change in changes:
+        name = change.row.name
+        seen, heir = {name}, served.get(name, "")
+        while heir and heir not in gaining and heir not in seen:
+            seen.add(heir)
+            heir = served.get(heir, "")
+        found[name] = heir if heir in gaining else _heir(change, gaining) or served.get(name, "")
+    return found
+
+
+def _heir(change: _Change, gaining: Mapping[str, _Change]) -> str:
+    """Who took the devices that this job left."""
+    left = {(held.node, device) for held in change.gone for device in held.gpus}
+    for name in sorted(gaining):
+        if any((held.node, device) in left for held in gaining[name].come for device in held.gpus):
+            return name
+    return ""
 
 
 def _same_place(one: Held, other: Held) -> bool:

@@ -112,6 +112,11 @@ def _view(draft: Draft, row: JobRow, leaf: int) -> _View:
     everyone = np.arange(len(columns.nodes))
     suitable = shapes.static(ask, SUITABLE)
     gpu_room = np.where(suitable, feasibility.gpu_room(columns, ask, shapes.need(ask), everyone, False), 0)
+    model = shapes.static(ask, (asks.has_model,))
+    if row.live[leaf] and not ask.request.cpu_only:
+        home = next(held.node for held in row.held if held.leaf == leaf and not held.terminating)
+        model = model & (columns.model == columns.model[home])  # members that run fix the model
+        suitable, gpu_room = suitable & model, np.where(model, gpu_room, 0)
     limits = neighbours.limits(draft, row, leaf)
     room = np.where(suitable, feasibility.room_on(columns, ask, shapes.need(ask), everyone, False), 0)
     if limits is not None:
@@ -119,7 +124,7 @@ def _view(draft: Draft, row: JobRow, leaf: int) -> _View:
     return _View(
         leaf,
         shape=shapes.static(ask, (asks.has_shape,)),
-        model=shapes.static(ask, (asks.has_model,)),
+        model=model,
         labels=shapes.static(ask, (asks.has_labels, asks.bears_taints)),
         machinery=shapes.static(ask, (asks.is_open,)),
         cpu=(columns.cpu >= ask.request.cpu) & (columns.memory >= ask.request.memory),
@@ -130,7 +135,7 @@ def _view(draft: Draft, row: JobRow, leaf: int) -> _View:
         with_sick=columns.idle_if_well(),
         gpu_room=gpu_room,
         room=room,
-        suitable=shapes.static(ask, asks.STATIC_CHECKERS),
+        suitable=shapes.static(ask, asks.STATIC_CHECKERS) & model,
     )
 
 

@@ -7,6 +7,7 @@ Bounds come before search: a claim that cannot succeed costs a few additions.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from gpuyard.brain.engine import admission, victims
 from gpuyard.brain.engine.claims import Claim
@@ -32,7 +33,10 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
         return False
     for takers in _takers(claim):
         maker = RoomMaker(draft, row, takers)
-        outcome = maker.best(maker.tries())
+        tries = maker.tries()
+        if isinstance(takers, MixedTakers):
+            tries = chain(tries, maker.clearing_tries())
+        outcome = maker.best(tries)
         if outcome is not None:
             tell(draft, row, outcome, claim)
             draft.accept(row, Reason(Code.FITS, message="fits once others give way"))

@@ -63,6 +63,10 @@ GROW = Goal(lambda row: 1, gang.grow)
 """Add one task to a job that has its minimum."""
 
 
+MOST_CLEARED = 64
+"""Tenants of a domain that is cleared whole, and nodes that are cleared one by one, for one claim."""
+
+
 class RoomMaker:
     """Tries to make room for one job under given rights."""
 
@@ -124,6 +128,32 @@ class RoomMaker:
         if self.odd():
             for region in self.regions(None):
                 yield lambda region=region: self.by_units(region)  # type: ignore[misc]
+
+    def clearing_tries(self) -> Iterator[Try]:
+        """Domain by domain: everybody steps aside, the claimant is placed, and whoever can comes back, the highest
+        priority first. It finds what cheapest-first misses; large domains are left out, for it asks everybody."""
+        for region in self._small_domains():
+            yield lambda region=region: self.by_clearing(region)  # type: ignore[misc]
+
+    def _small_domains(self) -> Iterator[Region]:
+        single = len(self.row.groups) == 1 and self.goal.lacks(self.row) == 1
+        for shape in self.shapes() if single else ():
+            for region in self.regions(shape):
+                for node in clearing.plausible(self.draft, shape, region)[:MOST_CLEARED]:
+                    yield Region(node, node + 1)
+        if not single:
+            for region in self.regions(None):
+                tenants = self.draft.fleet.tenants[region.start : region.stop]
+                if sum(len(rows) for rows in tenants) <= MOST_CLEARED:
+                    yield region
+
+    def by_clearing(self, region: Region) -> Outcome | None:
+        """Let everybody of the region go who may, then settle."""
+        gone = self._make_admissible()
+        for unit in clearing.everyone(self.draft, self.rights, region):
+            if self.rights.allows(unit) and all(held in unit.row.held for held in unit.places):
+                self._let_go(unit, gone)
+        return self._settle(gone) if gone else None
 
     def node_tries(self) -> Iterator[Try]:
         """For a single task: node after node, the emptiest first, so that one failure does not end the search."""

@@ -18,13 +18,15 @@ from gpuyard.brain.engine.roommaking import stands_free
 Origin = Mapping[str, tuple[Held, ...]]
 
 
-def keep_places(draft: Draft, origin: Origin) -> None:
-    """Let every job that was moved stand where it stood, if all that runs still runs then."""
+def keep_places(draft: Draft, origin: Origin) -> bool:
+    """Let every job that was moved stand where it stood, if all that runs still runs then; whether any does."""
     displaced = [row for row in _rows(draft, origin) if _displaced(row, origin[row.name])]
-    if not displaced or _all_back(draft, origin, displaced):
-        return
-    for row in displaced:
-        _all_back(draft, origin, [row])
+    if not displaced:
+        return False
+    if _all_back(draft, origin, displaced):
+        return True
+    back = [_all_back(draft, origin, [row]) for row in displaced]
+    return any(back)
 
 
 def _rows(draft: Draft, origin: Origin) -> list[JobRow]:
