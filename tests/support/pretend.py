@@ -57,6 +57,9 @@ class Pretender:
     def adopt(self, keys: Sequence[TaskKey]) -> list[TaskKey]:
         return []
 
+    def bury(self, keys: Sequence[TaskKey]) -> None:
+        pass
+
     def forget(self, job: int, attempt: int) -> None:
         self.gone.append(TaskKey(job, attempt, 0))
 

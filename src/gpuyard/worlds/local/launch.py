@@ -163,6 +163,11 @@ class Supervisors:
                 self._reports.append(self._ending(key))
         return unbegun
 
+    def bury(self, keys: Sequence[TaskKey]) -> None:
+        """End whatever is left of tasks of an earlier control plane, and wait until it is gone."""
+        for key in keys:
+            adopt.end_stray(self.task_folder(key), self.boot)
+
     def forget(self, job: int, attempt: int) -> None:
         """The attempt is over and written down; its output stays."""
         shutil.rmtree(self.folder / "runs" / str(job) / str(attempt), ignore_errors=True)

@@ -91,6 +91,9 @@ class Launcher(Protocol):
     def adopt(self, keys: Sequence[TaskKey]) -> list[TaskKey]:
         """Take over tasks of an earlier control plane; returns those that nobody ever began."""
 
+    def bury(self, keys: Sequence[TaskKey]) -> None:
+        """End whatever is left of tasks of an earlier control plane, and wait until it is gone."""
+
     def forget(self, job: int, attempt: int) -> None:
         """The attempt is over and written down."""
 

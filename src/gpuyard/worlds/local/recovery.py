@@ -71,9 +71,7 @@ def _lose(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
     told = "the machine was started anew while it ran" if reboot else "its node is no longer part of the fleet"
     told = "the state was restored from a backup while it ran" if attempt.boot == RESTORED else told
     keys = [TaskKey(entry.id, attempt.number, task.serial) for task in attempt.live()]
-    if not reboot:
-        desk.launcher.adopt(keys)
-        desk.then(lambda: desk.launcher.kill(*keys))
+    desk.launcher.bury(keys)
     for key, task in zip(keys, attempt.live(), strict=True):
         life.close(entry, attempt, task, Report(key, "ended", now, 0, "lost", None, told))
     life.finish(entry, attempt)
