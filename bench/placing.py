@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import workloads
-from bench.measuring import Case, Sample, timed
+from bench.measuring import Case, Sample, worked
 from gpuyard.brain.decide import Decision, decide
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
@@ -25,8 +25,8 @@ def starts(decision: Decision) -> list[Start]:
 
 def many_jobs(snapshot: Snapshot) -> Sample:
     """Decisions a second: every waiting job is either started or told why not."""
-    build_s, fleet = timed(lambda: Fleet(snapshot))
-    seconds, decision = timed(lambda: decide(fleet, Memory(), snapshot.now))
+    build_s, fleet = worked(lambda: Fleet(snapshot))
+    seconds, decision = worked(lambda: decide(fleet, Memory(), snapshot.now))
     started = len(starts(decision))
     notes = {
         "started": started,
@@ -39,8 +39,8 @@ def many_jobs(snapshot: Snapshot) -> Sample:
 
 def many_gangs(snapshot: Snapshot) -> Sample:
     """GPUs placed a second."""
-    build_s, fleet = timed(lambda: Fleet(snapshot))
-    seconds, decision = timed(lambda: decide(fleet, Memory(), snapshot.now))
+    build_s, fleet = worked(lambda: Fleet(snapshot))
+    seconds, decision = worked(lambda: decide(fleet, Memory(), snapshot.now))
     gpus = sum(len(place.gpus) for start in starts(decision) for place in start.placements)
     notes = {
         "gangs": len(starts(decision)),
@@ -66,7 +66,7 @@ class Steady:
     def __call__(self) -> Sample:
         fleet = self.fleet()
         ended, seen = self._next(fleet)
-        seconds, decision = timed(lambda: _step(fleet, ended, seen))
+        seconds, decision = worked(lambda: _step(fleet, ended, seen))
         fleet.apply([JobGone(ended.job)])
         fleet.apply([TasksStarted(start.job, start.placements, workloads.NOW) for start in starts(decision)])
         notes = {"started": len(starts(decision)), "waiting": len(decision.plan.waiting)}
@@ -97,8 +97,8 @@ def _step(fleet: Fleet, ended: TasksEnded, seen: JobSeen) -> Decision:
 
 def from_scratch(snapshot: Snapshot) -> Sample:
     """Fleet build and planning; `told_ms` adds the net plan, explanations and fragmentation."""
-    seconds, foresight = timed(lambda: Foresight(snapshot))
-    told_s, outlook = timed(foresight.outlook)
+    seconds, foresight = worked(lambda: Foresight(snapshot))
+    told_s, outlook = worked(foresight.outlook)
     notes = {
         "actions": len(outlook.actions),
         "waiting": len(outlook.waiting),

@@ -13,6 +13,9 @@ from bench.running import Result
 COLUMNS = ("", "benchmark", "figure", "aim", "peer", "peak memory", "spread", "beside it")
 PAPER = 230
 """Characters in a line when nobody watches."""
+CLOCK = (
+    "Planning and reading count the time that the one core they use works: on an idle machine, the time that passes."
+)
 TO_THE_RIGHT = {"figure", "aim", "peak memory"}
 
 
@@ -23,7 +26,9 @@ def show(results: Iterable[Result]) -> None:
         table.add_column(column, justify="right" if column in TO_THE_RIGHT else "left")
     for result in results:
         table.add_row(*row(result))
-    Console(width=None if sys.stdout.isatty() else PAPER).print(table)
+    console = Console(width=None if sys.stdout.isatty() else PAPER)
+    console.print(table)
+    console.print(CLOCK, style="dim")
 
 
 def row(result: Result) -> tuple[str, ...]:

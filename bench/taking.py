@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from bench import contention
-from bench.measuring import Case, Sample, timed
+from bench.measuring import Case, Sample, worked
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.foresee import Foresight, defrag
 from gpuyard.model.actions import Evict, Move, Start
 from gpuyard.model.outlook import Outlook
-from gpuyard.model.reasons import Code
+from gpuyard.model.reasons import Code, Outcome
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 
@@ -25,8 +25,8 @@ Judge = Callable[[Outlook], bool]
 def contest(make: Callable[[int], Snapshot], node_count: int, right: Judge) -> Sample:
     """Fleet build and planning, in ms; no figure where the end state is not the right one."""
     snapshot = make(node_count)
-    seconds, foresight = timed(lambda: Foresight(snapshot))
-    told_s, outlook = timed(foresight.outlook)
+    seconds, foresight = worked(lambda: Foresight(snapshot))
+    told_s, outlook = worked(foresight.outlook)
     evicted = sum(isinstance(action, Evict) for action in outlook.actions)
     notes = {"evicted": evicted, "cycles": outlook.cycles, "told_ms": (seconds + told_s) * 1e3}
     return Sample(seconds, seconds * 1e3 if right(outlook) else None, notes)
@@ -43,9 +43,11 @@ def claimants_run(outlook: Outlook) -> bool:
 
 
 def refused(outlook: Outlook) -> bool:
-    """Nobody was disturbed, and the reason names shares, not room."""
-    reasons = {told.job: told.reason.code for told in outlook.waiting}
-    return not outlook.actions and reasons.get("gang") is Code.OUTRANKED and _can_take()
+    """Nobody was disturbed, and the gang is told that nothing is free for it, not that it could never run."""
+    reasons = {told.job: told.reason for told in outlook.waiting}
+    why = reasons.get("gang")
+    told = why is not None and why.outcome is Outcome.NOT_NOW and why.code in (Code.NOT_ENOUGH_GPUS, Code.OUTRANKED)
+    return not outlook.actions and told and _can_take()
 
 
 def _can_take() -> bool:
@@ -58,8 +60,8 @@ def _can_take() -> bool:
 
 def claim(snapshot: Snapshot, disturbs: type[Evict] | type[Move]) -> Sample:
     """One plan in which the gang gets its GPUs and somebody is disturbed for it, in ms."""
-    build_s, fleet = timed(lambda: Fleet(snapshot))
-    seconds, decision = timed(lambda: decide(fleet, Memory(), snapshot.now))
+    build_s, fleet = worked(lambda: Fleet(snapshot))
+    seconds, decision = worked(lambda: decide(fleet, Memory(), snapshot.now))
     disturbed = [action for action in decision.plan.actions if isinstance(action, disturbs)]
     runs = any(isinstance(action, Start) and action.job == "gang" for action in decision.plan.actions)
     notes = {"disturbed": len(disturbed), "build_ms": build_s * 1e3}
@@ -69,7 +71,7 @@ def claim(snapshot: Snapshot, disturbs: type[Evict] | type[Move]) -> Sample:
 def tidying() -> Sample:
     """Timed defragmentation from the snapshot in memory to the billed proposal, in ms; no figure if nothing pays."""
     snapshot = contention.untidy()
-    seconds, plan = timed(lambda: defrag(snapshot))
+    seconds, plan = worked(lambda: defrag(snapshot))
     notes = {"moves": len(plan.moves), "usable_gpus_gained": (plan.usable_after - plan.usable_before) / WHOLE,
              "gain_per_cost": plan.proposal.ratio}  # fmt: skip
     return Sample(seconds, seconds * 1e3 if plan.moves else None, notes)
@@ -80,7 +82,7 @@ def slowed_by_the_hopeless() -> Sample:
     spent = {}
     for hopeless in (0, 1_000):
         snapshot = contention.busy_morning(1_000, arrivals=500, hopeless=hopeless)
-        spent[hopeless], _ = timed(partial(decide, Fleet(snapshot), Memory(), snapshot.now))
+        spent[hopeless], _ = worked(partial(decide, Fleet(snapshot), Memory(), snapshot.now))
     notes = {f"ms_with_{hopeless}": seconds * 1e3 for hopeless, seconds in spent.items()}
     return Sample(sum(spent.values()), spent[1_000] / spent[0], notes)
 
