@@ -71,17 +71,22 @@ def _who_gains(changes: list[_Change], served: Mapping[str, str]) -> dict[str, s
         while heir and heir not in gaining and heir not in seen:
             seen.add(heir)
             heir = served.get(heir, "")
-        found[name] = heir if heir in gaining else _heir(change, gaining) or served.get(name, "")
+        if heir not in gaining:
+            first = next((other.row.queue for other in changes if other.row.name == served.get(name)), None)
+            heir = _heir(change, gaining, first) or served.get(name, "")
+        found[name] = heir
     return found
 
 
-def _heir(change: _Change, gaining: Mapping[str, _Change]) -> str:
-    """Who took the devices that this job left."""
+def _heir(change: _Change, gaining: Mapping[str, _Change], queue: int | None) -> str:
+    """Who took the devices that this job left; one of the queue it first gave way to, if any did."""
     left = {(held.node, device) for held in change.gone for device in held.gpus}
-    for name in sorted(gaining):
-        if any((held.node, device) in left for held in gaining[name].come for device in held.gpus):
-            return name
-    return ""
+    heirs = [
+        name
+        for name in sorted(gaining)
+        if any((held.node, device) in left for held in gaining[name].come for device in held.gpus)
+    ]
+    return min(heirs, key=lambda name: gaining[name].row.queue != queue, default="")
 
 
 def _same_place(one: Held, other: Held) -> bool:
