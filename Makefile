@@ -51,6 +51,7 @@ bench: setup ## cost against size
 
 bench-local: setup ## the embedded yard: 10,000 queued jobs, 256 virtual GPUs
 	$(BIN)/python -m bench.embedded
+	$(BIN)/python -m bench served
 
 bench-openb: setup ## FGD's experiment replayed: packing, 17 workloads, ten seeds (long)
 	$(BIN)/python -m bench.replays openb moves

@@ -110,7 +110,7 @@ def _raw() -> Iterator[None]:
 
     before = termios.tcgetattr(sys.stdin)
     try:
-        tty.setraw(sys.stdin)
+        tty.setraw(sys.stdin, termios.TCSADRAIN)  # what was typed ahead is kept
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -12,7 +12,7 @@ from gpuyard.cli.terminal import Column, Screen, text
 Document = dict[str, Any]
 
 CLASSES = ("inference", "interactive", "training", "batch")
-ENDED = ("succeeded", "failed", "cancelled")
+HEADLINE = "Measured, beside FIFO: a replay of these very jobs, strictly in order (nobody overtakes, nobody moves)"
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,22 @@ def draw(screen: Screen, jobs: Sequence[Document], nodes: Sequence[Document], ev
     ran = [recorded for job in jobs if (recorded := as_recorded(job)) is not None]
     gpus = sum(int(node.get("gpus", 0)) for node in nodes)
     ours, theirs = measured(ran, jobs, gpus), baseline(ran, nodes, gpus)
-    screen.show(text(""), text("Measured, against first come first served replayed on the same arrivals", "bold"))
+    screen.show(text(""), text(HEADLINE, "bold"))
     columns = (Column(""), Column("jobs", right=True), Column("GPUYard", right=True), Column("FIFO", right=True))
     screen.table(columns, rows(ours, theirs))
-    phases = [job["phase"] for job in jobs]
-    told = f"{phases.count('succeeded')} jobs succeeded, {phases.count('failed')} failed"
+    screen.show(*(text(line) for line in stories(jobs, nodes, evictions)))
+
+
+def stories(jobs: Sequence[Document], nodes: Sequence[Document], evictions: int) -> list[str]:
+    """What happened besides waiting and running."""
     again = sum(int(job.get("attempts") or 0) > 1 for job in jobs)
-    screen.show(text(f"{told}; {evictions} evictions and moves made room; {again} jobs were started more than once."))
+    done = sum(job["phase"] == "succeeded" for job in jobs)
+    told = [f"{done} jobs succeeded; {evictions} evictions and moves made room; {again} jobs were started again."]
+    told += [
+        f"{job['name']} failed: {job.get('message', 'no reason is known')}." for job in jobs if job["phase"] == "failed"
+    ]
+    sick = [f"{node['name']}:{gpu['index']}" for node in nodes for gpu in live.devices(node) if gpu["health"] == "sick"]
+    return told + [f"GPU {name} fell sick; what ran there was started elsewhere." for name in sick]
 
 
 def as_recorded(job: Document) -> fifo.Ran | None:

@@ -40,8 +40,8 @@ def draw(screen: Screen, answer: Document, now: float) -> None:
     if others := answer.get("in_the_way"):
         screen.show(text(""), text("In the way", "bold"))
         screen.table(_POINTS, _others(others), headers=False)
-    if eta := answer.get("eta"):
-        screen.show(text(""), text(f"Likely starts in {_span(eta, now)}.", "bold"))
+    if span := _span(answer.get("eta") or {}, now):
+        screen.show(text(""), text(f"Likely starts in {span}.", "bold"))
 
 
 def sentence(answer: Document) -> str:
@@ -80,5 +80,8 @@ def _others(others: Sequence[Any]) -> list[list[str]]:
 
 
 def _span(eta: Document, now: float) -> str:
+    """A range, never a point; nothing where it says nothing."""
     soon, late = (words.duration((live.seconds(eta.get(key)) or now) - now) for key in ("earliest", "latest"))
+    if late == words.duration(0):
+        return ""
     return f"{soon} to {late}" if soon != late else f"about {late}"

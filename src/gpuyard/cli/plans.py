@@ -37,7 +37,8 @@ def line(forecast: Document, document: Document) -> str:
     sentence = str(forecast.get("message") or forecast.get("sentence") or "")
     verb = click.style(forecast.get("verdict", ""), fg=STYLES.get(str(forecast.get("verdict"))))
     told = sentence.removeprefix(f"{name} ").removeprefix(str(forecast.get("verdict", ""))).lstrip(" :")
-    return f"{name} {verb} {told}".rstrip(" .") + "".join(f"; {more}" for more in _more(forecast)) + "."
+    pause = "" if forecast.get("verdict") == "starts" else ":"
+    return f"{name} {verb}{pause} {told}".rstrip(" .:") + "".join(f"; {more}" for more in _more(forecast)) + "."
 
 
 def _more(forecast: Document) -> list[str]:
@@ -47,10 +48,12 @@ def _more(forecast: Document) -> list[str]:
         now = SystemClock().now()
         soonest, latest = (live.seconds(eta.get(key)) for key in ("earliest", "latest"))
         span = [words.duration(moment - now) for moment in (soonest, latest) if moment is not None]
-        told.append(f"in about {' to '.join(dict.fromkeys(span))}")
+        if span and span[-1] != words.duration(0):
+            told.append(f"in about {' to '.join(dict.fromkeys(span))}")
     if isinstance(queue := forecast.get("queue"), dict):
         quota = live.amount(queue.get("quota"))
-        told.append(f"{queue.get('name')} then uses {live.amount(queue.get('used'))} of {quota} GPUs")
+        bound = "" if quota == "-" else f" of {quota}"
+        told.append(f"{queue.get('name')} then uses {live.amount(queue.get('used'))}{bound} GPUs")
     if price := forecast.get("price_per_hour"):
         told.append(f"${price:,.2f} an hour")
     return told
