@@ -12,6 +12,10 @@ import pytest
 
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
+from gpuyard.model.actions import Move, Plan
+from gpuyard.model.job import Placement
+from gpuyard.model.node import Health
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.runtime import intake
 from gpuyard.runtime.loop import Loop
 from gpuyard.runtime.service import Caller
@@ -50,6 +54,11 @@ class Bench:
         for _ in range(times):
             assert self.world.wait()
             self.loop.turn()
+
+    def place(self, name: str) -> Placement:
+        attempt = self.world.desk.book.get(name).attempt
+        assert attempt is not None
+        return attempt.live()[0].placement
 
     def phase(self, name: str) -> str:
         return str(self.store.rows("SELECT phase FROM jobs WHERE name = ?", (name,))[0][0])
@@ -180,3 +189,34 @@ def test_tasks_that_were_to_join_an_elastic_gang_and_cannot_leave_it_alone(
     bench.turn(6)
     assert bench.phase("e") == "running"
     assert all(key not in bench.launcher.stopped for key in first)
+
+
+def test_a_promise_of_a_gpu_that_falls_sick_is_taken_back(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    bench.put(name="low", tasks=2, gpus=4, priority=1)
+    bench.turn()
+    monkeypatch.setattr(bench.launcher, "stop", lambda key, order: None)
+    bench.put(name="high", gpus=4, priority=99)
+    bench.turn()
+    node = bench.place("high").node
+    bench.world.set_health(node, 0, Health.SICK)
+    assert bench.world.desk.book.get("high").attempt is None
+    for order in list(bench.launcher.prepared):
+        bench.launcher.end(order.key, "stopped")
+    bench.turn()
+    assert bench.phase("high") == "running"
+    assert bench.place("high").node != node
+
+
+def test_a_move_to_a_node_that_is_gone_waits_again(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    bench.put(name="a", gpus=1)
+    bench.turn()
+    monkeypatch.setattr(bench.launcher, "stop", lambda key, order: None)
+    source = bench.place("a")
+    other = "n1" if source.node == "n0" else "n0"
+    move = Move("a", (source,), (Placement(other, (0,)),), Reason(Code.CONSOLIDATED))
+    bench.world.apply(Plan((move,)))
+    bench.world.lose_node(other)
+    bench.launcher.end(bench.launcher.prepared[0].key, "stopped")
+    bench.turn()
+    assert bench.phase("a") == "running"
+    assert bench.place("a").node == source.node

@@ -121,6 +121,7 @@ def end_stray(folder: pathlib.Path, boot: str) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(watched.descriptor, signal.SIGKILL)
         _bury(watched)
+    if (folder / "claim").exists():
         last_word(folder, boot)
 
 

@@ -274,11 +274,33 @@ class Life:
             self.over(entry, Phase.CANCELLED, entry.told or "cancelled", None)
             return
         entry.evictions += attempt.why in ("preempted", "moved", "drained")
-        if entry.following is not None and not entry.held:
+        if entry.following is not None and not entry.held and self._is_sound(entry.following):
             self._go_on_elsewhere(entry)
             return
-        entry.following = None
+        self.unfollow(entry)
         self.wait_again(entry, f"attempt {attempt.number} was ended: {attempt.why}")
+
+    def unfollow(self, entry: Entry) -> None:
+        """A move that is no longer wanted, or no longer possible, is written off."""
+        if entry.following is not None:
+            entry.following.state, entry.following.why = "ended", "dropped"
+            self.desk.keep_attempt(entry, entry.following)
+            entry.following = None
+
+    def _is_sound(self, attempt: Attempt) -> bool:
+        """Whether its places are still there and well."""
+        for place in (task.placement for task in attempt.live()):
+            node = self.desk.nodes.get(place.node)
+            if node is None or any(node.gpus[index].sick for index in place.gpus):
+                return False
+        return True
+
+    def drop_unsound_promises(self) -> None:
+        """What was promised places that are gone or sick by now asks again."""
+        for entry in list(self.desk.book.active()):
+            attempt = entry.attempt
+            if attempt is not None and attempt.state == "promised" and not self._is_sound(attempt):
+                self.stop(entry, "requeued")
 
     def _go_on_elsewhere(self, entry: Entry) -> None:
         entry.attempt, entry.following = entry.following, None

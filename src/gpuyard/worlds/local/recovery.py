@@ -43,10 +43,7 @@ def _show(desk: Desk, life: Life, entry: Entry) -> None:
 
 
 def _take_over(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
-    if entry.following is not None:
-        entry.following.state, entry.following.why = "ended", "dropped"
-        desk.keep_attempt(entry, entry.following)
-        entry.following = None
+    life.unfollow(entry)
     desk.events.append(JobSeen(entry.job()))
     if attempt.boot != desk.launcher.boot or not all(t.placement.node in desk.nodes for t in attempt.live()):
         _lose(desk, life, entry, attempt)

@@ -238,7 +238,7 @@ class LocalWorld:
         """End a job for good; an ended one is left alone."""
         with self.desk.change():
             entry.told = told
-            self._unfollow(entry)
+            self.life.unfollow(entry)
             if entry.over:
                 raise Conflict(f"{entry.name} has ended already: {entry.phase.value}")
             if entry.attempt is None:
@@ -247,18 +247,11 @@ class LocalWorld:
                 self.life.stop(entry, "cancelled")
         self.desk.launcher.wake()
 
-    def _unfollow(self, entry: Entry) -> None:
-        """A move that is no longer wanted is written off."""
-        if entry.following is not None:
-            entry.following.state, entry.following.why = "ended", "dropped"
-            self.desk.keep_attempt(entry, entry.following)
-            entry.following = None
-
     def hold(self, entry: Entry) -> None:
         """Keep a job back; one that runs gives way as if preempted."""
         with self.desk.change():
             entry.held = True
-            self._unfollow(entry)
+            self.life.unfollow(entry)
             if entry.attempt is not None and not entry.attempt.why:
                 self.desk.keep(entry)
                 self.life.stop(entry, "held")
@@ -345,6 +338,7 @@ class LocalWorld:
             self.desk.say(
                 "health", node=name, gpu=gpu, health=health.value, message=f"GPU {gpu} of {name} is {health.value}"
             )
+            self.life.drop_unsound_promises()
             if kills:
                 holders = sorted(self.desk.holdings.holders(name, gpu))
                 self.desk.then(lambda: self.desk.launcher.kill(*holders))
