@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     "sim",
     """
     yard sim trace.csv --fleet H100:8x16 --policy default --policy fifo
-    yard sim openb_pod_list_default.csv.gz --fleet openb_node_list_gpu_node.csv --policy fgd --seed 42-46 -o json
-    yard sim philly.csv.gz --fleet V100:8x60 --policy blind --from 2017-10-01 --until 2017-10-08 --report week.html
+    yard sim pods.csv.gz --fleet nodes.csv --policy fgd --seed 42-46 -o json
+    yard sim philly.csv.gz --fleet V100:8x60 --policy blind --report week.html
     yard sim trace.csv --fleet fleet.yaml --compare-placement
     """,
 )
