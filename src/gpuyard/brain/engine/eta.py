@@ -24,6 +24,9 @@ MOST_ENDINGS = 512
 MOST_AHEAD = 8
 """Jobs ahead in the queue that an estimate lets start first."""
 
+FEWEST_SEEN = 5
+"""Fewer jobs that ended teach nothing about those that run."""
+
 Ending = Callable[[JobRow], float | None]
 """When a running job ends; None if nobody knows."""
 
@@ -69,10 +72,11 @@ def _expected_end(draft: Draft, row: JobRow, part: float) -> float | None:
 
 def _learned_end(draft: Draft, row: JobRow, start: float) -> float | None:
     seen = draft.memory.durations.get(duration_key(row), ())
-    if not seen:
+    if len(seen) < FEWEST_SEEN:
         return None
     lasting = sorted(seen)
-    return max(draft.now, start + lasting[min(len(lasting) - 1, int(0.9 * len(lasting)))])
+    end = start + lasting[min(len(lasting) - 1, int(0.9 * len(lasting)))]
+    return end if end > draft.now else None  # it outlasted what was seen, which then says nothing more
 
 
 def duration_key(row: JobRow) -> str:
