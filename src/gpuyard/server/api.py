@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from gpuyard import __version__
 from gpuyard.model.errors import Denied, GpuYardError, NotFound
 from gpuyard.runtime.service import Caller, Document, Service
-from gpuyard.server import answers, probes, streaming
+from gpuyard.server import answers, privacy, probes, streaming
 from gpuyard.server.answers import encoded
 from gpuyard.server.desk import Desk
 
@@ -163,9 +163,9 @@ def job(service: Served, caller: Asking, name: str) -> Response:
 
 
 @fleet_router.get("/nodes")
-def nodes(service: Served) -> Response:
+def nodes(service: Served, caller: Asking) -> Response:
     """The nodes with their GPUs, health and who holds them."""
-    return encoded(service.nodes())
+    return encoded(privacy.nodes(service.nodes(), service, caller))
 
 
 @fleet_router.get("/queues")
@@ -182,10 +182,8 @@ def set_queue(service: Served, caller: Asking, name: str, document: Document, dr
 
 @fleet_router.get("/snapshot")
 def snapshot(service: Served, caller: Asking) -> Response:
-    """The whole moment as a snapshot file, everybody's jobs included."""
-    if not caller.admin:
-        raise Denied("A snapshot shows everybody's jobs; only the yard's owner may take one.")
-    return encoded(service.snapshot())
+    """The whole moment as a snapshot file; of others' jobs only the yard's owner sees more than their shape."""
+    return encoded(privacy.snapshot(service.snapshot(), caller))
 
 
 @fleet_router.get("/report")
@@ -206,7 +204,7 @@ def status(request: Request) -> Response:
 
 @yard_router.get("/events")
 async def events(
-    request: Request, after: int = 0, limit: int = Query(1000, ge=1, le=10_000), wait: float = 0.0
+    request: Request, caller: Asking, after: int = 0, limit: int = Query(1000, ge=1, le=10_000), wait: float = 0.0
 ) -> Response:
     """What happened after that event; with `wait` the answer comes when something has, or after so many seconds."""
     desk: Desk = request.app.state.desk
@@ -215,17 +213,17 @@ async def events(
         with anyio.move_on_after(min(wait, WAIT_MAX_S)):
             await desk.pump.wait(after)
         found = await run_in_threadpool(desk.service.events, after, limit)
-    return encoded(found)
+    return encoded(await run_in_threadpool(privacy.events, found, desk.service, caller))
 
 
 @yard_router.get("/events/stream", response_class=StreamingResponse)
-async def stream(request: Request, after: int = -1) -> StreamingResponse:
+async def stream(request: Request, caller: Asking, after: int = -1) -> StreamingResponse:
     """What happens, as server-sent events; Last-Event-ID takes up where it broke."""
     desk: Desk = request.app.state.desk
     last = request.headers.get("last-event-id", "")
     begin = int(last) if last.isdecimal() else after
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    body = streaming.stream(desk.service, desk.pump, begin)
+    body = streaming.stream(desk.service, desk.pump, caller, begin)
     return StreamingResponse(body, media_type="text/event-stream", headers=headers)
 
 

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from gpuyard.runtime.service import Document, Service
+from gpuyard.runtime.service import Caller, Document, Service
+from gpuyard.server import privacy
 
 BATCH = 500
 HEARTBEAT_S = 15.0
@@ -87,13 +88,14 @@ def _newest(service: Service) -> int:
     return int(newest[-1]["id"]) if newest else 0
 
 
-async def stream(service: Service, pump: Pump, after: int) -> AsyncIterator[bytes]:
+async def stream(service: Service, pump: Pump, caller: Caller, after: int) -> AsyncIterator[bytes]:
     """Server-sent events from the one after `after` on; a negative one begins with what comes next."""
     yield b"retry: 1000\n\n"
     if after < 0:
         after = await run_in_threadpool(_newest, service)
     while not pump.over:
-        events = await run_in_threadpool(service.events, after, BATCH)
+        found = await run_in_threadpool(service.events, after, BATCH)
+        events = await run_in_threadpool(privacy.events, found, service, caller)
         for event in events:
             yield written(event)
             after = int(event["id"])
