@@ -38,9 +38,9 @@ from gpuyard.worlds.local.records import Entry
 from gpuyard.worlds.local.store import FILE, Store
 from gpuyard.worlds.local.world import Fault, LocalWorld
 
-SHORT_TURN_S = 0.02
+CROWDED_JOBS = 2000
 REST_MAX_S = 2.0
-"""After a long turn the loop rests longer than it worked: people who submit must not wait for it."""
+"""With so many jobs the loop rests longer than it worked: people who submit must not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,8 @@ class Engine:
         self.cycles += 1
         self.cycle_seconds += took
         self._journal.remember(self._loop.memory, self.last_cycle)
-        self.world.pause_until = self.last_cycle + (took if took < SHORT_TURN_S else min(3 * took, REST_MAX_S))
+        crowded = len(self.desk.book.entries) > CROWDED_JOBS
+        self.world.pause_until = self.last_cycle + min(3 * took if crowded else took / 2, REST_MAX_S)
 
     def _begin_line(self) -> None:
         """A new line of the journal: the fleet without jobs, then every job as it stands."""
