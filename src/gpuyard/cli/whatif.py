@@ -5,7 +5,7 @@ Called by `root`. A trace is simulated twice for every seed; a snapshot is plann
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from gpuyard.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gpuyard.runtime.simulation import Run
+    from gpuyard.worlds.sim.trace import Trace
 
 KEYS = ("wait_p50_s", "wait_p99_s", "queue_mean_s", "jct_mean_s", "utilisation", "stranded_gpu_hours", "preemptions")
 
@@ -43,9 +44,7 @@ KEYS = ("wait_p50_s", "wait_p99_s", "queue_mean_s", "jct_mean_s", "utilisation",
 @click.option("--quota", "quotas", multiple=True, metavar="QUEUE=GPUS", help="Another quota.")
 @click.option("--limit", "limits", multiple=True, metavar="QUEUE=GPUS", help="Another limit.")
 @click.option("--topology", metavar="LEVEL", help="Gangs must stay inside one domain of this level.")
-@click.option(
-    "--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Every job's time limit (snapshots)."
-)
+@click.option("--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Every job's time limit.")
 @click.option("--seed", "seeds", multiple=True, metavar="N", help="A seed, or a range.  [default: 42]")
 @click.option("--from", "since", metavar="DATE", help="Leave out jobs before this day.")
 @click.option("--until", metavar="DATE", help="Leave out jobs from this day on.")
@@ -76,7 +75,7 @@ def of_trace(trace: str, given: dict[str, Any]) -> Document:
     setting = setting_of(trace, given["fleet_word"], "", given)
     seeds = [number for word in given["seeds"] or ("42",) for number in seed_range(word)]
     before = run_all(setting, (given["policy"],), seeds)
-    changed = replace(setting, fleet=changed_fleet(setting.fleet, given))
+    changed = replace(setting, fleet=changed_fleet(setting.fleet, given), adapt=adapting(given))
     after = run_all(changed, (given["policy_after"] or given["policy"],), seeds)
     queues = sorted(set(before[0].figures.fairness) | set(after[0].figures.fairness))
     return {
@@ -84,6 +83,14 @@ def of_trace(trace: str, given: dict[str, Any]) -> Document:
         "figures": {key: delta(before, after, key) for key in KEYS},
         "queues": {queue: _queue_delta(before, after, queue) for queue in queues},
     }
+
+
+def adapting(given: dict[str, Any]) -> Callable[[Trace], Trace] | None:
+    """How the jobs of the trace change, if they do."""
+    from gpuyard.runtime import variations
+
+    level, limit = given["topology"] or "", given["time_limit"]
+    return (lambda trace: variations.adapted(trace, level, limit)) if level or limit is not None else None
 
 
 def delta(before: Sequence[Run], after: Sequence[Run], key: str) -> Document:

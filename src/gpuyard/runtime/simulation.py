@@ -22,6 +22,7 @@ from gpuyard.worlds.sim import faults, fleets
 from gpuyard.worlds.sim.chronicle import Chronicle, Everyone
 from gpuyard.worlds.sim.measuring import Curves, Figures, Measure
 from gpuyard.worlds.sim.reading import Source
+from gpuyard.worlds.sim.trace import Trace
 from gpuyard.worlds.sim.world import Listener, Rules, SimWorld
 
 Progress = Callable[[int, int], None]
@@ -38,6 +39,8 @@ class Setting:
     faults: faults.Rates | None = None
     placements: Path | None = None
     gantt: bool = False
+    adapt: Callable[[Trace], Trace] | None = None
+    """What-if: the arrivals, changed."""
     known_demand: bool | None = None
     """Whether the classes of demand are known beforehand; None: where the trace's own rules say so."""
 
@@ -58,6 +61,7 @@ def run(setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, pr
     """Simulate one policy with one seed to the end of the trace."""
     begun = clock.monotonic()
     trace = setting.source.trace(seed, fleets.capacity(setting.fleet))
+    trace = trace if setting.adapt is None else setting.adapt(trace)
     policy = _by_the_rules(named[1], trace.tried_once, setting.rules)
     fleet = Fleet(replace(setting.fleet, policy=policy))
     if setting.known_demand if setting.known_demand is not None else trace.tried_once:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuyard.model.errors import NotFound
+from gpuyard.model.job import Job
 from gpuyard.model.node import Node
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.topology import TopologyAsk
+from gpuyard.worlds.sim.trace import Arrival, Trace
 
 
 def add_nodes(fleet: Snapshot, pool: str, count: int) -> Snapshot:
@@ -55,7 +57,26 @@ def allow(fleet: Snapshot, kind: str, queue: str, gpus: float) -> Snapshot:
 def keep_inside(fleet: Snapshot, level: str) -> Snapshot:
     """Every job of the snapshot must stay inside one domain of the level."""
     ask = TopologyAsk(required=level)
-    return replace(fleet, jobs=tuple(replace(job, gang=replace(job.gang, topology=ask)) for job in fleet.jobs))
+    return replace(fleet, jobs=tuple(_inside(job, ask) for job in fleet.jobs))
+
+
+def _inside(job: Job, ask: TopologyAsk) -> Job:
+    return replace(job, gang=replace(job.gang, topology=ask))
+
+
+def adapted(trace: Trace, level: str, limit: float | None) -> Trace:
+    """The same for the jobs of a trace; whoever would run longer than the limit ends there."""
+    return replace(trace, arrivals=tuple(_adapted(arrival, level, limit) for arrival in trace.arrivals))
+
+
+def _adapted(arrival: Arrival, level: str, limit: float | None) -> Arrival:
+    job, work = arrival.job, arrival.work
+    if level:
+        job = _inside(job, TopologyAsk(required=level))
+    if limit is not None:
+        work = limit if work is None else min(work, limit)
+        job = replace(job, time_limit=limit, duration=work)
+    return replace(arrival, job=job, work=work)
 
 
 def limit_time(fleet: Snapshot, seconds: float) -> Snapshot:

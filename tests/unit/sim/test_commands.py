@@ -60,6 +60,11 @@ def test_whatif_tells_what_more_nodes_change(trace: str, capsys: pytest.CaptureF
     assert answer["figures"]["queue_mean_s"]["change"] < 0
 
 
+def test_whatif_tells_what_time_limits_and_levels_change(trace: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["whatif", trace, "--fleet", "8x4@2", "--time-limit", "60", "--topology", "rack", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["jct_mean_s"]["after"] <= 60
+
+
 SNAPSHOT = """
 apiVersion: gpuyard.dev/v1
 kind: Snapshot
