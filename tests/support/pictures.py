@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from gpuyard.brain.engine.columns import Columns, Level
-from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.rows import JobRow
 
 Picture = dict[str, Any]
 

@@ -100,7 +100,5 @@ def test_the_hypothesis_profile_follows_the_environment(
 ):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    suite.makepyfile(
-        f"from hypothesis import settings\ndef test_it(): assert settings().max_examples == {examples}"
-    )
+    suite.makepyfile(f"from hypothesis import settings\ndef test_it(): assert settings().max_examples == {examples}")
     run(suite).assert_outcomes(passed=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpuyard.brain.engine import stale, victims
 from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.actions import Deadlock
 from gpuyard.model.policy import DeadlockRule
 from gpuyard.model.reasons import Code, Reason

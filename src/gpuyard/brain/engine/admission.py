@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.quota import Amounts, Excess
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.model.resources import as_gpus

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import NO_QUEUE, JobRow
 from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.victims import Unit
 from gpuyard.model.policy import AcrossQueues
 from gpuyard.model.reasons import Code

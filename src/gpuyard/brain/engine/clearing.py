@@ -16,7 +16,7 @@ import numpy as np
 from gpuyard.brain.engine.columns import Region
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
-from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.vacancy import Vacancy
 from gpuyard.brain.engine.victims import Unit, spare_tasks, units_on
 from gpuyard.model.resources import WHOLE

@@ -21,9 +21,10 @@ from gpuyard.brain.engine import (
     stale,
 )
 from gpuyard.brain.engine.draft import FITS, REPAIRED, Draft
-from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.ordering import Bucket, Turns
+from gpuyard.brain.engine.rows import JobRow
 
 
 def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:

@@ -16,9 +16,10 @@ from collections.abc import Iterable
 from gpuyard.brain.engine import victims
 from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.roommaking import stands_free
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.tidying import Tidying
 from gpuyard.brain.engine.victims import Unit
 from gpuyard.model.actions import Move

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuyard.brain.engine.columns import Held, Ints
-from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.quota import Shares
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.transaction import Transaction
 from gpuyard.model.actions import Deadlock, Reserve
 from gpuyard.model.reasons import Code, Reason, Rung

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpuyard.brain.engine.columns import Held
-from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.actions import Action, Evict, Move, Start
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Reason

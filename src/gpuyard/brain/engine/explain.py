@@ -27,7 +27,7 @@ from gpuyard.brain.engine import (
 from gpuyard.brain.engine.asks import Checker
 from gpuyard.brain.engine.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
 from gpuyard.model.resources import WHOLE, as_gpus

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuyard.brain.engine import precedence
 from gpuyard.brain.engine.asks import Ask, Checker, content_key
 from gpuyard.brain.engine.columns import Columns, Held
 from gpuyard.brain.engine.costs import Costs, plus, times
 from gpuyard.brain.engine.feasibility import Shapes
 from gpuyard.brain.engine.quota import Amounts, QueueTree
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.model.errors import Broken
 from gpuyard.model.events import (
     BudgetsChanged,
@@ -35,110 +35,9 @@ from gpuyard.model.events import (
 )
 from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
 from gpuyard.model.node import Node, Pool
-from gpuyard.model.policy import Policy
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, mig_cost
 from gpuyard.model.snapshot import Reservation, Snapshot
-
-NO_QUEUE = -1
-"""Foreign loads may stand in no queue; they hold GPUs and are charged to nobody."""
-
-
-class JobRow:
-    """One job inside the fleet: its description compiled, and what its tasks hold now."""
-
-    __slots__ = (
-        "_signature",
-        "age",
-        "asks",
-        "avoids",
-        "firm",
-        "groups",
-        "held",
-        "job",
-        "live",
-        "name",
-        "priority",
-        "queue",
-        "rigid",
-        "running",
-        "started",
-        "turn",
-        "wanted",
-    )  # fmt: skip
-
-    def __init__(self, job: Job, asks: tuple[Ask, ...], queue: int, policy: Policy) -> None:
-        self.job = job
-        self.name = job.name
-        self.asks = asks
-        self.groups: tuple[TaskGroup, ...] = job.task_groups()
-        self.queue = queue
-        self.priority = policy.priority(job)
-        self.firm = not policy.preemptible(job)
-        """Not preemptible: its quota is never a loan (rule 3)."""
-        self.age = (job.submitted, job.name)
-        self.turn = precedence.turn(job, policy.order)
-        """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
-        self.held: list[Held] = []
-        self.live = [0] * len(self.groups)
-        """Tasks per group that run and are not terminating."""
-        self.started = job.started
-        self.running = False
-        """Whether it ran when the plan began (rule 7)."""
-        self.avoids = job.avoid
-        self.rigid = _is_rigid(job.gang, self.groups)
-        """Never has extras to take on or give back."""
-        self.wanted: Amounts = []
-        self._signature: object = None
-
-    @property
-    def signature(self) -> object:
-        """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""
-        if self._signature is None:
-            self._signature = _signature(self)  # running jobs are rarely asked for it
-        return self._signature
-
-    def pending(self, leaf: int) -> int:
-        """Tasks of a group that could still be started; ended members are not restarted by a plan."""
-        group = self.groups[leaf]
-        return group.tasks - group.failed - group.succeeded - self.live[leaf]
-
-    def missing(self, leaf: int) -> int:
-        """Tasks a group lacks to its minimum; succeeded members count towards it (rule 22)."""
-        group = self.groups[leaf]
-        return max(0, group.min - group.succeeded - self.live[leaf])
-
-    def complete(self) -> bool:
-        """Whether every group that must run has its minimum."""
-        if len(self.groups) == 1:
-            return self.live[0] + self.groups[0].succeeded >= self.groups[0].min
-        return self.bundle_complete(self.job.gang, 0)[0]
-
-    def bundle_complete(self, bundle: Bundle, first: int) -> tuple[bool, int]:
-        """Whether the bundle has enough complete groups, and the leaf that follows it."""
-        done, leaf = 0, first
-        for group in bundle.groups:
-            if isinstance(group, Bundle):
-                complete, leaf = self.bundle_complete(group, leaf)
-            else:
-                complete, leaf = self.missing(leaf) == 0, leaf + 1
-            done += complete
-        return done >= bundle.min_groups, leaf
-
-    def alive(self) -> bool:
-        """Whether any task runs (terminating ones do not count)."""
-        return any(self.live)
-
-    def lowest_free_tasks(self, leaf: int, count: int) -> list[int]:
-        """Numbers for new tasks of a group: the lowest that no live task has."""
-        taken = {held.task for held in self.held if held.leaf == leaf and not held.terminating}
-        numbers: list[int] = []
-        number = 0
-        while len(numbers) < count:
-            if number not in taken:
-                numbers.append(number)
-            number += 1
-        return numbers
 
 
 class Fleet:
@@ -518,29 +417,6 @@ def _with_ended(bundle: Bundle, name: str, event: TasksEnded) -> Bundle:
         else:
             groups.append(group)
     return replace(bundle, groups=tuple(groups))
-
-
-def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:
-    if len(groups) == 1:
-        return groups[0].min == groups[0].tasks
-    return all(group.min == group.tasks for group in groups) and not _has_optional_groups(gang)
-
-
-def _has_optional_groups(bundle: Bundle) -> bool:
-    inner = [group for group in bundle.groups if isinstance(group, Bundle)]
-    return bundle.min_groups < len(bundle.groups) or any(_has_optional_groups(group) for group in inner)
-
-
-def _signature(row: JobRow) -> object:
-    groups = tuple((ask.id, g.tasks, g.min, g.failed, g.succeeded) for ask, g in zip(row.asks, row.groups, strict=True))
-    shape = _outline(row.job.gang)
-    avoid = (row.job.avoid, row.queue) if row.job.avoid else None
-    return (groups, shape, avoid, row.job.held)
-
-
-def _outline(bundle: Bundle) -> tuple[object, ...]:
-    inner = tuple(_outline(g) if isinstance(g, Bundle) else g.topology for g in bundle.groups)
-    return (bundle.min_groups, bundle.topology, inner)
 
 
 def _sound_gpus(node: Node) -> int:

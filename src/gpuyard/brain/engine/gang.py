@@ -15,8 +15,8 @@ from gpuyard.brain.engine import admission, locality
 from gpuyard.brain.engine.columns import Region
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.locality import Wish
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.policy import Style
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk

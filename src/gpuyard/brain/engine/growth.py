@@ -6,11 +6,11 @@ from gpuyard.brain.engine import admission, gang
 from gpuyard.brain.engine.claims import Claim
 from gpuyard.brain.engine.consolidation import Movers
 from gpuyard.brain.engine.draft import GROWS, Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.ordering import Bucket, Turns
 from gpuyard.brain.engine.preemption import Takers, enough_to_take, tell
 from gpuyard.brain.engine.quota import Amounts
 from gpuyard.brain.engine.roommaking import GROW, RoomMaker
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.victims import Unit
 
 

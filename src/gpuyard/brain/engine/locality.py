@@ -14,7 +14,7 @@ import numpy as np
 from gpuyard.brain.engine import devices, neighbours, scoring
 from gpuyard.brain.engine.columns import Columns, Held, Ints, Level, Region
 from gpuyard.brain.engine.feasibility import Shape
-from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.policy import Device, Style
 from gpuyard.model.topology import NODE, NVLINK
 

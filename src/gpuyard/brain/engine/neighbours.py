@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuyard.brain.engine.columns import Bools, Columns, Ints, Region
-from gpuyard.brain.engine.fleet import NO_QUEUE, Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.model.job import Avoid
 from gpuyard.model.node import Pool
 from gpuyard.model.reasons import Code

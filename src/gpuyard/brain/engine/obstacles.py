@@ -9,8 +9,8 @@ from __future__ import annotations
 from gpuyard.brain.engine import victims
 from gpuyard.brain.engine.clearing import Key
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.roommaking import Outcome, RoomMaker
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.victims import Unit
 from gpuyard.model.reasons import Obstacle
 

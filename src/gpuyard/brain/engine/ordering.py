@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from gpuyard.brain.engine.fleet import NO_QUEUE, Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts, QueueTree, Shares
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.model.resources import UNLIMITED
 
 Rank = tuple[object, ...]

@@ -15,9 +15,9 @@ from gpuyard.brain.engine.clearing import Key
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.consolidation import Movers, tell_moved
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts
 from gpuyard.brain.engine.roommaking import Outcome, RoomMaker
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.victims import Unit
 from gpuyard.model.policy import PdbRule
 from gpuyard.model.reasons import Code, Reason

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpuyard.brain.engine import gang
 from gpuyard.brain.engine.columns import Columns, Held
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import NO_QUEUE, JobRow
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.victims import Unit
 from gpuyard.model.policy import Style
 

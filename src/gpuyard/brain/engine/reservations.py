@@ -17,9 +17,9 @@ from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held, Region
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
-from gpuyard.brain.engine.fleet import NO_QUEUE, JobRow
 from gpuyard.brain.engine.quota import Amounts
 from gpuyard.brain.engine.roommaking import stands_free
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.model.actions import Reserve
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE

@@ -18,8 +18,8 @@ from gpuyard.brain.engine.columns import Held, Region
 from gpuyard.brain.engine.costs import plus
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.quota import Excess
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.victims import Unit, headroom
 from gpuyard.model.policy import Style
 from gpuyard.model.topology import NODE, NVLINK

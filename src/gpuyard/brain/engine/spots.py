@@ -14,8 +14,8 @@ import numpy as np
 from gpuyard.brain.engine import victims
 from gpuyard.brain.engine.columns import Columns, Held, Ints
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.fragmentation import Floats
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.usefulness import Usefulness
 from gpuyard.brain.engine.victims import Unit
 from gpuyard.model.resources import WHOLE

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from gpuyard.brain.engine import admission, consolidation, gang, preemption, victims
 from gpuyard.brain.engine.draft import REPAIRED, Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.ordering import rank_in_queue
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.reasons import Code, Reason
 
 

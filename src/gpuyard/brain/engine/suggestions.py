@@ -8,8 +8,8 @@ from itertools import islice
 
 from gpuyard.brain.engine import gang
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.quota import Amounts, Excess
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.reasons import Code, Outcome, Reason, Suggestion
 from gpuyard.model.resources import MILLI, as_gpus

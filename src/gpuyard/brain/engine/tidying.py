@@ -14,9 +14,9 @@ import numpy as np
 from gpuyard.brain.engine import evacuation, spots, tolls, victims
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
 from gpuyard.brain.engine.relocating import relocate
 from gpuyard.brain.engine.roommaking import stands_free
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.spots import Goal, Spot
 from gpuyard.brain.engine.usefulness import Usefulness, shapes_wanted
 from gpuyard.brain.engine.victims import Unit

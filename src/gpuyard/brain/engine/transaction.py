@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuyard.brain.engine.columns import Held
-from gpuyard.brain.engine.fleet import Fleet, JobRow
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.rows import JobRow
 
 
 class Transaction:

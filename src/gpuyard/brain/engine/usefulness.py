@@ -17,7 +17,7 @@ from gpuyard.brain.engine.asks import STATIC_CHECKERS, Ask
 from gpuyard.brain.engine.columns import Columns, Ints
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import room_on
-from gpuyard.brain.engine.fleet import NO_QUEUE, JobRow
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.model.resources import WHOLE, as_gpus
 from gpuyard.model.topology import NODE, NVLINK
 

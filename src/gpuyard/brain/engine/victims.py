@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import JobRow
+from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.node import Budget
 from gpuyard.model.policy import PdbRule
 
