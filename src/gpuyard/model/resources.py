@@ -62,3 +62,9 @@ def as_gpus(amount: float) -> float | int | str:
         return "unlimited"
     whole = round(amount / WHOLE, 3)
     return int(whole) if whole == int(whole) else whole
+
+
+def gpu_words(amount: float) -> str:
+    """An amount of grains in a sentence: `1 GPU`, `8 GPUs`."""
+    told = as_gpus(amount)
+    return f"{told} GPU" if told == 1 else f"{told} GPUs"

@@ -30,7 +30,7 @@ from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
-from gpuyard.model.resources import WHOLE, as_gpus
+from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
 
 
@@ -179,7 +179,7 @@ def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
     fleet.capped = capped
     needed = fleet.shortfall(row)[0]
     if fits:
-        message = f"{row.name} needs {as_gpus(needed)} GPUs; a pool's cap on busy GPUs leaves no room for all of them"
+        message = f"{row.name} needs {gpu_words(needed)}; a pool's cap on busy GPUs leaves no room for all of them"
         return Reason(Code.POWER_CAP, needed=needed, message=message)
     avoiders, fleet.avoiders = fleet.avoiders, {}
     fits = bool(avoiders) and _would_start(draft, row)
@@ -289,7 +289,7 @@ def _impossible(draft: Draft, row: JobRow, view: _View) -> Failed:
 
 def _not_enough(row: JobRow, view: _View, needed: int, free: int) -> Reason:
     together = "at once" if row.groups[view.leaf].min > 1 or len(row.groups) > 1 else "together"
-    message = f"{row.name} needs {as_gpus(needed)} GPUs {together}; {as_gpus(free)} are free where it may run"
+    message = f"{row.name} needs {gpu_words(needed)} {together}; {as_gpus(free)} are free where it may run"
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * _task_cost(row, view)
     largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
@@ -302,12 +302,12 @@ def _fragmented(row: JobRow, view: _View, needed: int, free: int) -> Reason:
     tasks = row.missing(view.leaf)
     if tasks == 1:
         message = (
-            f"{row.name} needs {as_gpus(needed)} GPUs on one {_place_word(row, view)}; {as_gpus(free)} are free "
+            f"{row.name} needs {gpu_words(needed)} on one {_place_word(row, view)}; {as_gpus(free)} are free "
             f"but scattered: the most on one {_place_word(row, view)} is {as_gpus(best)}"
         )
     else:
         message = (
-            f"{row.name} needs {tasks} tasks of {_task(row, view.leaf)}; {as_gpus(free)} GPUs are free but scattered: "
+            f"{row.name} needs {tasks} tasks of {_task(row, view.leaf)}; {gpu_words(free)} are free but scattered: "
             f"{fit} of its tasks fit"
         )
     return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
@@ -337,10 +337,9 @@ def _topology(draft: Draft, row: JobRow, view: _View) -> Failed:
     needed = draft.fleet.shortfall(row)[0]
     fit = room * _task_cost(row, view)
     message = (
-        f"{row.name} needs {as_gpus(needed)} GPUs inside one {level}; "
-        f"the roomiest ({where}) holds {as_gpus(fit)} of them"
+        f"{row.name} needs {gpu_words(needed)} inside one {level}; the roomiest ({where}) holds {as_gpus(fit)} of them"
         if where
-        else f"{row.name} needs {as_gpus(needed)} GPUs inside one {level}, and no node says which {level} it is in"
+        else f"{row.name} needs {gpu_words(needed)} inside one {level}, and no node says which {level} it is in"
     )
     free = int(view.free[view.suitable].sum())
     if row.alive():
@@ -393,7 +392,7 @@ def _model(draft: Draft, row: JobRow, view: _View) -> Failed:
     )
     if exists:
         message = (
-            f"{row.name} needs {as_gpus(needed)} GPUs of {wanted}; "
+            f"{row.name} needs {gpu_words(needed)} of {wanted}; "
             f"{as_gpus(free)} of those are free, other models have room"
         )
     else:
@@ -425,9 +424,7 @@ def _health(draft: Draft, row: JobRow, view: _View, needed: int) -> Failed:
     if not held_up.any():
         return []
     count = int(sick[held_up].sum())
-    message = (
-        f"{row.name} needs {as_gpus(needed)} GPUs; {as_gpus(count)} that it could use are sick and take nothing new"
-    )
+    message = f"{row.name} needs {gpu_words(needed)}; {as_gpus(count)} that it could use are sick and take nothing new"
     free = int(view.free[view.suitable].sum())
     return [(Reason(Code.GPUS_SICK, needed=needed, free=free, message=message), None)]
 
@@ -548,7 +545,7 @@ def _task(row: JobRow, leaf: int) -> str:
     elif request.gpu_memory:
         gpus = f"{request.gpu_memory / 2**30:g}Gi of GPU memory"
     else:
-        gpus = f"{as_gpus(request.gpus * WHOLE or request.share)} GPUs"
+        gpus = gpu_words(request.gpus * WHOLE or request.share)
     return gpus
 
 

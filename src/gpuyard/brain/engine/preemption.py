@@ -21,7 +21,7 @@ from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.victims import Unit
 from gpuyard.model.policy import PdbRule
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.model.resources import as_gpus
+from gpuyard.model.resources import gpu_words
 
 
 def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
@@ -241,14 +241,14 @@ def tell(draft: Draft, row: JobRow, outcome: Outcome, claim: Claim | None = None
 
 def _why_stopped(claim: Claim, unit: Unit) -> Reason:
     row, tree = claim.row, claim.tree
-    gpus = as_gpus(unit.cost)
+    gpus = gpu_words(unit.cost)
     victim_queue = tree.queues[unit.row.queue].name
     if unit.row.queue == row.queue:
         message = f"{row.name} has priority {row.priority} over {unit.row.priority} in queue {victim_queue}"
         return Reason(Code.PREEMPTED, needed=unit.cost, where=row.name, message=message)
     if claim.critical and unit.row.priority < row.priority:
-        message = f"{row.name} is critical (priority {row.priority}) and takes {gpus} GPUs across queues"
+        message = f"{row.name} is critical (priority {row.priority}) and takes {gpus} across queues"
         return Reason(Code.CRITICAL, needed=unit.cost, where=row.name, message=message)
     ours = tree.queues[row.queue].name
-    message = f"queue {ours} takes back {gpus} GPUs that {victim_queue} holds above its quota or fair share"
+    message = f"queue {ours} takes back {gpus} that {victim_queue} holds above its quota or fair share"
     return Reason(Code.RECLAIMED, needed=unit.cost, where=row.name, message=message)

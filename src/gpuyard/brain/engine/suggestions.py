@@ -12,7 +12,7 @@ from gpuyard.brain.engine.quota import Amounts, Excess
 from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.reasons import Code, Outcome, Reason, Suggestion
-from gpuyard.model.resources import MILLI, as_gpus
+from gpuyard.model.resources import MILLI, WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import NVLINK, TopologyAsk
 
 MOVE_CANDIDATES = 64
@@ -101,9 +101,9 @@ def _move_one(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]
     movable.sort(key=lambda other: (sum(held.cost for held in other.held), other.age))
     for other in movable[:MOVE_CANDIDATES]:
         if _fits_after_moving(draft, row, other):
-            gpus = as_gpus(sum(held.cost for held in other.held))
+            gpus = gpu_words(sum(held.cost for held in other.held))
             source = ", ".join(sorted({draft.fleet.columns.nodes[held.node].name for held in other.held}))
-            yield Suggestion(f"move {other.name} ({gpus} GPUs) off {source}", "move")
+            yield Suggestion(f"move {other.name} ({gpus}) off {source}", "move")
             return
 
 
@@ -199,15 +199,15 @@ def _other_size(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestio
         other = _probe(draft, row, replace(row.job, gang=_with_group(row.job.gang, group)))
         if starts(draft, other):
             places = _places(draft, other)
-            asked = f"{gpus} GPUs" if tasks == 1 else f"{tasks} tasks of {gpus} GPUs"
-            yield Suggestion(
-                f"ask for {asked} instead of {_now(row)}", "size", f"{places} places are open for {gpus} GPUs"
-            )
+            each = gpu_words(gpus * WHOLE)
+            asked = each if tasks == 1 else f"{tasks} tasks of {each}"
+            opened = f"{places} places are open" if places != 1 else "1 place is open"
+            yield Suggestion(f"ask for {asked} instead of {_now(row)}", "size", f"{opened} for {each}")
 
 
 def _now(row: JobRow) -> str:
     gpus, tasks = row.asks[0].gpus, row.groups[0].min
-    return f"{gpus} GPUs" if tasks == 1 else f"{tasks} × {gpus}"
+    return gpu_words(gpus * WHOLE) if tasks == 1 else f"{tasks} × {gpus}"
 
 
 def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:

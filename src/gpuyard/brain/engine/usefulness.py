@@ -18,7 +18,7 @@ from gpuyard.brain.engine.columns import Columns, Ints
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import room_on
 from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
-from gpuyard.model.resources import WHOLE, as_gpus
+from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import NODE, NVLINK
 
 MOST_SHAPES = 12
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
         """The shape in words."""
         if not self.level:
             return f"one more task of {as_gpus(self.gpus)} GPU{'s' if self.gpus > WHOLE else ''}"
-        return f"one more gang of {self.tasks}×{as_gpus(self.gpus)} GPUs in one {self.level} domain"
+        return f"one more gang of {self.tasks}×{gpu_words(self.gpus)} in one {self.level} domain"
 
 
 def shapes_wanted(draft: Draft) -> tuple[Wanted, ...]:
