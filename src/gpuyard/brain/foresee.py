@@ -173,8 +173,8 @@ class Foresight:
 
 
 def _afresh(bundle: Bundle) -> Bundle:
-    """The gang with nobody ended yet."""
-    groups = tuple(_afresh(g) if isinstance(g, Bundle) else replace(g, failed=0, succeeded=0) for g in bundle.groups)
+    """The gang as if nobody had failed; who succeeded still counts (rule 22)."""
+    groups = tuple(_afresh(g) if isinstance(g, Bundle) else replace(g, failed=0) for g in bundle.groups)
     return replace(bundle, groups=groups)
 
 

@@ -6,7 +6,7 @@ from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.quota import Amounts, Excess
 from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle
-from gpuyard.model.reasons import Code, Outcome, Reason
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import as_gpus
 
 
@@ -59,7 +59,6 @@ def allowed(draft: Draft, row: JobRow, mark: int) -> bool:
 def over_reason(row: JobRow, excess: Excess) -> Reason:
     """A limit or quota in the way, told with its numbers."""
     code = Code.OVER_LIMIT if excess.kind == "limit" else Code.OVER_QUOTA
-    never = excess.kind == "limit" and excess.asked > excess.allowed
     left = max(excess.allowed - excess.used, 0)
     unit = "GPUs" if excess.resource not in ("cpu", "memory") else excess.resource
     what = "limit" if excess.kind == "limit" else "quota for non-preemptible jobs"
@@ -68,8 +67,7 @@ def over_reason(row: JobRow, excess: Excess) -> Reason:
         f"{_amount(left, excess)} left of its {what} of {_amount(excess.allowed, excess)}"
         + (f" ({excess.resource})" if unit == "GPUs" and excess.resource != "gpu" else "")
     )
-    outcome = Outcome.NEVER if never else Outcome.NOT_NOW
-    return Reason(code, outcome, needed=excess.asked, free=left, where=excess.queue, message=message)
+    return Reason(code, needed=excess.asked, free=left, where=excess.queue, message=message)
 
 
 def _amount(amount: int, excess: Excess) -> object:

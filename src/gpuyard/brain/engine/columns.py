@@ -101,6 +101,7 @@ class Columns:
         self.layout = [self._layouts.setdefault(masks, len(self._layouts)) for masks in self.islands]
         self.island_masks = list(self._layouts)
         self.usable = [_mask(node, (Health.HEALTHY, Health.SUSPECT)) for node in nodes]
+        self.sliced = [sum(1 << gpu.index for gpu in node.gpus if gpu.slices is not None) for node in nodes]
         self.suspect = [_mask(node, (Health.SUSPECT,)) for node in nodes]
         self.any_suspect = any(self.suspect)
         self.cpu_width = max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0)
@@ -207,8 +208,8 @@ class Columns:
             self.tightest[n] = _tightest(self.islands[n], free, self.width)
 
     def _is_partial(self, n: int) -> bool:
-        busy = self.busy[n]
-        return bool(busy) and any(0 < used < WHOLE for used in self.used[n])
+        sliced = self.sliced[n]  # there `used` counts slices, not shares
+        return any(0 < used < WHOLE and not sliced >> g & 1 for g, used in enumerate(self.used[n]))
 
     def _facts_of(self, n: int, free: int) -> GpuFacts:
         suspect = self.suspect[n] & free

@@ -79,7 +79,8 @@ def explain(draft: Draft, row: JobRow, started: list[JobRow], ever: Callable[[Jo
     `started` are the jobs that start in this plan; `ever` says whether a job could run on the fleet if it were empty.
     """
     views = [_view(draft, row, leaf) for leaf in range(len(row.groups))]
-    view = next((view for view in views if not _fits_alone(row, view)), views[0])
+    open_ = [view for view in views if 0 < row.missing(view.leaf) <= row.pending(view.leaf)] or views
+    view = next((view for view in open_ if not _fits_alone(row, view)), open_[0])
     reason = _dominant(draft, row, view, started)
     if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not ever(row):
         reason = replace(reason, outcome=Outcome.NEVER)
@@ -284,7 +285,7 @@ def _impossible(draft: Draft, row: JobRow, view: _View) -> Failed:
     message = f"{row.name} asks for {_task(row, view.leaf)} on one node; the largest node has {most} GPUs"
     if request.gpus <= most:
         message = f"{row.name} asks for {_task(row, view.leaf)} on one node; no node has that even when empty"
-    return [(Reason(Code.SHAPE_IMPOSSIBLE, Outcome.NEVER, cost, largest_fit=most * WHOLE, message=message), None)]
+    return [(Reason(Code.SHAPE_IMPOSSIBLE, needed=cost, largest_fit=most * WHOLE, message=message), None)]
 
 
 def _not_enough(row: JobRow, view: _View, needed: int, free: int) -> Reason:
@@ -397,8 +398,7 @@ def _model(draft: Draft, row: JobRow, view: _View) -> Failed:
         )
     else:
         message = f"{row.name} asks for {wanted}, and no node of the fleet has that"
-    outcome = Outcome.NOT_NOW if exists else Outcome.NEVER
-    reason = Reason(Code.MODEL_UNAVAILABLE, outcome, needed, free, where=wanted, message=message)
+    reason = Reason(Code.MODEL_UNAVAILABLE, needed=needed, free=free, where=wanted, message=message)
     return [(reason, relaxed)]
 
 
@@ -436,13 +436,9 @@ def _excluded(draft: Draft, row: JobRow, view: _View) -> Failed:
     failed: Failed = []
     out = ~view.labels & view.model & view.shape
     if out.any():
-        exists = bool((view.labels & view.model & view.shape).any())
         message = f"{row.name} is kept off {int(out.sum())} nodes by taints or by its own selector"
-        outcome = Outcome.NOT_NOW if exists else Outcome.NEVER
         relaxed = draft.fleet.probe(row, replace(row.job, placements=()), LABEL_CHECKS)
-        failed.append(
-            (Reason(Code.NODES_EXCLUDED, outcome, needed=draft.fleet.shortfall(row)[0], message=message), relaxed)
-        )
+        failed.append((Reason(Code.NODES_EXCLUDED, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
     shut = ~view.machinery & view.labels & view.model & view.shape
     if shut.any():
         names = [draft.fleet.columns.nodes[i].name for i in np.flatnonzero(shut)[:3]]
