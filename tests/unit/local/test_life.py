@@ -42,6 +42,7 @@ def test_a_gang_with_a_rank_that_cannot_start_starts_none(yard: TestYard, tmp_pa
     job = {"name": "g", "tasks": 3, "gpus": 1, "run": {"command": ["touch", "x"], "workdir": str(tmp_path / "none")}}
     yard.put(job)
     assert yard.until("g")["message"].endswith(f": the working folder {tmp_path}/none does not exist")
+    assert not own_cgroup() or not list(Path(own_cgroup()).glob(f"gpuyard-{yard._desk.around.mark}*"))
 
 
 def test_a_killed_supervisor_takes_its_task_with_it_and_the_job_is_tried_again(yard: TestYard):

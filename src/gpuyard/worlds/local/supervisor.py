@@ -135,7 +135,6 @@ class Supervisor:
         self._watch(output)
         if not self.group.path:
             sweep(self.order)
-        self.group.end()
         self.end(*self._verdict())
 
     def notify(self, kind: str) -> None:
@@ -148,7 +147,8 @@ class Supervisor:
             pass
 
     def end(self, outcome: str, code: int, told: str) -> None:
-        """The last word."""
+        """The last word; also of a task that never began, whose control group is there all the same."""
+        self.group.end()
         written = [("outcome", outcome), ("exit", str(code)), ("told", told), ("at", repr(time.time()))]
         write_pairs("exit", written)
         self.notify("ended")
