@@ -52,6 +52,8 @@ class Movers:
         self.row = row
         self.asked = asked
         self.borrower = _above_share(draft, row, asked)
+        self.hole = int(draft.fleet.columns.whole.max(initial=0))
+        """The most whole GPUs free on one node: larger tasks have nowhere to go."""
 
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may be moved for the claimant."""
@@ -62,8 +64,9 @@ class Movers:
         return victims.budgets_allow(self.draft, (unit,))
 
     def key(self, units: tuple[Unit, ...]) -> Key:
-        """Fewest GPUs moved, then least lost work, then the lowest priority, then the younger."""
+        """Tasks that fit a hole elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
         return (
+            any(len(held.gpus) > self.hole for unit in units for held in unit.places if not held.share),
             sum(unit.cost for unit in units),
             sum(victims.lost_work(self.draft, unit) for unit in units),
             max(unit.row.priority for unit in units),
