@@ -18,7 +18,7 @@ from gpuyard.model.policy import Policy
 from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.loop import Loop
-from gpuyard.worlds.sim import faults, fleets
+from gpuyard.worlds.sim import faults, fleets, openb
 from gpuyard.worlds.sim.chronicle import Chronicle, Everyone
 from gpuyard.worlds.sim.measuring import Curves, Figures, Measure
 from gpuyard.worlds.sim.reading import Source
@@ -63,7 +63,8 @@ def run(setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, pr
     trace = setting.source.trace(seed, fleets.capacity(setting.fleet))
     trace = trace if setting.adapt is None else setting.adapt(trace)
     policy = _by_the_rules(named[1], trace.tried_once, setting.rules)
-    fleet = Fleet(replace(setting.fleet, policy=policy))
+    nodes = openb.in_drawn_order(setting.fleet.nodes, seed) if trace.tried_once else setting.fleet.nodes
+    fleet = Fleet(replace(setting.fleet, policy=policy, nodes=nodes))
     if setting.known_demand if setting.known_demand is not None else trace.tried_once:
         fleet.expect(trace.expected)
     with ExitStack() as stack:

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from gpuyard.model.job import Placement
 from gpuyard.model.resources import MILLI, WHOLE
+from gpuyard.worlds.sim.openb import own_name
 from gpuyard.worlds.sim.world import Listener, Live
 
 
@@ -47,7 +48,7 @@ class Chronicle:
         line: dict[str, object] = {"t": now, "event": event, "job": live.arrival.job.name}
         if place is not None:
             share = live.arrival.job.task_groups()[0].request.share or WHOLE
-            line |= {"task": place.task, "node": place.node, "gpus": list(place.gpus)}
+            line |= {"task": place.task, "node": own_name(place.node), "gpus": list(place.gpus)}
             line["milli"] = [share // MILLI] * len(place.gpus)
         self._out.write(json.dumps(line, separators=(",", ":")) + "\n")
 

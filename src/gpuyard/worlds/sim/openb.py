@@ -76,6 +76,23 @@ def trace(name: str, jobs: Sequence[Job], seed: int, arrivals: float, capacity: 
     return Trace(name, coming, popularity(jobs), tried_once=True)
 
 
+MARK = "~"
+"""Stands between a node's place in the drawn order and its name."""
+
+
+def in_drawn_order(given: Sequence[Node], seed: int) -> tuple[Node, ...]:
+    """The nodes with names that sort in an order drawn from the seed: ties go to the first by name, and the published
+    runs break them by a random order. By their own names the small nodes would come first, and CPU-only tasks, which
+    tie most, would all go there."""
+    order = GoDice(seed).shuffled(given)
+    return tuple(replace(node, name=f"{place:05d}{MARK}{node.name}") for place, node in enumerate(order))
+
+
+def own_name(name: str) -> str:
+    """A node's name without its place in the drawn order."""
+    return name.rpartition(MARK)[2]
+
+
 def grains(job: Job) -> int:
     """GPUs a task asks for, in grains."""
     request = job.task_groups()[0].request
