@@ -36,9 +36,7 @@ UV_NAMES = {
 def main() -> None:
     """Make the environment, find uv, install what the lock says, then the project itself."""
     if sys.version_info < (3, 11):  # noqa: UP036 (this is where an older Python is turned away)
-        sys.exit(
-            f"GPUYard needs Python 3.11 or newer, not {sys.version.split()[0]}. Try: make setup PYTHON=..."
-        )
+        sys.exit(f"GPUYard needs Python 3.11 or newer, not {sys.version.split()[0]}. Try: make setup PYTHON=...")
     make_venv()
     environment = {**os.environ, "VIRTUAL_ENV": str(VENV), "UV_PYTHON_DOWNLOADS": "never"}
     for name, value in uv_settings(pip_settings()).items():
@@ -80,9 +78,7 @@ def pip_settings() -> dict[str, str]:
     """What pip has been told, by files and by the environment; the environment wins, as with pip."""
     listing = ""
     for python in (str(PYTHON), sys.executable):
-        asked = subprocess.run(
-            [python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-        )
+        asked = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
         if asked.returncode == 0:
             listing = asked.stdout
             break

@@ -48,9 +48,7 @@ def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     reason = skip_reason(report)
     if not reason.startswith(ALLOWED_SKIP):
         report.outcome = "failed"
-        report.longrepr = (
-            f'{report.nodeid} was skipped, and CI allows that only for "{ALLOWED_SKIP}": {reason}'
-        )
+        report.longrepr = f'{report.nodeid} was skipped, and CI allows that only for "{ALLOWED_SKIP}": {reason}'
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -85,9 +85,7 @@ def test_no_file_knows_the_machine_it_was_written_on():
 
 
 def test_lock_files_name_only_the_public_registries():
-    assert [
-        hit for path in repository_files() if path.name in LOCK_FILES for hit in foreign_hosts(path)
-    ] == []
+    assert [hit for path in repository_files() if path.name in LOCK_FILES for hit in foreign_hosts(path)] == []
 
 
 # --- the checks, checked -------------------------------------------------------------------------
@@ -95,9 +93,7 @@ def test_lock_files_name_only_the_public_registries():
 
 def test_a_long_function_is_named(tmp_path: Path):
     (tmp_path / "long.py").write_text("def f():\n" + "    x = 1\n" * 70)
-    assert too_long(functions(tmp_path)) == [
-        f"{tmp_path / 'long.py'}:1 f: 71 lines, {FUNCTION_LINES_MAX} allowed"
-    ]
+    assert too_long(functions(tmp_path)) == [f"{tmp_path / 'long.py'}:1 f: 71 lines, {FUNCTION_LINES_MAX} allowed"]
 
 
 def test_a_parameter_train_is_named_unless_click_calls_it(tmp_path: Path):
@@ -130,9 +126,7 @@ def test_a_junk_drawer_is_named(tmp_path: Path, name: str):
 
 def test_machine_paths_and_foreign_hosts_are_named(tmp_path: Path):
     lock = tmp_path / "uv.lock"
-    lock.write_text(
-        'registry = "https://mirror.example/simple"\nurl = "https://pypi.org/x"\n# at /' + "work/x\n"
-    )
+    lock.write_text('registry = "https://mirror.example/simple"\nurl = "https://pypi.org/x"\n# at /' + "work/x\n")
     assert hits(lock, MACHINE_PATHS) == [f"{lock}:3: # at /" + "work/x"]
     assert foreign_hosts(lock) == [f"{lock}:1: mirror.example"]
 
@@ -184,11 +178,7 @@ def is_callback(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def too_long(found: list[Function]) -> list[str]:
-    return [
-        f"{f.where}: {f.lines} lines, {FUNCTION_LINES_MAX} allowed"
-        for f in found
-        if f.lines > FUNCTION_LINES_MAX
-    ]
+    return [f"{f.where}: {f.lines} lines, {FUNCTION_LINES_MAX} allowed" for f in found if f.lines > FUNCTION_LINES_MAX]
 
 
 def too_many_parameters(found: list[Function]) -> list[str]:
@@ -233,9 +223,7 @@ def hits(path: Path, pattern: re.Pattern[str]) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         return []
-    return [
-        f"{shown(path)}:{n}: {line.strip()[:120]}" for n, line in enumerate(lines, 1) if pattern.search(line)
-    ]
+    return [f"{shown(path)}:{n}: {line.strip()[:120]}" for n, line in enumerate(lines, 1) if pattern.search(line)]
 
 
 def foreign_hosts(path: Path) -> list[str]:
