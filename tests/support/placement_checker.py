@@ -46,7 +46,7 @@ def check(
     """What is wrong with a placement file; `cores` gives each job's CPU per task, `once`: tried once, in order."""
     ledger = Ledger(gpus, cpu)
     known: set[str] = set()
-    moving: tuple[str, float] = ("", -1.0)
+    moving: tuple[str, str, float] = ("", "", -1.0)
     last, asked = -1.0, ""
     for text in lines:
         line = json.loads(text)
@@ -61,10 +61,10 @@ def check(
             ledger.problems.append(f"{job} never arrived")
         elif event in ("evict", "finish"):
             ledger.give_back(job)
-        elif event in ("place", "move"):
-            if event == "move" and moving != (job, at):
+        elif event in ("place", "move", "resize"):
+            if event != "place" and moving != (event, job, at):
                 ledger.give_back(job)
-                moving = (job, at)
+                moving = (event, job, at)
             ledger.take(job, line, cores.get(job.split("#")[0], 0))
         last, asked = at, job if event == "arrive" else "" if event != "move" else asked
     return ledger.problems

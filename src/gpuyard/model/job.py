@@ -6,7 +6,7 @@ Times are seconds since the epoch (UTC), durations are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -128,6 +128,13 @@ class Bundle:
                 yield from group.leaves()
             else:
                 yield group
+
+    def complete(self, counts: Mapping[str, int]) -> bool:
+        """Whether it has its minimum (rule 22) with so many members of each task group."""
+        done = 0
+        for group in self.groups:
+            done += group.complete(counts) if isinstance(group, Bundle) else counts.get(group.name, 0) >= group.min
+        return done >= self.min_groups
 
 
 @dataclass(frozen=True, slots=True)

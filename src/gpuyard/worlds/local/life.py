@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Container, Iterable, Sequence
 
 from gpuyard.model.events import JobSeen, TasksEnded, TasksStarted, TasksStopping
-from gpuyard.model.job import Bundle, Phase, Placement
+from gpuyard.model.job import Phase, Placement
 from gpuyard.worlds.local import holdings, ledger, orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import Gates
@@ -369,14 +369,7 @@ def survives(entry: Entry, attempt: Attempt, without: Container[int] = ()) -> bo
             continue
         if task.state not in ("ended", "stopping") or task.outcome == "succeeded":
             counts[task.placement.group] = counts.get(task.placement.group, 0) + 1
-    return _complete(entry.description().gang, counts)
-
-
-def _complete(bundle: Bundle, counts: dict[str, int]) -> bool:
-    done = 0
-    for group in bundle.groups:
-        done += _complete(group, counts) if isinstance(group, Bundle) else counts.get(group.name, 0) >= group.min
-    return done >= bundle.min_groups
+    return entry.description().gang.complete(counts)
 
 
 def _told_places(places: Iterable[Placement]) -> list[dict[str, object]]:

@@ -27,6 +27,11 @@ class Chronicle:
         for place in live.placements:
             self._write(now, "move" if moved else "place", live, place)
 
+    def resized(self, now: float, live: Live) -> None:
+        """One line a task that the gang has from now on."""
+        for place in live.placements:
+            self._write(now, "resize", live, place)
+
     def stopped(self, now: float, live: Live, lost: float) -> None:
         """One line a task that gives its devices back."""
         for place in live.placements:
@@ -68,6 +73,11 @@ class Everyone:
         """To all."""
         for each in self._listeners:
             each.placed(now, live, moved)
+
+    def resized(self, now: float, live: Live) -> None:
+        """To all."""
+        for each in self._listeners:
+            each.resized(now, live)
 
     def stopped(self, now: float, live: Live, lost: float) -> None:
         """To all."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpuyard.model.events import GpuHealthChanged, NodeLost, NodeSeen
+from gpuyard.model.events import GpuHealthChanged, NodeSeen
 from gpuyard.model.node import Health, Node
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.sim.seed import SeededDice
@@ -111,8 +111,7 @@ class Faults:
             if node.name in self.down:
                 continue
             self.down.add(node.name)
-            self._kill(self._tenants(node.name))
-            self.world.tell(NodeLost(node.name))
+            self.world.lose_node(node.name, self._undone)
             self._repair(partial(self._back, node))
 
     def _back(self, node: Node) -> None:
@@ -129,7 +128,7 @@ class Faults:
         index = self.dice.integer(len(node.gpus))
         self._set_health(node.name, index, health)
         if health is Health.SICK:
-            self._kill(live for live in self._tenants(node.name) if _uses(live, node.name, index))
+            self._kill(node.name, index)
         self._repair(lambda: self._set_health(node.name, index, Health.HEALTHY))
 
     def _set_health(self, name: str, index: int, health: Health) -> None:
@@ -157,21 +156,19 @@ class Faults:
 
     # --- who is hit -----------------------------------------------------------------------------------------------
 
-    def _tenants(self, node: str) -> list[Live]:
-        found = [live for live in self.world.jobs.values() if any(place.node == node for place in live.placements)]
-        return sorted(found, key=lambda live: live.arrival.job.name)
+    def _kill(self, node: str, index: int) -> None:
+        """Tasks die with their device."""
+        for live in self.world.tenants(node):
+            hit = [place for place in live.placements if place.node == node and index in place.gpus]
+            if hit:
+                self.world.lose_tasks(live, hit, self._undone(live))
 
-    def _kill(self, hit: Iterable[Live]) -> None:
-        """Whole gangs stop, before the brain hears why; what they did since their last checkpoint is lost."""
-        for live in list(hit):
-            saved = live.arrival.job.checkpoint
-            interval = (saved.interval if saved is not None else None) or self.rates.checkpoint_s
-            self.world.stop(live, lost=min(interval / 2, max(0.0, self.world.now() - live.checked)))
+    def _undone(self, live: Live) -> float:
+        """What a gang that stops has done since its last checkpoint is lost."""
+        saved = live.arrival.job.checkpoint
+        interval = (saved.interval if saved is not None else None) or self.rates.checkpoint_s
+        return min(interval / 2, max(0.0, self.world.now() - live.checked))
 
 
 def _rack(node: Node) -> str:
     return dict(node.domains).get("rack", node.name)
-
-
-def _uses(live: Live, node: str, index: int) -> bool:
-    return any(place.node == node and index in place.gpus for place in live.placements)

@@ -103,6 +103,9 @@ class Measure:
                 self._waits.append(now - live.arrival.at)
         self._open[name] = now
 
+    def resized(self, now: float, live: Live) -> None:
+        """Figures count a gang by its most tasks, so nothing changes."""
+
     def _close(self, now: float, name: str, live: Live) -> None:
         began = self._open.pop(name)
         if self._gantt:

@@ -6,13 +6,15 @@ told. What happened is also told to a `Listener`, which keeps the figures and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from math import inf
 from typing import Protocol
 
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
-from gpuyard.model.events import Event, JobGone, JobSeen, TasksStarted
+from gpuyard.model.events import Event, JobGone, JobSeen, NodeLost, TasksStarted
 from gpuyard.model.job import Job, Placement
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
@@ -34,8 +36,8 @@ class Rules:
 class Live:
     """One job from its arrival to its end."""
 
-    __slots__ = ("arrival", "checked", "epoch", "first_start", "held", "left", "overhead", "placements", "started",
-                 "stops")  # fmt: skip
+    __slots__ = ("arrival", "attempts", "checked", "due", "epoch", "evictions", "expired", "first_start", "held",
+                 "left", "overhead", "placements", "started", "stops")  # fmt: skip
 
     def __init__(self, arrival: Arrival, overhead: float) -> None:
         self.arrival = arrival
@@ -50,6 +52,14 @@ class Live:
         self.first_start: float | None = None
         self.held = 0.0
         self.stops = 0
+        self.attempts = 0
+        """Starts of the whole gang, moves among them."""
+        self.evictions = 0
+        """Stops and moves that a plan wanted; faults are not among them."""
+        self.due = inf
+        """When its time limit ends the present attempt; what a start costs does not count."""
+        self.expired = False
+        """Ended by its time limit, with work left."""
 
     @property
     def running(self) -> bool:
@@ -66,11 +76,14 @@ class Listener(Protocol):
     def placed(self, now: float, live: Live, moved: bool) -> None:
         """A job started, resumed, or was moved."""
 
+    def resized(self, now: float, live: Live) -> None:
+        """An elastic gang goes on with more or fewer tasks."""
+
     def stopped(self, now: float, live: Live, lost: float) -> None:
         """A job was evicted; `lost` seconds of its work are undone."""
 
     def finished(self, now: float, live: Live) -> None:
-        """A job did all its work."""
+        """A job did all its work, or has `expired`."""
 
     def dropped(self, now: float, live: Live) -> None:
         """A job that is tried once did not fit."""
@@ -141,7 +154,7 @@ class SimWorld:
             plan = Plan()  # it would move more than the rules leave; the newcomer is dropped
         for action in plan.actions:
             if isinstance(action, Evict):
-                self.stop(self.jobs[action.job])
+                self._evict(self.jobs[action.job], action.placements)
             elif isinstance(action, Terminate):
                 self._gone(self.jobs[action.job])
         self._move_all([action for action in plan.actions if isinstance(action, Move)])
@@ -202,8 +215,11 @@ class SimWorld:
     # --- the lives of jobs ----------------------------------------------------------------------------------------
 
     def _arrive(self) -> None:
-        arrival = self.trace.arrivals[self._coming]
         self._coming += 1
+        self.submit(self.trace.arrivals[self._coming - 1])
+
+    def submit(self, arrival: Arrival) -> None:
+        """A job comes now, whether the trace knew of it or not."""
         overhead = arrival.overhead if self.rules.overhead is None else self.rules.overhead
         live = self.jobs[arrival.job.name] = self.waiting[arrival.job.name] = Live(arrival, overhead)
         self.listener.arrived(self._now, live)
@@ -211,7 +227,10 @@ class SimWorld:
 
     def _start(self, live: Live, placements: tuple[Placement, ...]) -> None:
         self.placed += 1
-        self._begin(live, (*live.placements, *placements))
+        if live.running:
+            self._resize(live, (*live.placements, *placements))
+            return
+        self._begin(live, placements)
         self.tell(TasksStarted(live.arrival.job.name, placements, self._now))
         self.listener.placed(self._now, live, moved=False)
 
@@ -219,21 +238,27 @@ class SimWorld:
         self.busy += not live.running
         self.waiting.pop(live.arrival.job.name, None)
         live.placements = placements
+        live.attempts += 1
         live.started = live.checked = self._now
         if live.first_start is None:
             live.first_start = self._now
         if not self.rules.overhead_every_event:
             live.checked += live.overhead
+        limit = live.arrival.job.time_limit
+        live.due = inf if limit is None else live.checked + limit
         self._foresee_end(live)
 
     def _foresee_end(self, live: Live) -> None:
         live.epoch += 1
-        if live.left is not None:
+        end = min(_done(live), live.due)
+        if end < inf:
             self._entries += 1
-            heappush(self._ends, (live.checked + live.left, self._entries, live.epoch, live))
+            heappush(self._ends, (end, self._entries, live.epoch, live))
 
     def _finish(self, live: Live) -> None:
-        live.left = 0.0
+        live.expired = _done(live) > self._now
+        if not live.expired:
+            live.left = 0.0
         live.held += self._now - live.started
         self.listener.finished(self._now, live)
         self._gone(live)
@@ -246,6 +271,34 @@ class SimWorld:
         del self.jobs[name]
         self.waiting.pop(name, None)
         self.tell(JobGone(name))
+
+    def _evict(self, live: Live, places: tuple[Placement, ...]) -> None:
+        self.lose_tasks(live, places or live.placements)
+        live.evictions += not live.running
+
+    def lose_node(self, name: str, lost: Callable[[Live], float] = lambda live: 0.0) -> None:
+        """A node is gone, and every task on it; `lost` says how much work a gang has lost that stops by that."""
+        for live in self.tenants(name):
+            self.lose_tasks(live, [place for place in live.placements if place.node == name], lost(live))
+        self.tell(NodeLost(name))
+
+    def tenants(self, node: str) -> list[Live]:
+        """Who has tasks on a node, by name."""
+        found = [live for live in self.jobs.values() if any(place.node == node for place in live.placements)]
+        return sorted(found, key=lambda live: live.arrival.job.name)
+
+    def lose_tasks(self, live: Live, gone: Container[Placement], lost: float = 0.0) -> None:
+        """Tasks are gone: a gang that still has its minimum goes on without them, any other stops (rule 22)."""
+        kept = tuple(place for place in live.placements if place not in gone)
+        if kept and live.arrival.job.gang.complete(Counter(place.group for place in kept)):
+            self._resize(live, kept)
+        else:
+            self.stop(live, lost)
+
+    def _resize(self, live: Live, placements: tuple[Placement, ...]) -> None:
+        live.placements = placements
+        self.tell(JobSeen(self.described(live)))
+        self.listener.resized(self._now, live)
 
     def stop(self, live: Live, lost: float = 0.0) -> None:
         """Take a job off its place; it waits again, with `lost` seconds of its work undone."""
@@ -280,6 +333,7 @@ class SimWorld:
 
     def _stop_for_a_moment(self, live: Live, move: Move) -> None:
         self._kept[move.job] = tuple(place for place in live.placements if place not in move.source)
+        live.evictions += 1
         self.stop(live)
 
     def _move(self, live: Live, source: tuple[Placement, ...], target: tuple[Placement, ...]) -> None:
@@ -287,6 +341,7 @@ class SimWorld:
         self._count_work(live)
         live.held += self._now - live.started
         self.moved += len(source)
+        live.evictions += 1
         kept = tuple(place for place in live.placements if place not in source)
         self._begin(live, (*kept, *target))
         self.tell(JobSeen(self.described(live)))
@@ -332,3 +387,8 @@ class SimWorld:
         for live in list(self.waiting.values()):
             self.listener.dropped(self._now, live)
             self._gone(live)
+
+
+def _done(live: Live) -> float:
+    """When its work is done if nothing stops it."""
+    return inf if live.left is None else live.checked + live.left

@@ -1,0 +1,124 @@
+"""What the simulated world does to jobs when it is told to, or when something breaks; no brain here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuyard import files
+from gpuyard.model.actions import Evict, Move, Plan, Start
+from gpuyard.model.events import JobGone, JobSeen, NodeLost
+from gpuyard.model.job import Placement
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.sim.trace import Arrival, Trace
+from gpuyard.worlds.sim.world import Live, Rules, SimWorld
+from tests.support.hearing import Heard
+
+WHY = Reason(Code.OVER_QUOTA)
+
+
+def places(*nodes: str, first: int = 0) -> tuple[Placement, ...]:
+    return tuple(Placement(node, (i,), task=i) for i, node in enumerate(nodes, first))
+
+
+def begun(work: float | None, *nodes: str, overhead: float = 0.0, **keys: Any) -> tuple[SimWorld, Live, Heard]:
+    """A world in which one job runs on the nodes."""
+    heard = Heard()
+    world = SimWorld(Trace("none", ()), Rules(), heard)
+    job = files.read_submission({"name": "a", "gpus": 1, "tasks": len(nodes), **keys}, 0.0, "job").job
+    world.submit(Arrival(0.0, job, work, overhead))
+    live = world.jobs["a"]
+    world.apply(Plan((Start("a", places(*nodes), WHY),)))
+    world.observe()
+    return world, live, heard
+
+
+def pass_time(world: SimWorld, moment: float) -> None:
+    world.at(moment, lambda: None)
+    while world.now() < moment:
+        assert world.wait()
+
+
+@pytest.mark.parametrize(("work", "ends", "expired"), [(30.0, 10.0, True), (None, 10.0, True), (10.0, 10.0, False)])
+def test_a_time_limit_ends_whoever_has_work_left(work: float | None, ends: float, expired: bool):
+    world, live, heard = begun(work, "n0", time_limit="10s")
+    assert world.wait()
+    assert (world.now(), live.expired) == (ends, expired)
+    assert list(world.observe()) == [JobGone("a")]
+    assert heard.names[-1] == "finished"
+    assert not world.wait()
+
+
+def test_what_a_start_costs_does_not_count_against_the_limit():
+    world, live, _ = begun(10.0, "n0", overhead=5.0, time_limit="10s")
+    assert world.wait()
+    assert (world.now(), live.expired) == (15.0, False)
+
+
+def test_each_attempt_has_the_whole_limit():
+    world, live, _ = begun(30.0, "n0", time_limit="10s")
+    pass_time(world, 6.0)
+    world.apply(Plan((Evict("a", WHY),)))
+    world.apply(Plan((Start("a", places("n1"), WHY),)))
+    assert world.wait()
+    assert (world.now(), live.expired) == (16.0, True)
+
+
+def test_a_job_without_end_or_limit_stays_for_ever():
+    world, live, _ = begun(None, "n0")
+    assert not world.wait()
+    assert live.running
+
+
+def test_a_gang_that_loses_a_member_with_its_node_waits_and_its_work_is_undone():
+    world, live, heard = begun(30.0, "n0", "n1")
+    pass_time(world, 10.0)
+    world.lose_node("n1", lambda _: 4.0)
+    seen, lost = world.observe()
+    assert (seen, lost) == (JobSeen(world.described(live)), NodeLost("n1"))
+    assert (live.placements, live.left, live.evictions) == ((), 24.0, 0)
+    assert heard.names[-1] == "stopped"
+    world.apply(Plan((Start("a", places("n0", "n0"), WHY),)))
+    assert live.attempts == 2
+
+
+def test_an_elastic_gang_goes_on_without_a_lost_node_down_to_its_minimum():
+    world, live, heard = begun(30.0, "n0", "n1", "n2", min=2)
+    pass_time(world, 10.0)
+    world.lose_node("n2")
+    assert (live.placements, live.attempts, heard.names[-1]) == (places("n0", "n1"), 1, "resized")
+    world.lose_node("n1")
+    assert (live.placements, heard.names[-1]) == ((), "stopped")
+
+
+def test_a_node_without_tenants_is_lost_too():
+    world, live, _ = begun(30.0, "n0")
+    world.lose_node("n1")
+    assert list(world.observe()) == [NodeLost("n1")]
+    assert live.running
+
+
+def test_an_eviction_of_some_members_leaves_the_others_at_work():
+    world, live, _ = begun(30.0, "n0", "n1", min=1)
+    pass_time(world, 10.0)
+    world.apply(Plan((Evict("a", WHY, placements=places("n1", first=1)),)))
+    assert (live.placements, live.evictions) == (places("n0"), 0)
+    assert world.wait()
+    assert world.now() == 30.0
+
+
+def test_growing_costs_no_work_and_no_attempt():
+    world, live, heard = begun(30.0, "n0", min=1, tasks=2)
+    pass_time(world, 10.0)
+    world.apply(Plan((Start("a", places("n1", first=1), WHY),)))
+    assert (live.placements, live.attempts, heard.names[-1]) == (places("n0", "n1"), 1, "resized")
+    assert world.wait()
+    assert (world.now(), live.held) == (30.0, 30.0)
+
+
+def test_evictions_and_moves_are_counted():
+    world, live, _ = begun(30.0, "n0")
+    world.apply(Plan((Move("a", places("n0"), places("n1"), WHY),)))
+    world.apply(Plan((Evict("a", WHY),)))
+    assert (live.attempts, live.evictions) == (2, 2)
