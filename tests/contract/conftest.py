@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from tests.support.yards import ADMIN, ME, TestYard, sh
+from gpuyard import files
+from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.memory import Memory
+from gpuyard.model.events import NodeSeen
+from gpuyard.model.job import Phase
+from gpuyard.runtime import telling
+from gpuyard.runtime.loop import Loop
+from gpuyard.worlds.sim.trace import Arrival, Trace
+from gpuyard.worlds.sim.world import Rules, SimWorld
+from tests.support import yards
+from tests.support.hearing import Heard
+from tests.support.yards import ADMIN, ME, OVER, TestYard, sh
 
 
 class Place(Protocol):
@@ -28,6 +40,9 @@ class Place(Protocol):
 
     def why(self, name: str) -> str:
         """Why it waits, in one sentence."""
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
 
 
 class Local:
@@ -56,13 +71,71 @@ class Local:
         self.yard.stop()
 
 
-WORLDS = {"local": Local}
+class Sim:
+    """The simulated world under the one loop. Its time passes only where somebody waits."""
+
+    PATIENCE = 60.0
+    """Seconds of its time until a wait is in vain; it must be longer than the longest job."""
+
+    def __init__(self, folder: Path, fleet: str) -> None:
+        snapshot = yards.fleet(fleet)
+        self.nodes = {node.name: node for node in snapshot.nodes}
+        self.heard = Heard()
+        self.world = SimWorld(Trace("contract", ()), Rules(tick=0.1), self.heard)
+        self.loop = Loop(self.world, Fleet(snapshot), Memory(), learns=True)
+        self.plan = self.loop.turn()
+
+    def submit(self, name: str, seconds: float, **keys: Any) -> None:
+        now = self.world.now()
+        asked = files.read_submission({"name": name, **keys}, now, "job")
+        self.world.submit(Arrival(now, replace(asked.job, submitted=now), work=seconds))
+        self.plan = self.loop.turn()
+
+    def until(self, name: str, *phases: str) -> dict[str, Any]:
+        patience = self.world.now() + self.PATIENCE
+        while (document := self._told(name))["phase"] not in (phases or OVER):
+            assert self.world.now() < patience, document
+            assert self.world.wait(), f"nothing will happen any more: {document}"
+            self.plan = self.loop.turn()
+        return document
+
+    def _told(self, name: str) -> dict[str, Any]:
+        live = self.world.jobs.get(name) or self.heard.ended[name]
+        phase, message = Phase.RUNNING if live.running else Phase.WAITING, ""
+        if live.expired:
+            phase, message = Phase.FAILED, f"ran into its time limit of {live.arrival.job.time_limit:g} s"
+        elif name in self.heard.ended:
+            phase = Phase.SUCCEEDED
+        places = [telling.placement_document(place) for place in live.placements]
+        return {
+            "name": name, "phase": phase.value, "message": message, "placements": places,
+            "attempts": live.attempts, "evictions": live.evictions,
+        }  # fmt: skip
+
+    def lose_node(self, name: str) -> None:
+        del self.nodes[name]
+        self.world.lose_node(name)
+        self.plan = self.loop.turn()
+
+    def cordon(self, name: str) -> None:
+        self.nodes[name] = replace(self.nodes[name], cordoned=True)
+        self.world.tell(NodeSeen(self.nodes[name]))
+        self.plan = self.loop.turn()
+
+    def why(self, name: str) -> str:
+        return next(str(each.reason) for each in self.plan.waiting if each.job == name)
+
+    def stop(self) -> None:
+        """It never was."""
+
+
+WORLDS: dict[str, Callable[[Path, str], Place]] = {"local": Local, "sim": Sim}
 
 
 @pytest.fixture(params=sorted(WORLDS))
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Place]]:
     """Makes a world of the kind from a fleet file's text."""
-    made: list[Local] = []
+    made: list[Place] = []
 
     def make(fleet: str) -> Place:
         made.append(WORLDS[request.param](tmp_path / str(len(made)), fleet))
