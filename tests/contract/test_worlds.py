@@ -69,6 +69,7 @@ def test_a_lost_node_sends_its_gang_back_to_wait_and_it_starts_elsewhere(world: 
     place.submit("gang", 0.8, tasks=2, gpus=2)
     before = nodes_of(place.until("gang", "running"))
     place.lose_node(before[0])
+    assert before[0] not in nodes_of(place.until("gang", "running"))
     document = place.until("gang")
     assert document["phase"] == "succeeded"
     assert document["attempts"] == 2
