@@ -141,7 +141,12 @@ class Fleet:
         """The least it costs to bring the job to its minimum."""
         if len(row.groups) == 1:
             return times(self.costs.least(row.asks[0]), row.missing(0))
-        parts = [times(self.costs.least(ask), row.missing(leaf)) for leaf, ask in enumerate(row.asks)]
+        parts = [
+            times(self.costs.least(ask), row.missing(leaf))
+            if row.pending(leaf) >= row.missing(leaf)
+            else [UNLIMITED] * len(self.tree.resources)  # members that ended: this group can no longer be completed
+            for leaf, ask in enumerate(row.asks)
+        ]
         return self.costs.minimum(row.job.gang, parts)
 
     def _note(self, row: JobRow) -> None:

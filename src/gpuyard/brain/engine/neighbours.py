@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuyard.brain.engine.columns import Bools, Columns, Ints, Region
+from gpuyard.brain.engine.columns import Bools, Columns, Held, Ints, Region
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.model.job import Avoid
@@ -52,6 +52,12 @@ def limits(draft: Draft, row: JobRow, leaf: int) -> Limits | None:
         closed[Code.POWER_CAP] = _union(fleet, (_capped(fleet, row, leaf, pool) for pool in caps))
     own = row.avoids is not None and row.avoids.own
     return Limits(closed, single=own)
+
+
+def welcome(draft: Draft, row: JobRow, held: Held) -> bool:
+    """Whether neighbours and caps let a task stand again where it stood."""
+    closed = limits(draft, row, held.leaf)
+    return closed is None or not any(mask[held.node] for mask in closed.closed.values())
 
 
 def _union(fleet: Fleet, masks: Iterable[Bools]) -> Bools:

@@ -312,16 +312,11 @@ class RoomMaker:
         """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
         mark = self.draft.tx.checkpoint()
         for held in unit.places:
-            if not stands_free(self.draft, held) or not self._welcome(unit.row, held):
+            if not stands_free(self.draft, held) or not neighbours.welcome(self.draft, unit.row, held):
                 self.draft.tx.rollback(mark)
                 return False
             self.draft.tx.put(unit.row, held)
         return True
-
-    def _welcome(self, row: JobRow, held: Held) -> bool:
-        """Whether neighbours and caps, the claimant's among them, let a task stand there again (rule 14)."""
-        limits = neighbours.limits(self.draft, row, held.leaf)
-        return limits is None or not any(mask[held.node] for mask in limits.closed.values())
 
     def _may_return(self, unit: Unit) -> bool:
         """Whether the queues of a unit still have room for it under their limits."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gpuyard.brain.engine import gang
+from gpuyard.brain.engine import gang, neighbours
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.ordering import rank_in_queue
@@ -62,7 +62,7 @@ def _has_new(row: JobRow, before: tuple[Held, ...]) -> bool:
 def _put_back(draft: Draft, row: JobRow, before: Iterable[Held]) -> bool:
     for held in before:
         if held not in row.held:
-            if not stands_free(draft, held):
+            if not stands_free(draft, held) or not neighbours.welcome(draft, row, held):
                 return False
             draft.tx.put(row, held)
     return True
