@@ -44,6 +44,12 @@ class Region(NamedTuple):
     island: int = -1
 
 
+def within(inner: Region, outer: Region) -> Region:
+    """The part of `inner` that lies in `outer`; both are domains, so one holds the other or they part."""
+    island = inner.island if inner.island >= 0 else outer.island
+    return Region(max(inner.start, outer.start), max(min(inner.stop, outer.stop), inner.start, outer.start), island)
+
+
 class Level:
     """One named level: which domain each node is in, and each domain's slice of the node order."""
 

@@ -169,7 +169,17 @@ def _dominant(draft: Draft, row: JobRow, view: _View, started: list[JobRow]) -> 
             return reason
     if not failed and not view.suitable.any():
         return _not_enough(row, view, draft.fleet.shortfall(row)[0], 0)
-    return failed[0][0] if failed else _crowded_out(draft, row) or _puzzled(row)
+    if failed:
+        return failed[0][0]
+    return _crowded_out(draft, row) or (_not_together(draft, row, view) if len(row.groups) > 1 else _puzzled(row))
+
+
+def _not_together(draft: Draft, row: JobRow, view: _View) -> Reason:
+    """Groups that fit one by one, but not side by side."""
+    needed, free = draft.fleet.shortfall(row)[0], int(view.free[view.suitable].sum())
+    code = Code.NOT_ENOUGH_GPUS if free < needed else Code.FRAGMENTED
+    message = f"{row.name} needs {gpu_words(needed)}; its groups fit one by one, but not side by side"
+    return Reason(code, needed=needed, free=free, largest_fit=view.best, message=message)
 
 
 def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:

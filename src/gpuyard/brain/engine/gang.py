@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuyard.brain.engine import admission, locality
-from gpuyard.brain.engine.columns import Region
+from gpuyard.brain.engine.columns import Region, within
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.locality import Wish
@@ -95,7 +95,7 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, topology: TopologyAsk, regio
     if row.pending(leaf) < count:
         return False
     if topology.required and row.live[leaf]:
-        region = locality.home(draft, row, (leaf,), topology.required) or region
+        region = within(locality.home(draft, row, (leaf,), topology.required) or region, region)
     most = count if extra else max(count, row.pending(leaf))
     wish = Wish(row, leaf, count, most, topology.required, topology.preferred)
     for shape in shapes(draft, row, leaf):
@@ -228,7 +228,7 @@ class _Tree:
         if required:
             fixed = locality.home(self.draft, self.row, leaves, required)
             if fixed is not None:
-                yield fixed
+                yield within(fixed, region)
             elif required == NVLINK:
                 yield from self._islands(leaves, region)
             else:
@@ -341,7 +341,7 @@ def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
     for bundle, first in zip(extra.chain, extra.firsts, strict=True):
         if bundle.topology.required:
             leaves = range(first, first + leaf_count(bundle))
-            region = locality.home(draft, row, leaves, bundle.topology.required) or region
+            region = within(locality.home(draft, row, leaves, bundle.topology.required) or region, region)
     if not tree.complete(extra.group, extra.first):
         return tree.place(extra.group, extra.first, region)
     if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:

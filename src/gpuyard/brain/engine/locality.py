@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpuyard.brain.engine import devices, neighbours, scoring
-from gpuyard.brain.engine.columns import Columns, Held, Ints, Level, Region
+from gpuyard.brain.engine.columns import Columns, Held, Ints, Level, Region, within
 from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.policy import Device, Style
@@ -42,7 +42,7 @@ def lay(draft: Draft, wish: Wish, shape: Shape, region: Region) -> bool:
     if wish.preferred and _narrower(draft.fleet.columns, wish.preferred, wish.required):
         narrow = wish._replace(required=wish.preferred)
         fixed = home(draft, wish.row, (wish.leaf,), wish.preferred)
-        if _lay_in_one(draft, narrow, shape, fixed or region, limits):
+        if _lay_in_one(draft, narrow, shape, within(fixed or region, region), limits):
             return True
     return _lay_in_one(draft, wish, shape, region, limits)
 
@@ -98,7 +98,7 @@ def _domains(columns: Columns, wish: Wish, room: Ints, region: Region) -> Iterat
     else:
         order = np.lexsort((enough, sums[enough], *_outer_rooms(columns, wish, room, region, first + enough)))
     for i in order:
-        yield level.region(first + int(enough[i]))
+        yield within(level.region(first + int(enough[i])), region)
 
 
 def _outer_rooms(columns: Columns, wish: Wish, room: Ints, region: Region, domains: Ints) -> list[Ints]:
