@@ -137,6 +137,7 @@ class OrderPolicy:
     slice: float = _knob(0.0, "Running jobs are looked at again at most this often.", "seconds")
     first_level: float = _knob(3600.0, "GPU time that ends the first level of `attained`.", "seconds")
     level_factor: float = _knob(4.0, "How many times longer each further level is.", "ratio")
+    stay: bool = _knob(True, "Who keeps its turn keeps its place; false lays everyone anew first, which packs tighter.")
     small_first: bool = _knob(False, "Inside a level of `attained` those with fewer GPUs come first.")
 
 

@@ -55,7 +55,7 @@ def _later(draft: Draft, first: JobRow) -> list[JobRow]:
 def resume(draft: Draft, row: JobRow) -> bool:
     """Put a lifted job back where it ran, if that is still free."""
     before = draft.before.get(row.name)
-    if not before or row.held or not draft.policy.order.slicing:
+    if not before or row.held or not (draft.policy.order.slicing and draft.policy.order.stay):
         return False
     mark = draft.tx.checkpoint()
     for held in before:
