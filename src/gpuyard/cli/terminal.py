@@ -147,9 +147,15 @@ def _columns() -> int:
 def _console(width: int) -> Console:
     from rich.console import Console
 
+    class Piped(Console):
+        """Says "broken pipe" as Python does; rich would leave with exit code 1 by itself."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     # Without a colour system rich writes no escape at all; its own NO_COLOR would still write bold and dim.
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return Console(
+    return Piped(
         width=width,
         color_system=None if plain else "auto",
         markup=False,

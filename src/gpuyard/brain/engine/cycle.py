@@ -57,7 +57,25 @@ def run(draft: Draft) -> None:
 def start_all(draft: Draft) -> list[Bucket]:
     """Start all that fits, in order; what cannot waits with its reason. Returns the buckets that still wait."""
     draft.quota_waits = 0
-    turns = Turns(draft.fleet, draft.shares, ordering.buckets(draft.fleet, draft.fleet.short.values()))
+    blocked = _start_those(draft, ordering.buckets(draft.fleet, draft.fleet.short.values()))
+    draft.note_free()
+    return blocked
+
+
+def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
+    """Start what fits now that something fell free: those who may fit, and whoever gave way meanwhile."""
+    waiting = [bucket for bucket in waiting if bucket.left()]
+    known = {row.name for bucket in waiting for row in bucket.left()}
+    victims = ordering.buckets(draft.fleet, [row for name, row in draft.fleet.short.items() if name not in known])
+    ask_all = bool(draft.quota_waits or draft.kept)
+    asked = [bucket for bucket in waiting if ask_all or gang.might_fit(draft, bucket.head)]
+    blocked = _start_those(draft, [*asked, *victims])
+    draft.note_free()
+    return [*(bucket for bucket in waiting if bucket not in asked), *blocked]
+
+
+def _start_those(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
+    turns = Turns(draft.fleet, draft.shares, waiting)
     blocked: list[Bucket] = []
     while (bucket := turns.next()) is not None:
         if try_start(draft, bucket):
@@ -67,7 +85,6 @@ def start_all(draft: Draft) -> list[Bucket]:
             blocked.append(bucket)
             if draft.policy.order.strict and not bucket.head.job.held:
                 break
-    draft.note_free()
     return blocked
 
 
@@ -89,6 +106,7 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
 def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
     """Each job still waiting, in order, tries to move others, then to take; then all that fits starts (rule 9)."""
     refused: set[str] = set()
+    waiting = blocked
     turns = Turns(draft.fleet, draft.shares, blocked)
     while (bucket := turns.next()) is not None:
         row = bucket.head
@@ -100,7 +118,7 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
         turns.started(bucket)
         if draft.quota_waits or draft.more_is_free():
             victims = set(draft.served)
-            waiting = start_all(draft)
+            waiting = start_again(draft, waiting)
             left = [b for b in waiting if b.head.name not in refused and b.head.name not in victims]
             turns = Turns(draft.fleet, draft.shares, left)
         else:

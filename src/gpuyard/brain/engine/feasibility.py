@@ -104,14 +104,18 @@ class Shape:
         if len(nodes) > FEW:
             self._work_out(nodes)
             return
+        unseen: dict[int, object] = {}
         for node in nodes.tolist():
             state = self.columns.state(node)
             known = self._seen_states.get(state)
             if known is None:
-                self._work_out(np.array([node]))
-                self._seen_states[state] = (int(self.room[node]), float(self.score[node]))
+                unseen[node] = state
             else:
                 self.room[node], self.score[node] = known
+        if unseen:
+            self._work_out(np.fromiter(unseen, np.int64, len(unseen)))
+            for node, state in unseen.items():
+                self._seen_states[state] = (int(self.room[node]), float(self.score[node]))
 
     def _work_out(self, nodes: Ints) -> None:
         room = room_on(self.columns, self.ask, self.need, nodes, self.careful)

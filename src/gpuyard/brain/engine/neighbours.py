@@ -107,7 +107,7 @@ def _domains_of(columns: Columns, avoid: Avoid, rows: Iterable[JobRow]) -> Bools
 
 
 def _capped(fleet: Fleet, row: JobRow, leaf: int, pool: Pool) -> Bools:
-    columns, ask = fleet.columns, row.asks[leaf]
+    columns = fleet.columns
     members = np.array([node.pool == pool.name for node in columns.nodes], dtype=bool)
     closed = np.zeros(len(columns.nodes), dtype=bool)
     opens = _devices_opened(fleet, row, leaf)
@@ -116,7 +116,7 @@ def _capped(fleet: Fleet, row: JobRow, leaf: int, pool: Pool) -> Bools:
         if level is not None:
             busy = np.bincount(level.domain, weights=columns.opened * members, minlength=len(level.names))
             closed |= members & (busy[level.domain] + opens > cap)
-    return closed & (opens > 0) if ask.gpus or ask.request.shared or ask.request.mig else closed
+    return closed
 
 
 def _devices_opened(fleet: Fleet, row: JobRow, leaf: int) -> Ints:
