@@ -5,7 +5,9 @@ Judged on the next plan of a live yard (one cycle) as well as on the net change 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from gpuyard.brain.foresee import Foresight, outlook
 from gpuyard.model.actions import Evict, Move, Reserve, Start
@@ -103,6 +105,33 @@ def test_a_yard_that_does_what_it_is_told_comes_to_rest(snapshot: Snapshot):
         snapshot = applied(snapshot, found)
     tell(snapshot, f"still restless after {MOST_CYCLES} cycles")
     raise AssertionError(one_cycle(snapshot).actions)
+
+
+@law(crowded(), share=0.2)
+def test_nobody_is_evicted_for_ever_as_time_goes_by(snapshot: Snapshot):
+    """An hour of plans, one every two minutes, each carried out: evictions are counted, and end (rule 21)."""
+    tell(snapshot)
+    evicted: Counter[str] = Counter()
+    for _ in range(HOUR_OF_PLANS):
+        found = one_cycle(snapshot)
+        gone = {action.job for action, _ in disturbances(snapshot, found) if taken_whole(action)}
+        evicted.update(gone)
+        snapshot = later(applied(snapshot, found), gone)
+    assert {job: times for job, times in evicted.items() if times > snapshot.policy.protect_after} == {}
+
+
+HOUR_OF_PLANS = 30
+
+
+def taken_whole(action: Evict | Move) -> bool:
+    """Whether a gang was evicted by a claim, all of it."""
+    return isinstance(action, Evict) and not action.placements and action.reason.code not in UNFIT_TO_STAY
+
+
+def later(snapshot: Snapshot, gone: set[str]) -> Snapshot:
+    """Two minutes on, and whoever was evicted remembers it."""
+    jobs = tuple(replace(job, evictions=job.evictions + (job.name in gone)) for job in snapshot.jobs)
+    return replace(snapshot, now=snapshot.now + 120.0, jobs=jobs)
 
 
 # --- looking at plans -------------------------------------------------------------------------------------------------

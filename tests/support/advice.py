@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpuyard.model.job import Bundle, Job
+from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.queue import Allowance, Queue
 from gpuyard.model.reasons import Suggestion
 from gpuyard.model.resources import WHOLE
@@ -21,6 +21,8 @@ from tests.support.tasks import complete
 RAISE = re.compile(
     r"the (?:(?P<what>\S+) )?(?P<kind>quota|limit) of queue (?P<queue>\S+) by \S+, from \S+ to (?P<new>[\d.e+]+) "
 )
+
+SIZE = re.compile(r"ask for (?:(?P<tasks>\d+) tasks of )?(?P<gpus>\d+) GPUs? instead")
 
 
 def followed(snapshot: Snapshot, name: str, advice: Suggestion) -> Snapshot | None:
@@ -75,6 +77,17 @@ def _relevelled(bundle: Bundle, old: str, new: str) -> Bundle:
     return replace(bundle, groups=inner, topology=ask(bundle.topology))
 
 
+def _other_size(job: Job, change: str) -> Job:
+    found = SIZE.match(change)
+    assert found, f"nobody could follow: {change}"
+    tasks, gpus = int(found["tasks"] or 1), int(found["gpus"])
+
+    def ask(group: TaskGroup) -> TaskGroup:
+        return replace(group, tasks=tasks, min=tasks, failed=0, succeeded=0, request=replace(group.request, gpus=gpus))
+
+    return replace(job, gang=on_leaves(job.gang, ask))
+
+
 def _preemptible(job: Job, change: str) -> Job:
     return replace(job, preemptible=True)
 
@@ -83,6 +96,7 @@ CHANGES: dict[str, Callable[[Job, str], Job]] = {
     "gang": _fewer,
     "model": _other_model,
     "level": _other_level,
+    "size": _other_size,
     "preemptible": _preemptible,
 }
 
