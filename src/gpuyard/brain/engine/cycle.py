@@ -98,8 +98,7 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
             return True
         reason = reservations.in_the_way(draft, row) or explain.no_place(draft, row)
         reservations.consider(draft, bucket.left(), bucket.asked)
-    for each in bucket.left():
-        draft.wait(each, reason)
+    draft.wait(bucket.left(), reason)
     return False
 
 

@@ -111,10 +111,12 @@ class Draft:
         self.waits.pop(row.name, None)
         self.because[row.name] = reason
 
-    def wait(self, row: JobRow, reason: Reason) -> None:
-        """The job cannot start, for this reason."""
-        self.waits[row.name] = reason
-        self.quota_waits += reason.code.rung is Rung.QUOTA
+    def wait(self, rows: list[JobRow], reason: Reason) -> None:
+        """These jobs cannot start, all for this reason."""
+        for row in rows:
+            self.waits[row.name] = reason
+        if reason.code.rung is Rung.QUOTA:
+            self.quota_waits += len(rows)
 
 
 FITS = Reason(Code.FITS, message="fits now")

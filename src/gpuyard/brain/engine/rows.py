@@ -16,6 +16,10 @@ NO_QUEUE = -1
 """Foreign loads may stand in no queue; they hold GPUs and are charged to nobody."""
 
 
+_NUMBERS: dict[object, int] = {}
+"""A number for every signature met: waiting jobs are sorted by it in every cycle, and a number hashes at once."""
+
+
 class JobRow:
     """One job inside the fleet: its description compiled, and what its tasks hold now."""
 
@@ -66,8 +70,8 @@ class JobRow:
     @property
     def signature(self) -> object:
         """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""
-        if self._signature is None:
-            self._signature = _signature(self)  # running jobs are rarely asked for it
+        if self._signature is None:  # running jobs are rarely asked for it
+            self._signature = _NUMBERS.setdefault(_signature(self), len(_NUMBERS) + 1)
         return self._signature
 
     def pending(self, leaf: int) -> int:
