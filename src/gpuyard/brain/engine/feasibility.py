@@ -40,6 +40,7 @@ class Shape:
     __slots__ = (
         "_empty",
         "_seen_states",
+        "_shapes",
         "ask",
         "careful",
         "columns",
@@ -76,6 +77,7 @@ class Shape:
         self.seen = 0
         self._seen_states: dict[object, tuple[int, float]] = {}
         self._empty: Ints | None = None
+        self._shapes = shapes
         self._work_out(np.flatnonzero(eligible))
         self.seen = len(shapes.columns.touched)
 
@@ -83,9 +85,7 @@ class Shape:
     def empty_room(self) -> Ints:
         """How many such tasks each node would hold if it were empty; 0 where it is not eligible."""
         if self._empty is None:
-            nodes = self.columns.nodes
-            rooms = [room_when_empty(self.ask, nodes[n]) if ok else 0 for n, ok in enumerate(self.eligible.tolist())]
-            self._empty = np.array(rooms, dtype=np.int64)
+            self._empty = np.where(self.eligible, self._shapes.room_when_empty(self.ask), 0)
         return self._empty
 
     def sync(self) -> None:
@@ -185,6 +185,7 @@ class Shapes:
         self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
         self._static: dict[tuple[int, tuple[Checker, ...]], Bools] = {}
         self._needs: dict[int, Ints] = {}
+        self._empty: dict[int, Ints] = {}
         self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
         self._codes: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
         columns.kind = self._kinds(())[0].tolist()
@@ -208,6 +209,23 @@ class Shapes:
         if ask.request.cpu_only or len(tier) == len(self.columns.models):
             return fits
         return fits & np.isin(self.columns.model, sorted(tier))
+
+    def room_when_empty(self, ask: Ask) -> Ints:
+        """How many tasks of `ask` each node would hold if it were empty; worked out once, for it never changes."""
+        room = self._empty.get(ask.id)
+        if room is None:
+            room = self._empty[ask.id] = self._work_out_empty(ask)
+        return room
+
+    def _work_out_empty(self, ask: Ask) -> Ints:
+        """Nodes of one kind with as many sound devices are asked once; those with MIG slices one by one."""
+        columns, known, rooms = self.columns, dict[object, int](), []
+        for n, node in enumerate(columns.nodes):
+            key = (columns.kind[n], columns.usable[n].bit_count(), n if columns.sliced[n] else -1)
+            if key not in known:
+                known[key] = room_when_empty(ask, node)
+            rooms.append(known[key])
+        return np.array(rooms, dtype=np.int64)
 
     def need(self, ask: Ask) -> Ints:
         """The share of a device the task takes on each node (WHOLE and more: it cannot)."""

@@ -151,7 +151,7 @@ def _emptiest(draft: Draft, row: JobRow, shape: Shape) -> list[Region]:
 
 def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple[Held, ...]:
     columns, gpus = draft.fleet.columns, row.asks[0].gpus
-    nodes = np.arange(region.start, region.stop)
+    nodes = np.flatnonzero(shape.empty_room[region.start : region.stop]) + region.start
     order = nodes[np.lexsort((nodes, -columns.idle[nodes]))]
     tasks = iter(row.lowest_free_tasks(0, row.missing(0)))
     places: list[Held] = []
