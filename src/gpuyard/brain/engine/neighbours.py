@@ -126,6 +126,7 @@ def _devices_opened(fleet: Fleet, row: JobRow, leaf: int) -> Ints:
         return np.full(len(columns.nodes), ask.gpus, dtype=np.int64)
     if ask.request.shared:
         need = fleet.shapes.need(ask)
-        joins = ((columns.shares < WHOLE) & (columns.shares >= need[:, None])).any(axis=1)
+        shared = (columns.shares < WHOLE) & (columns.shares >= need[:, None])
+        joins = (shared & (columns.trusted > 0)).any(axis=1)  # a free healthy device comes before a suspect shared one
         return np.where(joins, 0, 1)
     return np.ones(len(columns.nodes), dtype=np.int64)
