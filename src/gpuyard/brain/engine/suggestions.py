@@ -166,7 +166,7 @@ def _with_level(bundle: Bundle, old: str, new: str) -> Bundle:
 
 def _smaller_gang(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
     """The most tasks that would start now, fewer than asked."""
-    if len(row.groups) != 1 or row.groups[0].min <= 1:
+    if len(row.groups) != 1 or row.groups[0].min <= 1 or _some_ended(row):
         return
     low, high = 0, row.groups[0].min - 1
     while low < high:
@@ -177,6 +177,11 @@ def _smaller_gang(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggest
             high = middle - 1
     if low:
         yield Suggestion(f"run with {low} tasks instead of {row.groups[0].min}", "gang")
+
+
+def _some_ended(row: JobRow) -> bool:
+    """Whether members ended already: another size would be another job."""
+    return any(group.failed or group.succeeded for group in row.groups)
 
 
 def _with_tasks(draft: Draft, row: JobRow, tasks: int) -> JobRow:
@@ -191,7 +196,7 @@ def _with_group(bundle: Bundle, group: TaskGroup) -> Bundle:
 
 def _other_size(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
     """Sizes that divide a node evenly, with the number of places that open up."""
-    if len(row.groups) != 1 or row.asks[0].gpus < 2:
+    if len(row.groups) != 1 or row.asks[0].gpus < 2 or _some_ended(row):
         return
     for gpus, tasks in _sizes(draft, row):
         request = replace(row.groups[0].request, gpus=gpus)
