@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ READY_S = 30.0
 GONE_S = 30.0
 LOOK_S = 0.02
 LOG = "yard.log"
+SAID_S = 5.0
+LAST_WORDS = "Up. Try:  "
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def tell(wish: Wish, fleet: str, url: str, page: str) -> None:
     terminal.write(f"GPUs are {fleet}.\n")
     terminal.write(f"Live page: {page}\n" if page else "")
     terminal.write(f"State:     {wish.state}\n")
-    terminal.write("Up. Try:   yard run --gpus 1 -- echo hello\n")
+    terminal.write(f"{LAST_WORDS} yard run --gpus 1 -- echo hello\n")
     sys.stdout.flush()
 
 
@@ -136,7 +139,18 @@ def start_detached(wish: Wish) -> None:
         )  # fmt: skip
     socket = places.SHARED_SOCKET if wish.shared else places.socket_path(wish.state)
     _await_answer(child, Client(places.Place(socket=socket)), wish)
-    terminal.write((wish.state / LOG).read_text(encoding="utf-8", errors="replace"))
+    terminal.write(_first_words(wish.state / LOG))
+
+
+def _first_words(log: Path) -> str:
+    """What the yard said as it came up. Its API answers a moment before it has said all, so wait for the last line."""
+    clock = SystemClock()
+    until = clock.monotonic() + SAID_S
+    while True:
+        words = log.read_text(encoding="utf-8", errors="replace")
+        if LAST_WORDS in words or clock.monotonic() > until:
+            return words
+        time.sleep(0.01)
 
 
 def _arguments(wish: Wish) -> list[str]:
