@@ -83,7 +83,7 @@ def _other_size(job: Job, change: str) -> Job:
     tasks, gpus = int(found["tasks"] or 1), int(found["gpus"])
 
     def ask(group: TaskGroup) -> TaskGroup:
-        return replace(group, tasks=tasks, min=tasks, failed=0, succeeded=0, request=replace(group.request, gpus=gpus))
+        return replace(group, tasks=tasks, min=tasks, failed=0, request=replace(group.request, gpus=gpus))
 
     return replace(job, gang=on_leaves(job.gang, ask))
 
