@@ -51,7 +51,7 @@ bench: setup ## cost against size
 
 bench-local: setup ## the embedded yard: 10,000 queued jobs, 256 virtual GPUs
 	$(BIN)/python -m bench.embedded
-	$(BIN)/python -m bench served
+	$(BIN)/python -m bench served-jobs served-submit served-submits served-start served-idle served-rss
 
 bench-openb: setup ## FGD's experiment replayed: packing, 17 workloads, ten seeds (long)
 	$(BIN)/python -m bench.replays openb moves

@@ -102,8 +102,9 @@ class FakeYard:
             return {"verdict": "waits", "message": f"{name} waits: {asked} GPUs are not free.", "price_per_hour": 60.0}
         return {"verdict": "starts", "message": "starts now on n0.", "price_per_hour": 5.0}
 
-    def jobs(self, caller: Caller, all_ended: bool = False) -> list[Document]:
-        return list(self.known.values())
+    def jobs(self, caller: Caller, all_ended: bool = False, fields: Sequence[str] = ()) -> list[Document]:
+        wanted = {field.partition(".")[0] for field in fields}
+        return [{k: v for k, v in job.items() if not wanted or k in wanted} for job in self.known.values()]
 
     def job(self, caller: Caller, name: str) -> Document:
         if name not in self.known:

@@ -19,6 +19,7 @@ Document = dict[str, Any]
 ACTIVE = ("starting", "running", "stopping")
 WAITING = ("waiting", "held")
 HOUR_S = 3600.0
+HOLDER_FIELDS = ("user", "queue", "class", "phase", "held_gpus", "asked_gpus")
 
 
 @options.command(
@@ -38,7 +39,7 @@ def top(by: str, once: bool, form: str) -> None:
     with Client() as client:
 
         def draw() -> None:
-            rows = holders(client.jobs(), by)
+            rows = holders(client.jobs(fields=HOLDER_FIELDS), by)
             if form in ("table", "wide"):
                 terminal.write(_headline(client.status()))
             write(_holder_listing(by), rows, Wish(form))

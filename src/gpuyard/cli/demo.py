@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from gpuyard.cli import demo_summary, demo_view, demo_work, live_why, options, terminal, yards
+from gpuyard.cli import demo_summary, demo_view, demo_work, options, render_why, terminal, yards
 from gpuyard.client import Client
 from gpuyard.model.errors import GpuYardError
 from gpuyard.runtime.clock import SystemClock
@@ -162,7 +162,7 @@ class _Demo:
             screen.show(
                 terminal.text(""), terminal.text(f"$ yard why {demo_work.STRANDED}   (asked after 5 s)", "bold cyan")
             )
-            live_why.draw(screen, self._why, self._clock.now())
+            render_why.draw(screen, self._why, self._clock.now())
         screen.show(terminal.text(""), terminal.text("Next:", "italic"))
         for words in ("yard up --detach", "yard run --gpus 1 -- nvidia-smi -L", "yard tour"):
             screen.show(terminal.text(f"  {words}", "cyan"))

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from gpuyard.files.explanations import explanation_document, reason_document
 from gpuyard.model.actions import (
     Action,
     Cordon,
@@ -28,10 +29,14 @@ from gpuyard.model.bill import Bill, Toll
 from gpuyard.model.defrag import DefragPlan, Offer, ShapeGain
 from gpuyard.model.job import Placement
 from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
-from gpuyard.model.reasons import Code, Explanation, Obstacle, Reason, RungCount, Suggestion
-from gpuyard.model.resources import UNLIMITED, as_gpus
+from gpuyard.model.resources import as_gpus
 
 Document = dict[str, Any]
+
+__all__ = [
+    "Document", "action_document", "bill_document", "defrag_document", "explanation_document", "fragmentation_document",
+    "moment", "placement_documents", "plan_document", "queue_line_document", "reason_document",
+]  # fmt: skip
 
 
 def plan_document(outlook: Outlook, timing: Document) -> Document:
@@ -105,46 +110,6 @@ def _placement_document(placement: Placement) -> Document:
         "gpus": list(placement.gpus),
     }
     return document | _given(mig=list(placement.mig), terminating=placement.terminating)
-
-
-def reason_document(reason: Reason) -> Document:
-    """A reason with its numbers. The outcome is told of a "no" only: an action has no "not now"."""
-    return {"code": reason.code.value, "message": str(reason)} | {
-        key: value
-        for key, value in (
-            ("needed", _amount(reason.code, reason.needed)),
-            ("free", _amount(reason.code, reason.free)),
-            ("largest_fit", _amount(reason.code, reason.largest_fit)),
-            ("outcome", reason.outcome.value if reason.code.rung is not None else None),
-            ("where", reason.where or None),
-        )
-        if value is not None
-    }
-
-
-def explanation_document(explanation: Explanation) -> Document:
-    """Why a job waits: the dominant reason with what would help, the ladder, and who is in the way."""
-    suggestions = [_suggestion_document(suggestion) for suggestion in explanation.suggestions]
-    return {
-        "job": explanation.job,
-        "reason": reason_document(explanation.reason) | {"suggestions": suggestions},
-        "ladder": [_rung_document(rung) for rung in explanation.ladder],
-    } | _given(
-        in_the_way=[_obstacle_document(obstacle) for obstacle in explanation.in_the_way],
-        eta_seconds=[round(seconds) for seconds in explanation.eta] if explanation.eta is not None else None,
-    )
-
-
-def _obstacle_document(obstacle: Obstacle) -> Document:
-    return {
-        "job": obstacle.job,
-        "must": obstacle.must,
-        "gpus": as_gpus(obstacle.gpus),
-        "queue": obstacle.queue,
-        "priority": obstacle.priority,
-        "preemptible": obstacle.preemptible,
-        "lost_seconds": round(obstacle.lost),
-    }
 
 
 def fragmentation_document(fragmentation: Fragmentation) -> Document:
@@ -237,27 +202,8 @@ def _shape_document(shape: ShapeFit) -> Document:
     return {"gpus": shape.gpus, "level": shape.level, "now": shape.now, "packed": shape.packed}
 
 
-def _rung_document(rung: RungCount) -> Document:
-    return {"rung": rung.rung.title, "holds": rung.holds, "nodes": rung.nodes} | _given(note=rung.note)
-
-
-def _suggestion_document(suggestion: Suggestion) -> Document:
-    return {"change": suggestion.change, "kind": suggestion.kind} | _given(effect=suggestion.effect)
-
-
 def _deadlock_document(deadlock: Deadlock) -> Document:
     return {"jobs": list(deadlock.jobs), "message": deadlock.message, "break": deadlock.victim}
-
-
-def _amount(code: Code, amount: int | None) -> float | int | str | None:
-    """A reason's number in the unit people use: cores, bytes, else GPUs."""
-    if amount is None or amount >= UNLIMITED:
-        return None if amount is None else "unlimited"
-    if code is Code.NOT_ENOUGH_MEMORY:
-        return amount
-    if code is Code.NOT_ENOUGH_CPU:
-        return amount / 1000 if amount % 1000 else amount // 1000
-    return as_gpus(amount)
 
 
 def _given(more: Document | None = None, /, **values: Any) -> Document:

@@ -5,7 +5,7 @@ Called by `listings`, which has the same tables for snapshots. Nothing here coun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -25,9 +25,10 @@ JOB_FIELDS = (
 )  # fmt: skip
 """What a table of jobs shows; ten thousand whole jobs would take longer to send than to list."""
 
-TABLE_FIELDS = tuple(
-    field for field in JOB_FIELDS if field not in ("placements", "user", "class", "priority", "message")
-)
+TABLE_FIELDS = (
+    "name", "queue", "phase", "reason.code", "tasks", "groups", "gpus", "fraction", "gpu_memory", "mig", "asked_gpus",
+    "held_gpus", "submitted", "started", "ended", "exit_code",
+)  # fmt: skip
 
 
 def show(listing: Listing[Document], ask: Callable[[Client], Sequence[Document]], wish: Wish) -> None:
@@ -152,11 +153,20 @@ STYLES = {"running": "green", "waiting": "yellow", "starting": "cyan", "failed":
 
 
 def shape(job: Document) -> str:
-    """Tasks × GPUs of each group."""
-    groups = job.get("groups")
-    if not groups:
+    """Tasks × GPUs of each group, alike ones together."""
+    if not job.get("groups"):
         return f"{job.get('tasks', 1)}×{_ask(job)}"
-    return " + ".join(f"{group.get('tasks', 1)}×{_ask(group)}" for group in groups)
+    parts: dict[str, int] = {}
+    for group in _leaves(job):
+        ask = _ask(group)
+        parts[ask] = parts.get(ask, 0) + int(group.get("tasks", 1))
+    return " + ".join(f"{tasks}×{ask}" for ask, tasks in parts.items())
+
+
+def _leaves(job: Document) -> Iterator[Document]:
+    """The groups that have tasks, however deep they stand."""
+    for group in job["groups"]:
+        yield from _leaves(group) if "groups" in group else (group,)
 
 
 def _ask(group: Document) -> str:
@@ -177,7 +187,7 @@ def gpus(job: Document) -> str:
 def asked(job: Document) -> float:
     """The GPUs of all its tasks."""
     told = job.get("asked_gpus")
-    return told if told is not None else sum(_whole(group) for group in job.get("groups") or [job])
+    return told if told is not None else sum(map(_whole, _leaves(job) if "groups" in job else [job]))
 
 
 def _whole(group: Document) -> float:
@@ -187,27 +197,23 @@ def _whole(group: Document) -> float:
 def seconds(moment: Any) -> float | None:
     """A time of a document as seconds since the epoch."""
     if isinstance(moment, str):
-        return _epoch(moment)
+        return datetime.fromisoformat(moment).timestamp()
     return float(moment) if isinstance(moment, int | float) else None
 
 
+def age(job: Document) -> str:
+    """Since its start, or its submission if it has none; of an ended one how long it took."""
+    begun = job.get("started") or job.get("submitted")
+    return "-" if begun is None else _age(begun, job.get("ended"), int(_CLOCK.now()))
+
+
+_CLOCK = SystemClock()
+
+
 @lru_cache(maxsize=4096)
-def _epoch(text: str) -> float:
+def _age(begun: Any, end: Any, now: int) -> str:
     """Kept, because the members of an array all came at the same moment."""
-    return datetime.fromisoformat(text).timestamp()
-
-
-class Ages:
-    """How long jobs wait, run or ran, as of one moment."""
-
-    def __init__(self) -> None:
-        self._clock = SystemClock()
-
-    def __call__(self, job: Document) -> str:
-        """Since its start, or its submission if it has none; of an ended one how long it took."""
-        begun = seconds(job.get("started")) or seconds(job.get("submitted"))
-        end = seconds(job.get("ended"))
-        return words.duration((end or self._clock.now()) - begun) if begun is not None else "-"
+    return words.duration((seconds(end) or now) - (seconds(begun) or now))
 
 
 def reason(job: Document) -> str:
@@ -239,7 +245,7 @@ JOBS: Listing[Document] = Listing(
         column("PHASE", lambda job: Styled(job["phase"])),
         column("SHAPE", shape),
         column("GPUS", gpus, right=True),
-        column("AGE", Ages(), right=True),
+        column("AGE", age, right=True),
         column("REASON", reason),
         column("USER", lambda job: job.get("user") or "-", wide=True),
         column("CLASS", lambda job: job.get("class", "training"), wide=True),

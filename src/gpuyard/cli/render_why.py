@@ -1,17 +1,18 @@
-"""An explanation as a person reads it: the sentence, the ladder, what would help, who is in the way.
+"""An answer to "why" as a person reads it: the sentence, the ladder, what would help, who is in the way, when.
 
-Called by `why` and `tour`. It draws what the brain found; it looks for nothing itself.
+Called by `why` for files, by `live_why` for a running yard and by `demo`. All of them bring the same document, the one
+that `-o json` prints, so that both answers read alike. It draws what the brain found; it looks for nothing itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from gpuyard.cli import words
+from gpuyard.cli import live, words
 from gpuyard.cli.terminal import Column, Screen, text
-from gpuyard.model.job import Job, Phase
-from gpuyard.model.reasons import Explanation, Obstacle, Outcome, RungCount, Suggestion
+
+Document = dict[str, Any]
 
 _LADDER = (Column(""), Column("rung"), Column("nodes", right=True), Column("note", wraps=True))
 _OTHERS = (Column(""), Column("job"), Column("must"), Column("cost", wraps=True))
@@ -22,65 +23,86 @@ OTHERS_SHOWN = 8
 LEGEND = "✓ holds   ✗ stands in the way   · rules these nodes out, enough others remain"
 
 
-def draw(screen: Screen, jobs: Mapping[str, Job], phase: Phase, explanation: Explanation) -> None:
-    """The whole explanation."""
-    screen.show(text(sentence(jobs[explanation.job], phase, explanation), "bold"))
-    if explanation.ladder:
+def draw(screen: Screen, answer: Document, now: float) -> None:
+    """The whole answer."""
+    screen.show(text(sentence(answer, now), "bold"))
+    if ladder := answer.get("ladder"):
         screen.show(text(""))
-        screen.table(_LADDER, [_rung_row(rung, explanation) for rung in explanation.ladder], headers=False)
+        screen.table(_LADDER, [_rung_row(rung, answer) for rung in ladder], headers=False)
         screen.show(text(f"  {LEGEND}", "dim"))
-    if explanation.suggestions:
+    if suggestions := (answer.get("reason") or {}).get("suggestions"):
         screen.show(text(""), text("Would start if you", "bold"))
-        screen.table(_POINTS, [["  •", _suggested(each)] for each in explanation.suggestions], headers=False)
-    if explanation.in_the_way:
+        screen.table(_POINTS, [["  •", _suggested(each)] for each in suggestions], headers=False)
+    if others := answer.get("in_the_way"):
         screen.show(text(""), text("In the way", "bold"))
-        screen.table(_OTHERS, _other_rows(explanation.in_the_way), headers=False)
-    if explanation.eta is not None:
-        screen.show(text(""), text(f"Likely starts in {when(explanation.eta)}.", "bold"))
+        screen.table(_OTHERS, _other_rows(others), headers=False)
+    if span := answer.get("eta_seconds"):
+        screen.show(text(""), text(f"Likely starts in {when(span)}.", "bold"))
 
 
-def when(eta: tuple[float, float]) -> str:
+def when(eta: Sequence[float]) -> str:
     """A range of time, never a point."""
     soon, late = (words.duration(seconds) for seconds in eta)
     return f"{soon} to {late}" if soon != late else f"about {late} (by time limits)"
 
 
-def sentence(job: Job, phase: Phase, explanation: Explanation) -> str:
-    """Why, in one sentence."""
+def sentence(answer: Document, now: float) -> str:
+    """Why, or where, in one sentence."""
+    if answer.get("reason"):
+        return _why(answer)
+    return _where(answer, now) if answer.get("placements") else _how(answer)
+
+
+def _why(answer: Document) -> str:
+    name, phase, reason = answer["job"], answer["phase"], answer["reason"]
     verb = "waits"
-    if explanation.reason.outcome is Outcome.NEVER:
+    if reason.get("outcome") == "never":
         verb = "can never run here"
-    elif phase is Phase.HELD:
+    elif phase == "held":
         verb = "is held"
-    elif phase in (Phase.RUNNING, Phase.STARTING):
-        verb = f"is {phase.value}, but has to give way"
-    reason = explanation.reason
-    return f"{job.name} ({words.shape(job)}) {verb} ({reason.code.value}): {words.told(reason, job.name)}"
+    elif phase in ("running", "starting"):
+        verb = f"is {phase}, but has to give way"
+    shape = f" ({live.shape(answer)})" if "tasks" in answer or "groups" in answer else ""
+    return f"{name}{shape} {verb} ({reason['code']}): {str(reason['message']).removeprefix(f'{name} ')}"
 
 
-def _rung_row(rung: RungCount, explanation: Explanation) -> list[Any]:
-    mark, style = _mark(rung)
-    nodes = words.counted(rung.nodes, "node") if rung.nodes else ""
-    note = "" if rung.note == str(explanation.reason) else rung.note  # said once, at the top
-    return [text(f"  {mark}", style), text(rung.rung.title, style if style == "red" else ""), nodes, note]
+def _where(answer: Document, now: float) -> str:
+    name, phase, places = answer["job"], answer["phase"], live.where(answer)
+    if answer.get("starts"):
+        return f"{name} is next: it starts in the coming plan, on {places}."
+    if (told := answer.get("message")) and told != phase:
+        return f"{name} is {phase} on {places}: {told}."
+    begun = live.seconds(answer.get("started"))
+    since = "" if begun is None else f", since {words.duration(now - begun)}"
+    return f"{name} is {phase} on {places}{since}; nothing stands in its way."
 
 
-def _mark(rung: RungCount) -> tuple[str, str]:
-    if not rung.holds:
-        return "✗", "red"
-    return ("·", "yellow") if rung.nodes else ("✓", "green")
+def _how(answer: Document) -> str:
+    name, phase, told = answer["job"], answer["phase"], str(answer.get("message") or "")
+    return f"{name} is {phase}: {told}" if told and told != phase else f"{name} is {phase}."
 
 
-def _other_rows(others: Sequence[Obstacle]) -> list[list[str]]:
+def _rung_row(rung: Document, answer: Document) -> list[Any]:
+    style, mark = ("green", "✓") if not rung["nodes"] else ("yellow", "·")
+    if not rung["holds"]:
+        style, mark = "red", "✗"
+    nodes = words.counted(rung["nodes"], "node") if rung["nodes"] else ""
+    note = rung.get("note", "")
+    said = note == answer["reason"]["message"]  # once, at the top
+    return [text(f"  {mark}", style), text(rung["rung"], style if style == "red" else ""), nodes, "" if said else note]
+
+
+def _other_rows(others: Sequence[Document]) -> list[list[str]]:
     rows = []
     for other in others[:OTHERS_SHOWN]:
-        firm = "" if other.preemptible else ", not preemptible"
-        lost = f", {words.duration(other.lost)} of work lost" if other.lost else ""
-        told = f"{words.gpus(other.gpus)} GPU, {other.queue or 'no queue'}, priority {other.priority}{firm}{lost}"
-        rows.append(["  •", other.job, f"would have to {other.must}", told])
+        firm = "" if other["preemptible"] else ", not preemptible"
+        lost = f", {words.duration(other['lost_seconds'])} of work lost" if other["lost_seconds"] else ""
+        told = f"{words.gpu_count(other['gpus'])}, {other['queue'] or 'no queue'}, priority {other['priority']}"
+        rows.append(["  •", other["job"], f"would have to {other['must']}", f"{told}{firm}{lost}"])
     rest = len(others) - OTHERS_SHOWN
     return rows + ([["  •", f"and {rest} more", "", ""]] if rest > 0 else [])
 
 
-def _suggested(suggestion: Suggestion) -> str:
-    return f"{suggestion.change} ({suggestion.effect})" if suggestion.effect else suggestion.change
+def _suggested(suggestion: Document) -> str:
+    effect = suggestion.get("effect")
+    return f"{suggestion['change']} ({effect})" if effect else str(suggestion["change"])

@@ -62,13 +62,17 @@ class Screen:
 
 def write_plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], headers: bool = True) -> None:
     """A table without colour or wrapping, for listings too long to be read by eye: a hundred times cheaper."""
-    cells = [[str(value) for value in row] for row in rows]
-    widths = [max([len(column.title), *(len(row[n]) for row in cells)]) for n, column in enumerate(columns)]
-    lines = [[column.title for column in columns], *cells] if headers else cells
+    shown = [[str(row[n]) for row in rows] for n in range(len(columns))]
+    laid = [_laid_out(column, cells, headers) for column, cells in zip(columns, shown, strict=True)]
     gap = " " * GAP
-    parts = [f"{{:{'>' if column.right else '<'}{width}}}" for column, width in zip(columns, widths, strict=True)]
-    form = gap.join(parts)
-    write("".join(form.format(*line).rstrip() + "\n" for line in lines))
+    write("".join([gap.join(line).rstrip() + "\n" for line in zip(*laid, strict=True)]))
+
+
+def _laid_out(column: Column, cells: list[str], headers: bool) -> list[str]:
+    """A column's cells, all of one width."""
+    width = max([len(column.title), *map(len, cells)])
+    lines = [column.title, *cells] if headers else cells
+    return [cell.rjust(width) for cell in lines] if column.right else [cell.ljust(width) for cell in lines]
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], headers: bool) -> Table:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import click
 
-from gpuyard.cli import inventory, options, sources, terminal, words
+from gpuyard.cli import inventory, options, sources, terminal
 from gpuyard.cli.documents import Document
 from gpuyard.model.actions import Start
-from gpuyard.model.job import Job, Phase, Placement
+from gpuyard.model.job import Job, Placement
 from gpuyard.model.snapshot import Snapshot
 
 
@@ -37,41 +37,28 @@ def why(job: str, path: str, form: str) -> None:
 
 def write(snapshot: Snapshot, job: Job, form: str) -> None:
     """Answer for one job."""
-    from gpuyard.brain import foresee
     from gpuyard.cli import render_why
-    from gpuyard.cli.documents import explanation_document
+
+    answer = {"job": job.name, "phase": inventory.phase(job).value} | _answer(snapshot, job)
+    if form == "table":
+        render_why.draw(terminal.Screen(), answer, snapshot.now)
+    else:
+        terminal.write_document(answer, form)
+
+
+def _answer(snapshot: Snapshot, job: Job) -> Document:
+    """Why it waits; or, where it runs or will after the next plan, where."""
+    from gpuyard.brain import foresee
+    from gpuyard.cli.documents import explanation_document, moment, placement_documents
+    from gpuyard.files.writing import shape_document
 
     explanation = foresee.why(snapshot, job.name)
-    state = inventory.phase(job)
-    if explanation is None:
-        _write_running(snapshot, job, form)
-    elif form == "table":
-        jobs = {each.name: each for each in snapshot.jobs}
-        render_why.draw(terminal.Screen(), jobs, state, explanation)
-    else:
-        document = explanation_document(explanation)
-        terminal.write_document({"job": job.name, "phase": state.value} | document, form)
-
-
-def _write_running(snapshot: Snapshot, job: Job, form: str) -> None:
-    """It runs, or will after the next plan: say where."""
-    from gpuyard.cli.documents import placement_documents
-
-    state = inventory.phase(job)
-    placements = job.placements or _planned_places(snapshot, job.name)
-    if form == "table":
-        terminal.Screen().show(terminal.text(_running_sentence(snapshot, job, state)))
-        return
-    document: Document = {"job": job.name, "phase": state.value, "starts": state is Phase.WAITING}
-    terminal.write_document(document | {"placements": placement_documents(placements)}, form)
-
-
-def _running_sentence(snapshot: Snapshot, job: Job, state: Phase) -> str:
-    if not job.placements:
-        places = words.places(_planned_places(snapshot, job.name))
-        return f"{job.name} is next: it starts in the coming plan, on {places}."
-    since = "" if job.started is None else f", since {words.duration(snapshot.now - job.started)}"
-    return f"{job.name} is {state.value} on {words.places(job.placements)}{since}; nothing stands in its way."
+    if explanation is not None:
+        return shape_document(job) | explanation_document(explanation)
+    starts = not job.placements
+    places = _planned_places(snapshot, job.name) if starts else job.placements
+    since = {} if job.started is None else {"started": moment(job.started)}
+    return {"starts": starts, "placements": placement_documents(places)} | since
 
 
 def _planned_places(snapshot: Snapshot, name: str) -> tuple[Placement, ...]:

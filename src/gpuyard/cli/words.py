@@ -48,6 +48,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def gpu_count(number: float) -> str:
+    """A number of GPUs, parts included: "1 GPU", "0.5 GPUs"."""
+    return f"{number:g} GPU" if number == 1 else f"{number:g} GPUs"
+
+
 def size(amount: int) -> str:
     """Bytes in the largest unit that keeps them short: `80Gi`."""
     if amount >= UNLIMITED:

@@ -180,6 +180,12 @@ def job_document(job: Job, now: float) -> Data:
     ) | _parts(job)  # fmt: skip
 
 
+def shape_document(job: Job) -> Data:
+    """How many tasks of what shape a job has: `tasks` and what one asks for, or one such entry for each group."""
+    groups = [{"tasks": group.tasks} | _given(**_request(group.request)) for group in job.task_groups()]
+    return groups[0] if len(groups) == 1 else {"groups": groups}
+
+
 def _parts(job: Job) -> Data:
     """What means something even where it is empty."""
     return ({"checkpoint": _checkpoint(job.checkpoint)} if job.checkpoint else {}) | (

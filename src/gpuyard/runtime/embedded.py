@@ -16,7 +16,8 @@ from typing import Any
 
 import gpuyard
 from gpuyard import files
-from gpuyard.files.writing import queue_document
+from gpuyard.files.explanations import reason_document
+from gpuyard.files.writing import queue_document, shape_document
 from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.job import Job, Phase
 from gpuyard.model.node import Health
@@ -38,6 +39,9 @@ FORECAST_JOBS_MAX = 200
 """With more jobs than this in the yard a submission is not told its forecast: acceptance must stay quick."""
 
 DISK_LOW_BYTES = 64 << 20
+
+SOMEBODY = "somebody's job"
+"""How a job is called towards those who may not know of it."""
 
 
 class EmbeddedYard:
@@ -180,18 +184,16 @@ class EmbeddedYard:
 
     # --- jobs ------------------------------------------------------------------------------------
 
-    def jobs(self, caller: Caller, all_ended: bool = False) -> list[Document]:
-        """The active jobs and the newest hundred that ended; all that ended on request."""
+    def jobs(self, caller: Caller, all_ended: bool = False, fields: Sequence[str] = ()) -> list[Document]:
+        """The active jobs and the newest hundred that ended; all that ended on request; only `fields` if any."""
+        tell = telling.Teller(self.settings.fleet.policy, fields).tell
         with self._desk.lock:
             shown = [*self._desk.book.active(), *([] if all_ended else self._desk.book.ended)]
-            found = [self._told(entry) for entry in shown if self._may_see(caller, entry)]
+            found = [tell(entry) for entry in shown if self._may_see(caller, entry)]
         if all_ended:
             ended = books.entries(self.store, f"j.phase {books.OVER} ORDER BY j.id", (), {})
-            found += [self._told(entry) for entry in ended if self._may_see(caller, entry)]
+            found += [tell(entry) for entry in ended if self._may_see(caller, entry)]
         return found
-
-    def _told(self, entry: Entry) -> Document:
-        return telling.entry_document(entry, self.settings.fleet.policy)
 
     def _may_see(self, caller: Caller, entry: Entry) -> bool:
         return not self.settings.shared or caller.admin or caller.user == entry.owner.user
@@ -218,21 +220,26 @@ class EmbeddedYard:
             self.store.flush()
             entry = self._seen(caller, name)
             attempts = books.attempts(self.store, entry.id)
-            document = self._told(entry)
+            document = telling.Teller(self.settings.fleet.policy).tell(entry)
         return document | {"history": [telling.attempt_document(attempt) for attempt in attempts]}
 
     def why(self, caller: Caller, name: str) -> Document:
         """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs."""
         entry = self._seen(caller, name)
         document: Document = {"job": name, "phase": entry.phase.value}
-        if entry.attempt is not None and entry.attempt.state == "promised":
-            kept = "its GPUs are kept for it; it starts when those who still hold them have stopped"
-            return document | {"message": kept, "placements": telling.places_of(entry)}
-        if entry.phase is not Phase.WAITING:
-            return document | {"message": entry.told or entry.phase.value, "placements": telling.places_of(entry)}
+        if entry.phase is not Phase.WAITING or entry.attempt is not None:
+            return document | telling.standing_document(entry)
+        document |= shape_document(entry.description())
         if not entry.shown and entry.reason is not None:
-            return document | {"message": str(entry.reason), "reason": telling.reason_document(entry.reason)}
-        return document | forecast.why(self._engine.moment(), name)
+            return document | {"message": str(entry.reason), "reason": reason_document(entry.reason)}
+        return document | self._without_others(caller, forecast.why(self._engine.moment(), name))
+
+    def _without_others(self, caller: Caller, answer: Document) -> Document:
+        """Those in the way, without the names of jobs that the caller may not know of."""
+        for other in answer.get("in_the_way", ()):
+            if not self._may_see(caller, self._find(other["job"])):
+                other["job"] = SOMEBODY
+        return answer
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
         """`cancel`, `hold`, `release` or `requeue` a job, or every member of an array."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from gpuyard.brain.engine import eta
 from gpuyard.brain.foresee import Foresight
+from gpuyard.files.explanations import explanation_document
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Job
 from gpuyard.model.node import Health, Node
@@ -75,9 +76,9 @@ def why(snapshot: Snapshot, name: str) -> Document:
     row = foresight.fleet.short.get(name)
     if row is None:
         places = _places(foresight, name)
-        return {"job": name, "message": "it starts with the next plan", "placements": places}
+        return {"job": name, "message": "it starts with the next plan", "starts": True, "placements": places}
     explanation = foresight.explain(row)
-    document = telling.explanation_document(explanation) | _eta(foresight, name)
+    document = explanation_document(explanation) | _eta(foresight, name)
     return document | {"message": str(explanation.reason)}
 
 
@@ -87,7 +88,7 @@ def _places(foresight: Foresight, name: str) -> list[Document]:
 
 
 def _without_job(explanation: Explanation) -> Document:
-    document = telling.explanation_document(explanation)
+    document = explanation_document(explanation)
     del document["job"]
     return document
 
@@ -97,7 +98,8 @@ def _eta(foresight: Foresight, name: str) -> Document:
     span = eta.estimate(foresight.draft, row) if row is not None else None
     if span is None:
         return {}
-    return {"eta": {"earliest": foresight.now + span[0], "latest": foresight.now + span[1]}}
+    times = {"earliest": foresight.now + span[0], "latest": foresight.now + span[1]}
+    return {"eta": times, "eta_seconds": [round(seconds) for seconds in span]}
 
 
 def _queue_after(foresight: Foresight, job: Job) -> Document:

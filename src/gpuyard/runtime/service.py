@@ -55,8 +55,10 @@ class Service(Protocol):
     def preview(self, caller: Caller, jobs: Sequence[Document]) -> list[Document]:
         """What would happen: `verdict` (starts, waits, never), sentence, ETA range, quota after, price per hour."""
 
-    def jobs(self, caller: Caller, all_ended: bool = False) -> list[Document]:
+    def jobs(self, caller: Caller, all_ended: bool = False, fields: Sequence[str] = ()) -> list[Document]:
         """The active jobs and the newest hundred that ended; all that ended on request.
+
+        With `fields` each has these keys only; `reason.code` stands for a reason without its words.
 
         Each as `yard jobs -o json` has it offline (`name`, `queue`, `user`, `class`, `priority`, `tasks`, `gpus`,
         `submitted`, `started`, `phase`, `held_gpus`, `asked_gpus`, `reason` {code, message}, `placements`), with
@@ -70,7 +72,9 @@ class Service(Protocol):
         """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs.
 
         As `yard why -o json` has it offline: `job`, `phase`, `reason` {code, message, ..., suggestions}, `ladder`,
-        `in_the_way`; `eta` {earliest, latest} where it can be told; `placements` where it runs.
+        `in_the_way` [{job, must, gpus, queue, priority, preemptible, lost_seconds}]; `eta` {earliest, latest} and
+        `eta_seconds` where it can be told; its shape (`tasks`, `gpus` or `groups`); `placements` where it runs, and
+        `starts` where the next plan lets it.
         """
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:

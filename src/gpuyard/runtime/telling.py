@@ -1,4 +1,4 @@
-"""Jobs, nodes, reasons as plain documents: the snapshot's keys, plus phase, reason and what else is known.
+"""Jobs and nodes as plain documents: the snapshot's keys, plus phase, reason and what else is known.
 
 Called by the embedded yard. Nothing here decides; amounts leave the model's grains here and become GPUs.
 """
@@ -6,16 +6,17 @@ Called by the embedded yard. Nothing here decides; amounts leave the model's gra
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from gpuyard.files.explanations import reason_document
 from gpuyard.files.units import write_time
 from gpuyard.files.writing import job_document, node_document
-from gpuyard.model.job import Job, Placement
+from gpuyard.model.job import Job, Phase, Placement
 from gpuyard.model.node import Health, Node
 from gpuyard.model.policy import Policy
-from gpuyard.model.reasons import Code, Explanation, Reason
-from gpuyard.model.resources import UNLIMITED, WHOLE, as_gpus, mig_cost
+from gpuyard.model.reasons import Reason
+from gpuyard.model.resources import WHOLE, as_gpus, mig_cost
 from gpuyard.worlds.local import ledger
 from gpuyard.worlds.local.holdings import Holdings
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
@@ -27,25 +28,73 @@ OUTPUT_MAX = 1 << 20
 # --- jobs ----------------------------------------------------------------------------------------
 
 
-def entry_document(entry: Entry, policy: Policy) -> Document:
-    """One job as a listing shows it."""
-    template = entry.template
-    if template.document is None:
-        template.document = _asked(template, policy)
-    document = template.document | {"name": entry.name, "id": entry.id, "phase": entry.phase.value}
-    document |= {"attempts": entry.attempts, "held_gpus": _held_gpus(entry)}
-    if entry.reason is not None and not entry.over:
-        document["reason"] = reason_document(entry.reason)
-    if entry.attempt is not None:
-        document["placements"] = places_of(entry)
-    times = {"started": entry.started, "ended": entry.ended}
-    document |= {key: write_time(moment) for key, moment in times.items() if moment is not None}
-    if entry.member is not None:
-        document |= {"array": template.name, "index": entry.member}
-    if entry.exit is not None:
-        document["exit_code"] = entry.exit
-    more = {"message": entry.told, "failures": entry.failures, "losses": entry.losses, "evictions": entry.evictions}
-    return document | {key: value for key, value in more.items() if value}
+class Teller:
+    """Tells jobs one after the other: whole, or only the keys that are asked for (`reason.code` is a part of one).
+
+    What many jobs have in common (their template, their reason) is worked out once; ten thousand are told in a moment.
+    """
+
+    def __init__(self, policy: Policy, fields: Sequence[str] = ()) -> None:
+        self._policy = policy
+        self._fields = frozenset(fields)
+        self._own = [(key, get) for key, get in OWN if self._wants(key)]
+        self._tells_reason = "reason" if self._wants("reason") else "reason.code" if "reason.code" in fields else ""
+        self._templates: dict[int, Document] = {}
+        self._reasons: dict[int, Document] = {}
+
+    def _wants(self, key: str) -> bool:
+        return not self._fields or key in self._fields
+
+    def tell(self, entry: Entry) -> Document:
+        """One job as a listing shows it."""
+        template = entry.template
+        common = self._templates.get(template.id)
+        if common is None:
+            common = self._templates[template.id] = self._common(template)
+        document = common.copy()
+        for key, get in self._own:
+            value = get(entry)
+            if value is not None:
+                document[key] = value
+        if self._tells_reason and entry.reason is not None and not entry.over:
+            document["reason"] = self._reason(entry.reason)
+        return document
+
+    def _common(self, template: Template) -> Document:
+        if template.document is None:
+            template.document = _asked(template, self._policy)
+        return {key: value for key, value in template.document.items() if self._wants(key)}
+
+    def _reason(self, reason: Reason) -> Document:
+        known = self._reasons.get(id(reason))
+        if known is None:
+            known = reason_document(reason) if self._tells_reason == "reason" else {"code": reason.code.value}
+            self._reasons[id(reason)] = known
+        return known
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else write_time(seconds)
+
+
+OWN: tuple[tuple[str, Callable[[Entry], Any]], ...] = (
+    ("name", lambda entry: entry.name),
+    ("id", lambda entry: entry.id),
+    ("phase", lambda entry: entry.phase.value),
+    ("attempts", lambda entry: entry.attempts),
+    ("held_gpus", lambda entry: 0 if entry.attempt is None else _held_gpus(entry, entry.attempt)),
+    ("placements", lambda entry: None if entry.attempt is None else places_of(entry)),
+    ("started", lambda entry: _moment(entry.started)),
+    ("ended", lambda entry: _moment(entry.ended)),
+    ("array", lambda entry: None if entry.member is None else entry.template.name),
+    ("index", lambda entry: entry.member),
+    ("exit_code", lambda entry: entry.exit),
+    ("message", lambda entry: entry.told or None),
+    ("failures", lambda entry: entry.failures or None),
+    ("losses", lambda entry: entry.losses or None),
+    ("evictions", lambda entry: entry.evictions or None),
+)
+"""What each job has for itself, and how it is told; None is left out."""
 
 
 def _asked(template: Template, policy: Policy) -> Document:
@@ -75,9 +124,8 @@ def _asked_gpus(job: Job) -> float | int | str:
     return as_gpus(total)
 
 
-def _held_gpus(entry: Entry) -> float | int:
-    attempt = entry.attempt
-    if attempt is None or attempt.state == "promised":
+def _held_gpus(entry: Entry, attempt: Attempt) -> float | int:
+    if attempt.state == "promised":
         return 0
     held = round(sum(ledger.gpus_of(entry, task, None) for task in attempt.live()), 3)
     return int(held) if held == int(held) else held
@@ -111,6 +159,19 @@ def places_of(entry: Entry) -> list[Document]:
         placement_document(task.placement) | ({"terminating": True} if task.state == "stopping" else {})
         for task in live
     ]
+
+
+def standing_document(entry: Entry) -> Document:
+    """Where a job that does not merely wait stands, since when, and what there is to say of it."""
+    attempt = entry.attempt
+    document: Document = {"placements": places_of(entry)}
+    if attempt is not None and attempt.state == "promised":
+        return document | {"message": "its GPUs are kept for it until those who still hold them have stopped"}
+    if attempt is not None and attempt.why:
+        return document | {"message": f"it is being stopped: {attempt.why}"}
+    if entry.phase is Phase.RUNNING:
+        return document | {"started": _moment(entry.started)}
+    return document | {"message": entry.told or entry.phase.value}
 
 
 def placement_document(place: Placement) -> Document:
@@ -171,42 +232,3 @@ def _device(node: Node, index: int, held: dict[int, int], names: dict[int, str])
         "jobs": sorted({names.get(job, "") for job in held} - {""}),
         "used": round(min(1.0, sum(held.values()) / WHOLE), 3),
     }
-
-
-# --- reasons -------------------------------------------------------------------------------------
-
-
-def reason_document(reason: Reason) -> Document:
-    """A reason with its numbers."""
-    amounts = {
-        key: _amount(reason.code, amount)
-        for key, amount in (("needed", reason.needed), ("free", reason.free), ("largest_fit", reason.largest_fit))
-        if amount is not None
-    }
-    more = {"outcome": reason.outcome.value if reason.code.rung is not None else "", "where": reason.where}
-    return {"code": reason.code.value, "message": str(reason)} | amounts | {k: v for k, v in more.items() if v}
-
-
-def explanation_document(explanation: Explanation) -> Document:
-    """Why a job waits: reason, ladder, what would let it run, who is in the way."""
-    suggestions = [
-        {"change": each.change, "kind": each.kind} | ({"effect": each.effect} if each.effect else {})
-        for each in explanation.suggestions
-    ]
-    ladder = [
-        {"rung": each.rung.title, "holds": each.holds, "nodes": each.nodes} | ({"note": each.note} if each.note else {})
-        for each in explanation.ladder
-    ]
-    document = {"job": explanation.job, "reason": reason_document(explanation.reason) | {"suggestions": suggestions}}
-    blockers = {"in_the_way": list(explanation.in_the_way)} if explanation.in_the_way else {}
-    return document | {"ladder": ladder} | blockers
-
-
-def _amount(code: Code, amount: int) -> float | int | str:
-    if amount >= UNLIMITED:
-        return "unlimited"
-    if code is Code.NOT_ENOUGH_MEMORY:
-        return amount
-    if code is Code.NOT_ENOUGH_CPU:
-        return amount / 1000
-    return as_gpus(amount)

@@ -106,11 +106,7 @@ def preview(service: Served, caller: Asking, wish: Jobs) -> Response:
 @jobs_router.get("/jobs")
 def jobs(service: Served, caller: Asking, fields: str = "", all_ended: bool = Query(False, alias="all")) -> Response:
     """The active jobs and the newest that ended; `fields` names the keys that are wanted, with commas."""
-    found = service.jobs(caller, all_ended)
-    if fields:
-        wanted = fields.split(",")
-        found = [{key: job[key] for key in wanted if key in job} for job in found]
-    return encoded(found)
+    return encoded(service.jobs(caller, all_ended, [field for field in fields.split(",") if field]))
 
 
 @jobs_router.get("/jobs/{name:path}/why")

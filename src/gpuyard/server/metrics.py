@@ -49,7 +49,7 @@ class YardCollector(Collector):
         yield InfoMetricFamily("gpuyard_build", "Which GPUYard this is.", value={"version": __version__})
         yield from _fleet(status, service.nodes())
         yield from _queues(service.queues())
-        yield _pending(service.jobs(EVERYBODY))
+        yield _pending(service.jobs(EVERYBODY, fields=("queue", "phase", "reason.code")))
         yield from _growing(measures)
         if status.get("last_cycle"):
             age = max(0.0, self._desk.now() - float(status["last_cycle"]))

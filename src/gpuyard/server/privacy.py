@@ -54,7 +54,7 @@ def events(documents: list[Document], service: Service, caller: Caller) -> list[
 
 
 def _own(service: Service, caller: Caller) -> set[str]:
-    return {job["name"] for job in service.jobs(caller)}
+    return {job["name"] for job in service.jobs(caller, fields=("name",))}
 
 
 def _masked(names: Iterable[str], own: set[str]) -> list[str]:

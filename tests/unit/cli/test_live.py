@@ -202,7 +202,7 @@ def test_status_top_health_report_free(live: Hosted, yard: Yard):
 
 def test_why_of_a_running_yard_is_told_as_of_a_file(live: Hosted, yard: Yard):
     submit(live, {"name": "a"}, {"name": "w", "gpus": 12})
-    assert yard("why", "a").out == "a is running on n0[0].\n"
+    assert yard("why", "a").out == "a is running on n0[0]; nothing stands in its way.\n"
     told = yard("why", "w").out
     assert told.startswith("w waits (NoRoom): waits: 12 GPUs are not free.")
     assert "Ask for 8 GPUs" in told

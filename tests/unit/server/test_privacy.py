@@ -12,7 +12,7 @@ ME, OWNER = Caller("me", 1000), Caller("root", 0, admin=True)
 class Mine(FakeYard):
     """A yard in which only `mine` is mine."""
 
-    def jobs(self, caller: Caller, all_ended: bool = False):
+    def jobs(self, caller: Caller, all_ended: bool = False, fields: object = ()):
         return [{"name": "mine"}]
 
 

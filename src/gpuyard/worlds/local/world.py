@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gpuyard.model.actions import Cordon, Drain, Evict, Move, Plan, Reserve, Start, Terminate
+from gpuyard.model.actions import Cordon, Drain, Evict, Move, Plan, Reserve, Start, Terminate, Waiting
 from gpuyard.model.errors import Conflict, NotFound
 from gpuyard.model.events import Event, GpuHealthChanged, JobSeen, NodeLost, NodeSeen, QueuesChanged
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Health, Node
 from gpuyard.model.queue import Queue
+from gpuyard.model.reasons import Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.desk import RETRY_S, Desk
@@ -151,11 +152,20 @@ class LocalWorld:
                     case _:
                         pass
             self.reserves = tuple(action for action in plan.actions if isinstance(action, Reserve))
-            for waiting in plan.waiting:
-                entry = self.desk.book.find(waiting.job)
-                if entry is not None and entry.phase is Phase.WAITING:
-                    entry.reason = waiting.reason
+            self._note_reasons(plan.waiting)
             self._launch_promised()
+
+    def _note_reasons(self, waiting: Sequence[Waiting]) -> None:
+        """Why each waits, without its name: jobs that are alike share one reason, told of the first of them."""
+        told: dict[int, Reason] = {}
+        for each in waiting:
+            if id(each.reason) not in told or each.reason.message.startswith(f"{each.job} "):
+                message = each.reason.message.removeprefix(f"{each.job} ")
+                told[id(each.reason)] = replace(each.reason, message=message)
+        for each in waiting:
+            entry = self.desk.book.find(each.job)
+            if entry is not None and entry.phase is Phase.WAITING:
+                entry.reason = told[id(each.reason)]
 
     def _start(self, action: Start) -> None:
         entry = self.desk.book.find(action.job)

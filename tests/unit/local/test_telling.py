@@ -1,0 +1,67 @@
+"""What a running yard tells of jobs: whole or in part, each under its own name, and as an answer from a file reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gpuyard import files
+from gpuyard.cli import render_why, why
+from gpuyard.cli.terminal import Screen
+from tests.support.yards import ME, TestYard, sh
+
+
+def test_a_listing_has_the_keys_that_are_asked_for_and_no_others(yard: TestYard):
+    yard.put(sh("sleep 60", name="a", gpus=8, tasks=2))
+    yard.until("a", "running")
+    yard.put(sh("true", name="b", gpus=8))
+    yard.until("b", "waiting")
+    assert yard.jobs(ME, fields=("name", "phase", "held_gpus")) == [
+        {"name": "a", "phase": "running", "held_gpus": 16},
+        {"name": "b", "phase": "waiting", "held_gpus": 0},
+    ]
+
+
+def test_a_reason_can_be_had_without_its_words(yard: TestYard):
+    yard.put(sh("sleep 60", name="a", gpus=8, tasks=2))
+    yard.until("a", "running")
+    yard.put(sh("true", name="b", gpus=8))
+    _told_why(yard, "b")
+    whole, short = (yard.jobs(ME, fields=("reason",)), yard.jobs(ME, fields=("reason.code",)))
+    assert short[1] == {"reason": {"code": "NotEnoughGpus"}}
+    assert whole[1]["reason"]["needed"] == 8
+
+
+def test_jobs_that_are_alike_are_not_told_about_each_other(tmp_path: Path):
+    yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 8}]\nqueues: [{name: few, limit: 2}]")
+    yard.start()
+    yard.put(sh("sleep 60", name="a", queue="few", gpus=2))
+    yard.until("a", "running")
+    yard.put(sh("true", name="mine", queue="few", gpus=2), sh("true", name="yours", queue="few", gpus=2))
+    _told_why(yard, "yours")
+    reasons = {job["name"]: job["reason"]["message"] for job in yard.jobs(ME) if "reason" in job}
+    assert reasons["mine"] == reasons["yours"] == "needs 2 GPUs; queue few has 0 left of its limit of 2"
+    yard.stop()
+
+
+def test_why_of_a_running_yard_and_of_its_snapshot_read_alike(yard: TestYard, tmp_path: Path, capsys):
+    yard.put(sh("sleep 60", name="a", gpus=8, tasks=2))
+    yard.until("a", "running")
+    yard.put(sh("true", name="b", gpus=4))
+    _told_why(yard, "b")
+    for name in ("a", "b"):
+        answer = yard.why(ME, name)
+        path = tmp_path / "moment.json"
+        path.write_text(json.dumps(yard.snapshot()))
+        moment = files.read_snapshot(path, 0.0)
+        render_why.draw(Screen(), answer, moment.now)
+        live = capsys.readouterr().out
+        why.write(moment, next(job for job in moment.jobs if job.name == name), "table")
+        assert live == capsys.readouterr().out
+        assert ("a  would have to stop  16 GPUs, default, priority 50" in live) == (name == "b")
+
+
+def _told_why(yard: TestYard, name: str) -> None:
+    """Wait until a plan has said why."""
+    while "reason" not in yard.job(ME, name):
+        yard.wait_events(yard.store.last_event, 0.05)
