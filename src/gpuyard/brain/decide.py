@@ -14,7 +14,7 @@ from gpuyard.brain.engine import cycle, evacuation, staying
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
-from gpuyard.model.actions import Plan, Waiting
+from gpuyard.model.actions import Plan
 
 
 class Decision(NamedTuple):
@@ -37,7 +37,6 @@ def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
     draft = plan(fleet, memory, now)
     staying.keep_places(draft, draft.before)
     actions = evacuation.net_actions(fleet, draft.before, evacuation.Story(draft.because, draft.served))
-    waiting = tuple(Waiting(name, draft.waits[name]) for name in sorted(draft.waits))
     draft.tx.rollback()
     actions = (*actions, *draft.reserves)
-    return Decision(Plan(actions, waiting, tuple(draft.deadlocks)), replace(draft.memory, refused=draft.refused))
+    return Decision(Plan(actions, draft.waits, tuple(draft.deadlocks)), replace(draft.memory, refused=draft.refused))

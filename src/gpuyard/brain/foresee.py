@@ -19,8 +19,7 @@ from gpuyard.brain.engine.feasibility import free_gpus
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.fragmentation import follow_demand, measure
 from gpuyard.brain.engine.memory import Memory
-from gpuyard.brain.engine.ordering import rank_in_queue
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.rows import JobRow, rank_in_queue
 from gpuyard.model.actions import Deadlock, QueueLine, Running
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.errors import NotFound

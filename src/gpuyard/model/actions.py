@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuyard.model.job import Placement
@@ -133,5 +134,5 @@ class Plan:
     """The net change: nothing in it is both started and evicted (rule 26)."""
 
     actions: tuple[Action, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: Sequence[Waiting] = ()
     deadlocks: tuple[Deadlock, ...] = ()

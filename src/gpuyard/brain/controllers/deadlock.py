@@ -52,17 +52,18 @@ def find(draft: Draft) -> Deadlock | None:
 def _who_is_helped(draft: Draft, victim: JobRow, rows: list[JobRow]) -> str:
     """The gang that completes once this one has given way; "" if none does, and nothing is gained by breaking."""
     mark = draft.tx.checkpoint()
-    saved = (dict(draft.because), dict(draft.served), dict(draft.waits))
+    saved, noted = (dict(draft.because), dict(draft.served)), draft.waits.checkpoint()
     draft.remember(victim)
     draft.tx.lift_all(victim, victims.whole(victim).places)
     helped = next((row.name for row in stale.in_order(rows) if row is not victim and stale.repair(draft, row)), "")
     draft.tx.rollback(mark)
-    draft.because, draft.served, draft.waits = saved
+    draft.because, draft.served = saved
+    draft.waits.rollback(noted)
     return helped
 
 
 def _half_placed(draft: Draft) -> list[JobRow]:
-    rows = (*draft.fleet.short.values(), *draft.fleet.outside.values())
+    rows = (*draft.fleet.halves.values(), *draft.fleet.outside.values())
     return sorted((row for row in rows if row.alive()), key=lambda row: row.age)
 
 
@@ -70,11 +71,12 @@ def _can_be_repaired(draft: Draft, row: JobRow) -> bool:
     """Whether the gang can be completed without disturbing another one that is half-placed itself."""
     others = {other.name: tuple(other.held) for other in _half_placed(draft) if other is not row}
     mark = draft.tx.checkpoint()
-    saved = (dict(draft.because), dict(draft.served), dict(draft.waits))
+    saved, noted = (dict(draft.because), dict(draft.served)), draft.waits.checkpoint()
     repaired = stale.repair(draft, row)
     disturbed = any(sorted(draft.fleet.jobs[name].held) != sorted(held) for name, held in others.items())
     draft.tx.rollback(mark)
-    draft.because, draft.served, draft.waits = saved
+    draft.because, draft.served = saved
+    draft.waits.rollback(noted)
     return repaired and not disturbed
 
 

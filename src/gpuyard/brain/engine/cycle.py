@@ -15,7 +15,6 @@ from gpuyard.brain.engine import (
     growth,
     ordering,
     preemption,
-    quota,
     reservations,
     slicing,
     stale,
@@ -25,6 +24,7 @@ from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.ordering import Bucket, Turns
 from gpuyard.brain.engine.rows import JobRow
+from gpuyard.model.reasons import Code, Reason
 
 
 def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:
@@ -35,47 +35,50 @@ def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:
 
 
 def open_draft(fleet: Fleet, memory: Memory, now: float) -> Draft:
-    """A draft that knows the demand and what each queue is due."""
+    """A draft that knows the demand, and by `shares` what each queue is due."""
     draft = Draft(fleet, memory, now)
     fragmentation.follow_demand(fleet)
-    draft.shares = quota.fair_shares(fleet.tree, fleet.demand, fleet.capacity())  # 1 what each queue is due
     return draft
 
 
 def run(draft: Draft) -> None:
     """The numbered steps."""
     reservations.restore(draft)
-    stale.repair_all(draft)  # 2 gangs below their minimum
-    blocked = start_all(draft)  # 3 all that fits, in order
+    stale.repair_all(draft)  # 1 gangs below their minimum
+    blocked = start_all(draft)  # 2 all that fits, in order
     if slicing.lift_later(draft, blocked):
         blocked = start_all(draft)
-    make_room_all(draft, blocked)  # 4 room by moving, else by taking
-    growth.grow_all(draft)  # 5 extras last
-    reservations.conclude(draft)  # 6 what must stay free
+    make_room_all(draft, blocked)  # 3 room by moving, else by taking
+    growth.grow_all(draft)  # 4 extras last
+    reservations.conclude(draft)  # 5 what must stay free
 
 
 def start_all(draft: Draft) -> list[Bucket]:
     """Start all that fits, in order; what cannot waits with its reason. Returns the buckets that still wait."""
     draft.quota_waits = 0
-    blocked = _start_those(draft, ordering.buckets(draft.fleet, draft.fleet.short.values()))
-    draft.note_free()
-    return blocked
+    return _start_those(draft, ordering.buckets(draft.fleet))
 
 
 def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
     """Start what fits now that something fell free: those who may fit, and whoever gave way meanwhile."""
     waiting = [bucket for bucket in waiting if bucket.left()]
-    known = {row.name for bucket in waiting for row in bucket.left()}
-    victims = ordering.buckets(draft.fleet, [row for name, row in draft.fleet.short.items() if name not in known])
-    ask_all = bool(draft.quota_waits or draft.kept)
+    victims = ordering.buckets_of(draft.fleet, _newly_waiting(draft, waiting))
+    ask_all = bool(draft.quota_waits or draft.kept or draft.policy.order.strict)
     asked = [bucket for bucket in waiting if ask_all or gang.might_fit(draft, bucket.head)]
     blocked = _start_those(draft, [*asked, *victims])
-    draft.note_free()
     return [*(bucket for bucket in waiting if bucket not in asked), *blocked]
 
 
+def _newly_waiting(draft: Draft, waiting: list[Bucket]) -> list[JobRow]:
+    """Those who wait by this plan's doing, and did not when its buckets were filled."""
+    short = draft.fleet.short
+    changed = [row for row in draft.tx.touched() if short.get(row.name) is row]
+    known = {row.name for bucket in waiting for row in bucket.left()} if changed else set()
+    return [row for row in changed if row.name not in known]
+
+
 def _start_those(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
-    turns = Turns(draft.fleet, draft.shares, waiting)
+    turns = Turns(draft, waiting)
     blocked: list[Bucket] = []
     while (bucket := turns.next()) is not None:
         if try_start(draft, bucket):
@@ -83,9 +86,26 @@ def _start_those(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
         else:
             turns.parked(bucket)
             blocked.append(bucket)
-            if draft.policy.order.strict and not bucket.head.job.held:
+            if _holds_back(draft, bucket):
+                blocked += _behind(draft, bucket, turns.rest())
                 break
+    if blocked:
+        draft.note_free()
     return blocked
+
+
+def _holds_back(draft: Draft, bucket: Bucket) -> bool:
+    """Whether nobody may pass this bucket, which cannot start."""
+    return draft.policy.order.strict and not bucket.head.job.held
+
+
+def _behind(draft: Draft, first: Bucket, rest: list[Bucket]) -> list[Bucket]:
+    """The order is strict: everybody else waits for the first that cannot start."""
+    name = first.head.name
+    message = f"{name} comes first and cannot start; this policy's order is strict, so nobody passes it"
+    for bucket in rest:
+        draft.wait(bucket.left(), Reason(Code.OUTRANKED, needed=bucket.asked[0], where=name, message=message))
+    return rest
 
 
 def try_start(draft: Draft, bucket: Bucket) -> bool:
@@ -104,22 +124,22 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
 
 def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
     """Each job still waiting, in order, tries to move others, then to take; then all that fits starts (rule 9)."""
-    refused: set[str] = set()
     waiting = blocked
-    turns = Turns(draft.fleet, draft.shares, blocked)
+    turns = Turns(draft, blocked)
     while (bucket := turns.next()) is not None:
         row = bucket.head
         if not make_room(draft, bucket):
-            refused.update(each.name for each in bucket.left())
+            bucket.refused = True
             draft.refused[row.name] = _first_refusal(draft, row)
             turns.parked(bucket)
+            if _holds_back(draft, bucket):
+                return
             continue
         turns.started(bucket)
         if draft.quota_waits or draft.more_is_free():
             victims = set(draft.served)
             waiting = start_again(draft, waiting)
-            left = [b for b in waiting if b.head.name not in refused and b.head.name not in victims]
-            turns = Turns(draft.fleet, draft.shares, left)
+            turns = Turns(draft, [b for b in waiting if not b.refused and b.head.name not in victims])
         else:
             draft.note_free()
         assert row.complete()

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gpuyard.brain.engine import quota
 from gpuyard.brain.engine.columns import Held, Ints
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.brain.engine.quota import Shares
 from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.transaction import Transaction
+from gpuyard.brain.engine.waits import Waits
 from gpuyard.model.actions import Deadlock, Reserve
 from gpuyard.model.reasons import Code, Reason, Rung
 
@@ -33,15 +35,17 @@ class Draft:
         self.policy = fleet.policy
         self.now = now
         self.tx = Transaction(fleet)
-        self.shares: Shares = []
+        self._capacity = fleet.capacity()
+        self._shares: Shares | None = None
+        self._dues: Shares | None = None
         self.before: dict[str, tuple[Held, ...]] = {}
         """What changed jobs held when the cycle began."""
         self.because: dict[str, Reason] = {}
         """Why a job was changed."""
         self.served: dict[str, str] = {}
         """For whom a job was moved or evicted."""
-        self.waits: dict[str, Reason] = {}
-        """Why a job could not start."""
+        self.waits = Waits()
+        """Why jobs could not start."""
         self.quota_aside = False
         """Set while `explain` asks whether a job would fit if its queues let it."""
         self.clearings: dict[object, NodeClearing] = {}
@@ -63,6 +67,20 @@ class Draft:
         self.promises = 0
         """Jobs looked at for a reservation so far."""
         self.deadlocks: list[Deadlock] = []
+
+    @property
+    def shares(self) -> Shares:
+        """What each queue is due of what there was when the cycle began; worked out when first asked for."""
+        if self._shares is None:
+            self._shares = quota.fair_shares(self.fleet.tree, self.fleet.demand, self._capacity)
+        return self._shares
+
+    @property
+    def dues(self) -> Shares:
+        """max(quota, fair share): what a queue's use is measured by."""
+        if self._dues is None:
+            self._dues = quota.dues(self.fleet.tree, self.shares)
+        return self._dues
 
     def remember(self, row: JobRow, held: tuple[Held, ...] | None = None) -> None:
         """Note what a job held before its first change."""
@@ -108,13 +126,12 @@ class Draft:
 
     def accept(self, row: JobRow, reason: Reason) -> None:
         """The job's change stands, for this reason."""
-        self.waits.pop(row.name, None)
+        self.waits.note((row,), None)
         self.because[row.name] = reason
 
-    def wait(self, rows: list[JobRow], reason: Reason) -> None:
+    def wait(self, rows: tuple[JobRow, ...], reason: Reason) -> None:
         """These jobs cannot start, all for this reason."""
-        for row in rows:
-            self.waits[row.name] = reason
+        self.waits.note(rows, reason)
         if reason.code.rung is Rung.QUOTA:
             self.quota_waits += len(rows)
 

@@ -15,8 +15,7 @@ from gpuyard.brain.engine import admission, gang
 from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.ordering import rank_in_queue
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.rows import JobRow, rank_in_queue
 
 MOST_ENDINGS = 512
 """Jobs whose end is looked at; a start that needs more of them is not worth a promise."""

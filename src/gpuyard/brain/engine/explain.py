@@ -154,8 +154,8 @@ def _dominant(draft: Draft, row: JobRow, view: _View, started: list[JobRow]) -> 
     refusal = admission.refuses(draft, row, draft.fleet.shortfall(row))
     if refusal is not None:
         return refusal  # quota is the first rung: either its removal suffices or it is the first of several
-    noted = draft.waits.get(row.name)
-    if noted is not None and noted.code is Code.RESERVED:
+    noted = draft.waits.of(row.name)
+    if noted is not None and noted.code in (Code.RESERVED, Code.OUTRANKED):
         return noted
     if started and _if_first(draft, row, started):
         return _outranked(row, started)

@@ -15,7 +15,9 @@ import numpy as np
 from gpuyard.brain.engine.asks import Ask, Checker, content_key
 from gpuyard.brain.engine.columns import Columns, Held
 from gpuyard.brain.engine.costs import Costs, plus, times
+from gpuyard.brain.engine.demand import Seen
 from gpuyard.brain.engine.feasibility import Shapes
+from gpuyard.brain.engine.lines import Lines
 from gpuyard.brain.engine.quota import Amounts, QueueTree
 from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
 from gpuyard.model.errors import Broken
@@ -50,13 +52,17 @@ class Fleet:
         self.budgets = snapshot.budgets
         self.reservations: tuple[Reservation, ...] = snapshot.reservations
         self.asks: dict[tuple[object, ...], Ask] = {}
-        self.asked: dict[int, int] = {}
-        """Tasks that run or wait, per kind of task: the demand seen."""
+        self.seen = Seen()
+        """The demand seen."""
         self.expected: tuple[tuple[Ask, float], ...] = ()
         """Demand known beforehand, as tasks per kind; placement is then measured by it and not by what was seen."""
         self.jobs: dict[str, JobRow] = {}
         self.short: dict[str, JobRow] = {}
         """Jobs of ours below their minimum."""
+        self.lines = Lines()
+        """Those of them that hold nothing, equals together."""
+        self.halves: dict[str, JobRow] = {}
+        """Those of them that hold something."""
         self.outside: dict[str, JobRow] = {}
         """Foreign loads below their minimum."""
         self.unowned: Amounts = []
@@ -123,7 +129,7 @@ class Fleet:
 
     def _count_demand(self, row: JobRow, sign: int) -> None:
         for ask, group in zip(row.asks, row.groups, strict=True):
-            self.asked[ask.id] = self.asked.get(ask.id, 0) + sign * (group.tasks - group.failed - group.succeeded)
+            self.seen.count(ask, sign * (group.tasks - group.failed - group.succeeded))
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
@@ -153,11 +159,14 @@ class Fleet:
         """Keep the lists of jobs that wait and of jobs that could grow."""
         if self.jobs.get(row.name) is not row:
             return  # a probe that only asks what would be
-        waiting = self.outside if row.job.foreign else self.short
-        if row.complete():
-            waiting.pop(row.name, None)
-        else:
-            waiting[row.name] = row
+        complete = row.complete()
+        _keep_if(self.outside if row.job.foreign else self.short, row, not complete)
+        if not row.job.foreign:
+            _keep_if(self.halves, row, not complete and bool(row.held))
+            if complete or row.held:
+                self.lines.leave(row)
+            else:
+                self.lines.join(row)
 
     def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
         """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
@@ -344,10 +353,12 @@ class Fleet:
     def _drop(self, row: JobRow) -> None:
         self._demand(row, -1)
         self._limited -= row.job.time_limit is not None and row.running
+        del self.jobs[row.name]
         for held in list(row.held):
             self.shift(row, held, -1)
-        del self.jobs[row.name]
+        self.lines.leave(row)
         self.short.pop(row.name, None)
+        self.halves.pop(row.name, None)
         self.outside.pop(row.name, None)
         self.avoiders.pop(row.name, None)
         self._elastic.pop(row.name, None)
@@ -395,12 +406,20 @@ class Fleet:
         jobs = [row.job for row in self.jobs.values()]
         self._lay_nodes(self.columns.nodes if nodes is None else nodes)
         self._lay_queues(self.queues if queues is None else queues)
-        self.jobs, self.short, self.asked, self.avoiders, self._elastic = {}, {}, {}, {}, {}
-        self._limited, self.outside = 0, {}
+        self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
+        self.seen = Seen()
+        self._limited, self.outside, self.halves, self.lines = 0, {}, {}, Lines()
         for job in sorted(jobs, key=lambda job: job.name):
             names = self.columns.index
             left = tuple(p for p in job.placements if p.node in names)
             self._admit(replace(job, placements=left, started=job.started if left or not job.placements else None))
+
+
+def _keep_if(rows: dict[str, JobRow], row: JobRow, stays: bool) -> None:
+    if stays:
+        rows[row.name] = row
+    else:
+        rows.pop(row.name, None)
 
 
 def _place(placement: Placement) -> tuple[str, int, str]:

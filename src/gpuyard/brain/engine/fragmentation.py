@@ -7,158 +7,19 @@ much of the demand that class is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from gpuyard.brain.engine.asks import Ask, has_labels, has_model
 from gpuyard.brain.engine.columns import Bools, Columns, Ints
+from gpuyard.brain.engine.demand import Demand, DemandClass, Floats, as_class, demand_known
 from gpuyard.model.outlook import Fragmentation, PoolFragmentation, ShapeFit
-from gpuyard.model.policy import DemandView, Weigh
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.topology import NVLINK
 
 if TYPE_CHECKING:
-    from gpuyard.brain.engine.feasibility import Shapes
     from gpuyard.brain.engine.fleet import Fleet
-
-Floats = npt.NDArray[np.float64]
-
-
-class DemandClass(NamedTuple):
-    """Tasks alike in GPUs, CPU and eligible nodes, their weight in the demand and their number (any unit)."""
-
-    gpus: int
-    share: int
-    cpu: int
-    eligible: Bools
-    weight: float
-    tasks: float
-
-    @property
-    def asked(self) -> float:
-        """GPUs that all its tasks ask for."""
-        return self.tasks * (self.gpus or self.share / WHOLE)
-
-
-class Demand:
-    """The classes of demand as tables that answer, for any free part of a device, how much of the demand can use it.
-
-    F = idle - sum of r * part[r] over devices - whole * gang[whole]: a fraction needs one device that is large enough,
-    a task of k GPUs needs k whole ones, and both need the CPU. So a node is looked up, not compared with each class.
-    Classes without GPUs use no device: they only make the others count for less, as FGD has it.
-    """
-
-    def __init__(self, classes: Sequence[DemandClass], width: int = 8) -> None:
-        self.count = len(classes)
-        self.fractional = any(c.share for c in classes)
-        self.needs = np.array(sorted({c.share for c in classes if c.share}), dtype=np.int64)
-        self.cpus = np.array(sorted({c.cpu for c in classes}), dtype=np.int64)
-        self.cores_per_gpu = _cores_per_gpu(classes)
-        eligible = np.array([c.eligible for c in classes], dtype=bool).T if classes else np.zeros((1, 0), bool)
-        kinds: dict[bytes, int] = {}  # np.unique would do, but loads modules worth a hundred decisions
-        self.group: Ints = np.array([kinds.setdefault(line.tobytes(), len(kinds)) for line in eligible], dtype=np.int64)
-        """Which classes a node could serve at all: nodes of one group are alike in that."""
-        patterns = np.array([np.frombuffer(kind, dtype=bool) for kind in kinds], dtype=bool).reshape(
-            len(kinds), len(classes)
-        )
-        self._lay_tables(classes, patterns, width)
-        self.part_of_grain = self.part / WHOLE
-
-    def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
-        total = sum(c.weight for c in classes) or 1.0
-        self.part = np.zeros((len(patterns), len(self.cpus) + 1, len(self.needs) + 1))
-        """Popularity of fractions served, by group, CPU thresholds met, sizes met."""
-        self.gang = np.zeros((len(patterns), len(self.cpus) + 1, width + 1))
-        """Popularity of whole-GPU tasks served, by group, CPU thresholds met, free devices."""
-        for m, each in enumerate(classes):
-            enough = 1 + int(np.searchsorted(self.cpus, each.cpu))
-            groups = patterns[:, m]
-            if each.share:
-                self.part[groups, enough:, 1 + int(np.searchsorted(self.needs, each.share)) :] += each.weight / total
-            elif each.gpus:
-                self.gang[groups, enough:, each.gpus :] += each.weight / total
-
-    def scarcity(self, classes: Sequence[DemandClass], gpus: Ints) -> Floats:
-        """How much of each node's GPUs demand that cannot go everywhere would take, were the fleet full of demand."""
-        everything, total = float(gpus.sum()), sum(c.asked for c in classes) or 1.0
-        found = np.zeros(len(gpus))
-        for each in classes:
-            reach = float(gpus[each.eligible].sum())
-            if 0 < reach < everything:
-                found[each.eligible] += each.asked / total * everything / reach
-        return found
-
-
-def _cores_per_gpu(classes: Sequence[DemandClass]) -> float:
-    gpus = sum(c.asked for c in classes)
-    return sum(c.tasks * c.cpu for c in classes) / 1000 / gpus if gpus else 0.0
-
-
-COARSE = 32
-"""Popularity is rounded to this many parts, so that one job more or less does not make every score stale."""
-
-
-Kind = tuple[object, ...]
-"""What makes tasks one class of demand seen: their GPUs and the models they accept."""
-
-
-class Outline(NamedTuple):
-    """The demand seen, coarse: per kind an example, its weight in parts of COARSE, its tasks and their mean CPU."""
-
-    kind: Kind
-    ask: Ask
-    weight: int
-    cpu: int
-
-
-def demand_seen(shapes: Shapes, asks: Iterable[Ask], counts: Mapping[int, int]) -> tuple[Outline, ...]:
-    """The demand as classes of tasks with GPUs, weighted by the GPUs they ask for; rare classes fall out."""
-    groups: dict[Kind, list[tuple[Ask, int]]] = {}
-    for ask in asks:
-        count = counts.get(ask.id, 0)
-        if count > 0 and (ask.gpus or ask.request.shared):
-            key = (ask.gpus, ask.request.share, ask.request.gpu_memory, ask.models, ask.min_gpu_memory,
-                   ask.min_architecture, ask.node_selector, ask.affinity)  # fmt: skip
-            groups.setdefault(key, []).append((ask, count))
-    weights = {key: sum(_gpus(shapes, ask) * count for ask, count in members) for key, members in groups.items()}
-    total = sum(weights.values())
-    seen = [_outline(key, groups[key], round(COARSE * weight / total)) for key, weight in weights.items()]
-    return tuple(each for each in seen if each.weight > 0)
-
-
-def _outline(key: Kind, members: Sequence[tuple[Ask, int]], weight: int) -> Outline:
-    tasks = sum(count for _, count in members)
-    cores = round(sum(member.request.cpu * count for member, count in members) / tasks / 1000)
-    return Outline(key, min((ask for ask, _ in members), key=lambda ask: ask.id), weight, cores * 1000)
-
-
-def _gpus(shapes: Shapes, ask: Ask) -> int:
-    return ask.gpus * WHOLE or int(shapes.need(ask).min())
-
-
-def _as_class(shapes: Shapes, seen: Outline) -> DemandClass:
-    return _class(shapes, seen.ask, seen.cpu, seen.weight, seen.weight / max(_gpus(shapes, seen.ask) / WHOLE, 1e-9))
-
-
-def _class(shapes: Shapes, ask: Ask, cpu: int, weight: float, tasks: float) -> DemandClass:
-    share = min(int(shapes.need(ask).min()), WHOLE) if ask.request.shared else 0
-    return DemandClass(ask.gpus, share, cpu, shapes.static(ask, (has_model, has_labels)), weight, tasks)
-
-
-def demand_known(shapes: Shapes, kinds: Sequence[tuple[Ask, float]], view: DemandView) -> tuple[DemandClass, ...]:
-    """The demand somebody knows beforehand, as numbers of tasks per kind: the commonest kinds, CPU-only ones too."""
-    total, seen, classes = sum(count for _, count in kinds), 0.0, []
-    for ask, count in sorted(kinds, key=lambda kind: -kind[1]):
-        if seen >= view.cover * total:
-            break
-        seen += count
-        by_gpus = view.weigh is Weigh.GPUS and not ask.request.cpu_only
-        weight = count * _gpus(shapes, ask) / WHOLE if by_gpus else count
-        classes.append(_class(shapes, ask, ask.request.cpu, weight, count))
-    return tuple(classes)
 
 
 def follow_demand(fleet: Fleet) -> None:
@@ -169,10 +30,12 @@ def follow_demand(fleet: Fleet) -> None:
             shapes.gauge.know(demand_known(shapes, fleet.expected, fleet.policy.demand))
             shapes.revalue()
         return
-    seen = demand_seen(shapes, fleet.asks.values(), fleet.asked)
+    if not fleet.seen.changed:
+        return
+    seen = fleet.seen.outline(shapes)
     if seen != shapes.gauge.outline:
         shapes.gauge.outline = seen
-        shapes.gauge.know(tuple(_as_class(shapes, each) for each in seen))
+        shapes.gauge.know(tuple(as_class(shapes, each) for each in seen))
         shapes.revalue()
 
 

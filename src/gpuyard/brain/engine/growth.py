@@ -18,7 +18,7 @@ def grow_all(draft: Draft) -> None:
     """Add one task at a time to each elastic job, by turns over the queues, until nothing more fits."""
     growing = {row.name: row for row in draft.fleet.elastic() if row.complete()}
     while growing:
-        turns = Turns(draft.fleet, draft.shares, [_extra(draft, row) for row in growing.values()])
+        turns = Turns(draft, [_extra(draft, row) for row in growing.values()])
         while (bucket := turns.next()) is not None:
             row = bucket.head
             if row.complete() and _grow(draft, row, bucket.asked):
@@ -30,9 +30,7 @@ def grow_all(draft: Draft) -> None:
 
 def _extra(draft: Draft, row: JobRow) -> Bucket:
     leaf = next((leaf for leaf in range(len(row.groups)) if row.pending(leaf) > 0), 0)
-    bucket = Bucket(row.queue, draft.fleet.costs.least(row.asks[leaf]))
-    bucket.rows.append(row)
-    return bucket
+    return Bucket(row.queue, draft.fleet.costs.least(row.asks[leaf]), (row,))
 
 
 def _grow(draft: Draft, row: JobRow, asked: Amounts) -> bool:

@@ -6,67 +6,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts, QueueTree, Shares
-from gpuyard.brain.engine.rows import NO_QUEUE, JobRow
-from gpuyard.model.resources import UNLIMITED
+from gpuyard.brain.engine.quota import NOT_COUNTED, Amounts
+from gpuyard.brain.engine.rows import NO_QUEUE, JobRow, Rank, rank_in_queue
 
-Rank = tuple[object, ...]
-"""Sorts first what comes first."""
-
-
-def rank_in_queue(row: JobRow) -> Rank:
-    """Priority, then what the policy's order says, then those running when the plan began, then age, then name."""
-    return (-row.priority, row.turn, not row.running, row.age)
-
-
-def dues(tree: QueueTree, shares: Shares) -> Shares:
-    """max(quota, fair share) per queue and resource, what a queue's use is measured by; 0 where not counted."""
-    measured: Shares = []
-    for q, quota in enumerate(tree.quota):
-        parent = shares[tree.parent[q]] if tree.parent[q] >= 0 else shares[q]
-        measured.append([_due(quota[r], shares[q][r], parent[r]) for r in range(len(quota))])
-    return measured
-
-
-def _due(quota: int, share: float, parent: float) -> float:
-    if quota == NOT_COUNTED:
-        return 0.0
-    return max(parent if quota >= UNLIMITED else float(quota), share)
+if TYPE_CHECKING:
+    from gpuyard.brain.engine.draft import Draft
 
 
 class Bucket:
     """Waiting jobs of one queue that are answered alike, first come first."""
 
-    __slots__ = ("asked", "queue", "rows", "taken")
+    __slots__ = ("asked", "queue", "refused", "rows", "taken")
 
-    def __init__(self, queue: int, asked: Amounts) -> None:
+    def __init__(self, queue: int, asked: Amounts, rows: tuple[JobRow, ...]) -> None:
         self.queue = queue
         self.asked = asked
         """What the next job needs to reach its minimum."""
-        self.rows: list[JobRow] = []
+        self.rows = rows
         self.taken = 0
+        self.refused = False
+        """No room could be made for its first job, so none can for the others."""
 
     @property
     def head(self) -> JobRow:
         """The job whose turn it is."""
         return self.rows[self.taken]
 
-    def left(self) -> list[JobRow]:
+    def left(self) -> tuple[JobRow, ...]:
         """The jobs not yet started."""
         return self.rows[self.taken :]
 
 
-class _Line:
+class _Leaf:
     """The buckets of one leaf queue that may still be asked, best first."""
 
     __slots__ = ("heap",)
 
     def __init__(self) -> None:
         self.heap: list[tuple[Rank, Bucket]] = []
+
+    def first(self) -> Bucket | None:
+        """The bucket whose head comes first."""
+        return self.heap[0][1] if self.heap else None
 
     def push(self, bucket: Bucket) -> None:
         heappush(self.heap, (rank_in_queue(bucket.head), bucket))  # names differ, so ranks never tie
@@ -75,39 +61,45 @@ class _Line:
 class Turns:
     """The turns of one pass. Ask `next`, then tell `started` or `parked`; queue ranks follow by themselves."""
 
-    def __init__(self, fleet: Fleet, shares: Shares, buckets: Iterable[Bucket]) -> None:
-        self.tree = fleet.tree
-        self.shares = shares
-        self.dues = dues(fleet.tree, shares)
-        self._lines: dict[int, _Line] = {}
+    def __init__(self, draft: Draft, buckets: Iterable[Bucket]) -> None:
+        self.tree = draft.fleet.tree
+        self._draft = draft
+        self._leaves: dict[int, _Leaf] = {}
         self._heaps: dict[int, list[tuple[Rank, int, int]]] = {}
-        self._stamps = [0] * len(fleet.tree.queues)
+        self._stamps = [0] * len(self.tree.queues)
         self._dirty: set[int] = set()
         """Leaf queues whose rank may have changed."""
         for bucket in buckets:
-            self._lines.setdefault(bucket.queue, _Line()).push(bucket)
-        for queue in self._lines:
-            self._rerank(queue)
+            self._leaves.setdefault(bucket.queue, _Leaf()).push(bucket)
+        self._ranked = len(self._leaves) > 1
+        """One queue alone needs no rank."""
+        self._dirty.update(self._leaves)
         self._seen = len(self.tree.changed)
 
     def next(self) -> Bucket | None:
         """The bucket whose head comes first now; None when every bucket was started empty or parked."""
+        if not self._ranked:
+            return next((leaf.first() for leaf in self._leaves.values()), None)
         self._follow_changes()
         return self._best_bucket(self.tree.paths[0][-1])
 
     def started(self, bucket: Bucket) -> None:
         """The head started; its bucket's next job takes its place."""
-        line = self._lines[bucket.queue]
-        heappop(line.heap)
+        leaf = self._leaves[bucket.queue]
+        heappop(leaf.heap)
         bucket.taken += 1
         if bucket.taken < len(bucket.rows):
-            line.push(bucket)
+            leaf.push(bucket)
         self._dirty.add(bucket.queue)
 
     def parked(self, bucket: Bucket) -> None:
         """The head could not start, so none of its bucket can: it is not asked again in this pass."""
-        heappop(self._lines[bucket.queue].heap)
+        heappop(self._leaves[bucket.queue].heap)
         self._dirty.add(bucket.queue)
+
+    def rest(self) -> list[Bucket]:
+        """Buckets not asked yet, in no particular order."""
+        return [bucket for leaf in self._leaves.values() for _, bucket in leaf.heap]
 
     # --- ranks of queues ------------------------------------------------------------------------------------------
 
@@ -117,15 +109,15 @@ class Turns:
             self._dirty.update(changed[self._seen :])
             self._seen = len(changed)
         for queue in self._dirty:
-            if queue in self._lines:
+            if queue in self._leaves:
                 self._rerank(queue)
         self._dirty.clear()
 
     def _rerank(self, queue: int) -> None:
         """Renew the rank of a leaf queue and of every queue above it."""
-        line = self._lines[queue]
-        if line.heap:
-            bucket = line.heap[0][1]
+        leaf = self._leaves[queue]
+        if leaf.heap:
+            bucket = leaf.heap[0][1]
             self._set_rank(queue, self._rank(queue, bucket.asked, bucket.head))
         else:
             self._set_rank(queue, None)
@@ -146,14 +138,13 @@ class Turns:
 
     def _best_bucket(self, q: int) -> Bucket | None:
         best: int | None = q
-        while best is not None and best not in self._lines:
+        while best is not None and best not in self._leaves:
             best = self._best_child(best)
-        if best is None or not self._lines[best].heap:
-            return None
-        return self._lines[best].heap[0][1]
+        return None if best is None else self._leaves[best].first()
 
     def _rank(self, q: int, asked: Amounts, row: JobRow) -> Rank:
-        used, quota, share, due = self.tree.used[q], self.tree.quota[q], self.shares[q], self.dues[q]
+        used, quota = self.tree.used[q], self.tree.quota[q]
+        share, due = self._draft.shares[q], self._draft.dues[q]
         above = over = False
         after = before = 0.0
         for r, amount in enumerate(asked):
@@ -172,21 +163,24 @@ def _ratio(amount: int, due: float) -> float:
     return amount / due if due > 0 else float("inf")
 
 
-def buckets(fleet: Fleet, rows: Iterable[JobRow]) -> list[Bucket]:
-    """Waiting jobs sorted into buckets; a job that holds something already stands alone."""
-    found: dict[object, Bucket] = {}
+def buckets(fleet: Fleet) -> list[Bucket]:
+    """Everybody who waits, in buckets; a job that holds something already stands alone."""
+    equals = [line.rows() for line in fleet.lines]
+    return _filled(fleet, [*equals, *((row,) for row in fleet.halves.values())])
+
+
+def buckets_of(fleet: Fleet, rows: Iterable[JobRow]) -> list[Bucket]:
+    """The same for some of them."""
+    found: dict[object, list[JobRow]] = {}
     for row in sorted(rows, key=rank_in_queue):
-        if row.queue == NO_QUEUE:
-            continue
-        key = row.name if row.held else (row.queue, row.firm, row.signature)
-        bucket = found.get(key)
-        if bucket is None:
-            bucket = found[key] = Bucket(row.queue, fleet.shortfall(row))
-        bucket.rows.append(row)
-    return list(found.values())
+        found.setdefault(row.name if row.held else (row.queue, row.firm, row.signature), []).append(row)
+    return _filled(fleet, map(tuple, found.values()))
 
 
-def in_order(bucket_list: Iterable[Bucket]) -> Iterator[JobRow]:
-    """Every job left in the buckets, in no particular order across them."""
-    for bucket in bucket_list:
-        yield from bucket.left()
+def _filled(fleet: Fleet, equals: Iterable[tuple[JobRow, ...]]) -> list[Bucket]:
+    known = [rows for rows in equals if rows[0].queue != NO_QUEUE]
+    return [Bucket(rows[0].queue, fleet.shortfall(rows[0]), rows) for rows in sorted(known, key=_first_rank)]
+
+
+def _first_rank(rows: tuple[JobRow, ...]) -> Rank:
+    return rank_in_queue(rows[0])

@@ -194,6 +194,21 @@ def _pour(tree: QueueTree, r: int, equals: list[int], want: dict[int, float], le
     return max(left, 0.0)
 
 
+def dues(tree: QueueTree, shares: Shares) -> Shares:
+    """max(quota, fair share) per queue and resource, what a queue's use is measured by; 0 where not counted."""
+    measured: Shares = []
+    for q, quota in enumerate(tree.quota):
+        parent = shares[tree.parent[q]] if tree.parent[q] >= 0 else shares[q]
+        measured.append([_due(quota[r], shares[q][r], parent[r]) for r in range(len(quota))])
+    return measured
+
+
+def _due(quota: int, share: float, parent: float) -> float:
+    if quota == NOT_COUNTED:
+        return 0.0
+    return max(parent if quota >= UNLIMITED else float(quota), share)
+
+
 # --- reading the queues -----------------------------------------------------------------------------------------------
 
 

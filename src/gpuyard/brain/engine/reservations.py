@@ -89,7 +89,7 @@ def _borrows(draft: Draft, row: JobRow) -> bool:
 # --- making one -------------------------------------------------------------------------------------------------------
 
 
-def consider(draft: Draft, rows: list[JobRow], asked: Amounts) -> None:
+def consider(draft: Draft, rows: Iterable[JobRow], asked: Amounts) -> None:
     """Equal jobs were blocked at their turn: keep room for as many as may have it, the first first."""
     if asked[0] > WHOLE:
         for row in rows:

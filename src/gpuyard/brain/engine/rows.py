@@ -5,12 +5,20 @@ Made by `Fleet` when a job is seen, and by `Fleet.probe` for a job as it might b
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gpuyard.brain.engine import precedence
 from gpuyard.brain.engine.asks import Ask
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.quota import Amounts
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.policy import Policy
+
+if TYPE_CHECKING:
+    from gpuyard.brain.engine.lines import Line
+
+Rank = tuple[object, ...]
+"""Sorts first what comes first."""
 
 NO_QUEUE = -1
 """Foreign loads may stand in no queue; they hold GPUs and are charged to nobody."""
@@ -32,6 +40,7 @@ class JobRow:
         "groups",
         "held",
         "job",
+        "line",
         "live",
         "name",
         "priority",
@@ -65,6 +74,8 @@ class JobRow:
         self.rigid = _is_rigid(job.gang, self.groups)
         """Never has extras to take on or give back."""
         self.wanted: Amounts = []
+        self.line: Line | None = None
+        """Where it waits, if it does with nothing in hand."""
         self._signature: object = None
 
     @property
@@ -115,6 +126,11 @@ class JobRow:
                 numbers.append(number)
             number += 1
         return numbers
+
+
+def rank_in_queue(row: JobRow) -> Rank:
+    """Priority, then what the policy's order says, then those running when the plan began, then age, then name."""
+    return (-row.priority, row.turn, not row.running, row.age)
 
 
 def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuyard.brain.engine.columns import Ints
-from gpuyard.brain.engine.fragmentation import Floats
+from gpuyard.brain.engine.demand import Floats
 from gpuyard.model.policy import Curve, Device, Scoring
 from gpuyard.model.resources import UNLIMITED, WHOLE
 

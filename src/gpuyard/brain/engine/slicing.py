@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from gpuyard.brain.engine import precedence, victims
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.ordering import Bucket, rank_in_queue
+from gpuyard.brain.engine.ordering import Bucket
 from gpuyard.brain.engine.roommaking import stands_free
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.rows import JobRow, rank_in_queue
 from gpuyard.model.reasons import Code, Reason
 
 

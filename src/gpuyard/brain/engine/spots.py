@@ -13,8 +13,8 @@ import numpy as np
 
 from gpuyard.brain.engine import victims
 from gpuyard.brain.engine.columns import Columns, Held, Ints
+from gpuyard.brain.engine.demand import Floats
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fragmentation import Floats
 from gpuyard.brain.engine.rows import JobRow
 from gpuyard.brain.engine.usefulness import Usefulness
 from gpuyard.brain.engine.victims import Unit

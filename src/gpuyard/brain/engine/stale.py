@@ -6,14 +6,13 @@ from collections.abc import Iterable
 
 from gpuyard.brain.engine import admission, consolidation, gang, preemption, victims
 from gpuyard.brain.engine.draft import REPAIRED, Draft
-from gpuyard.brain.engine.ordering import rank_in_queue
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.rows import JobRow, rank_in_queue
 from gpuyard.model.reasons import Code, Reason
 
 
 def gangs(draft: Draft) -> list[JobRow]:
     """Gangs that run below their minimum and are ours, those that come first first."""
-    return in_order(row for row in draft.fleet.short.values() if row.alive() and not row.job.foreign)
+    return in_order(row for row in draft.fleet.halves.values() if row.alive())
 
 
 def in_order(rows: Iterable[JobRow]) -> list[JobRow]:

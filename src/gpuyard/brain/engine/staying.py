@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from gpuyard.brain.engine import gang, neighbours
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.ordering import rank_in_queue
 from gpuyard.brain.engine.roommaking import stands_free
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.rows import JobRow, rank_in_queue
 
 Origin = Mapping[str, tuple[Held, ...]]
 
