@@ -39,8 +39,10 @@ from gpuyard.worlds.local.store import FILE, Store
 from gpuyard.worlds.local.world import Fault, LocalWorld
 
 CROWDED_JOBS = 2000
+"""With so many jobs the loop rests as long as it works: people who submit must not wait for it."""
+BURST_S = 1.0
+"""So much deciding may come at once: whoever submits to a yard at rest does not wait."""
 REST_MAX_S = 2.0
-"""With so many jobs the loop rests longer than it worked: people who submit must not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,21 @@ class Settings:
     term_grace: float = 10.0
     faults: tuple[Fault, ...] = ()
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class Pace:
+    """How much of a core deciding may take: a burst, then a share of the time."""
+
+    def __init__(self) -> None:
+        self._credit = BURST_S
+        self._at = 0.0
+
+    def rest(self, now: float, took: float, crowded: bool) -> float:
+        """How long to rest after a turn that took so long."""
+        share = 0.5 if crowded else 0.7
+        self._credit = min(BURST_S, self._credit + (now - self._at) * share) - took
+        self._at = now
+        return min(max(0.0, -self._credit) / share, REST_MAX_S)
 
 
 class Engine:
@@ -75,6 +92,7 @@ class Engine:
         self.last_cycle = 0.0
         self.cycles = 0
         self.cycle_seconds = 0.0
+        self._pace = Pace()
         self._thread: threading.Thread | None = None
 
     # --- up and down -----------------------------------------------------------------------------
@@ -142,7 +160,7 @@ class Engine:
         self.cycle_seconds += took
         self._journal.remember(self._loop.memory, self.last_cycle)
         crowded = len(self.desk.book.entries) > CROWDED_JOBS
-        self.world.pause_until = self.last_cycle + min(3 * took if crowded else took / 2, REST_MAX_S)
+        self.world.pause_until = self.last_cycle + self._pace.rest(self.clock.monotonic(), took, crowded)
 
     def _begin_line(self) -> None:
         """A new line of the journal: the fleet without jobs, then every job as it stands."""

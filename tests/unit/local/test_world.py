@@ -220,3 +220,12 @@ def test_a_move_to_a_node_that_is_gone_waits_again(bench: Bench, monkeypatch: py
     bench.turn()
     assert bench.phase("a") == "running"
     assert bench.place("a").node == source.node
+
+
+def test_the_brain_is_not_woken_to_hear_that_its_own_plan_has_begun(bench: Bench):
+    bench.put(name="a", gpus=1)
+    bench.turn(1)
+    assert bench.world.desk.events
+    assert not bench.world.desk.has_news
+    bench.put(name="b", gpus=1)
+    assert bench.world.desk.has_news

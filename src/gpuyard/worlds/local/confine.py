@@ -7,10 +7,15 @@ loaded with every supervisor.
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from gpuyard.worlds.local.notes import Order
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # the same without its enums, which take as long as Python's own start
 
 REMOVE_TRIES = 50
 REMOVE_S = 0.01

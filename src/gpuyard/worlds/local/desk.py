@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuyard.model.events import Event
+from gpuyard.model.events import Event, TasksStarted
 from gpuyard.model.node import Node, Pool
 from gpuyard.model.ports import Clock
 from gpuyard.worlds.local.book import Book, save_attempt, save_job, save_tasks
@@ -49,6 +49,11 @@ class Desk:
     def now(self) -> float:
         """The present, to the microsecond: what is written down reads back equal."""
         return round(self._clock.now(), 6)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the brain should hear soon: that what it planned has begun can wait for the next turn."""
+        return any(not isinstance(event, TasksStarted) for event in self.events)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[Batch]:

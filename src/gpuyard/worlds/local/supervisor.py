@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 
 from gpuyard.worlds.local.confine import CGroup, signal_group, sweep
@@ -19,7 +18,11 @@ from gpuyard.worlds.local.notes import Order, Pairs, identity, read_pairs, write
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
+    import signal
+
     from gpuyard.worlds.local.terminal import Terminal
+else:
+    import _signal as signal  # the same without its enums, which take as long as Python's own start
 
 READ_MAX = 65536
 LOOK_S = 0.25

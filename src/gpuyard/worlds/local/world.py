@@ -81,7 +81,7 @@ class LocalWorld:
             if self.desk.trouble:
                 self.desk.retry()
             now = self.desk.now()
-            if (self.desk.events and now >= self.pause_until) or now >= self._look_at:
+            if (self.desk.has_news and now >= self.pause_until) or now >= self._look_at:
                 self._look_at = now + (LOOK_S if self._anybody_waits() else IDLE_S)
                 return True
         return False
@@ -89,7 +89,7 @@ class LocalWorld:
     def _patience(self) -> float:
         now = self.desk.now()
         due = [self._look_at, self.gates.next_due(), self._faults[0].at if self._faults else None]
-        if self.desk.events:
+        if self.desk.has_news:
             due.append(self.pause_until)
         if self.desk.trouble:
             due.append(now + RETRY_S)
@@ -152,8 +152,9 @@ class LocalWorld:
                     case _:
                         pass
             self.reserves = tuple(action for action in plan.actions if isinstance(action, Reserve))
-            self._note_reasons(plan.waiting)
             self._launch_promised()
+        with self.desk.lock:  # once everybody is on the way: there may be ten thousand to be told
+            self._note_reasons(plan.waiting)
 
     def _note_reasons(self, waiting: Sequence[Waiting]) -> None:
         """Why each waits, without its name: jobs that are alike share one reason, told of the first of them."""
