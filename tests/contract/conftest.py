@@ -12,9 +12,10 @@ import pytest
 from gpuyard import files
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
+from gpuyard.model.actions import Plan
 from gpuyard.model.events import NodeSeen
 from gpuyard.model.job import Phase
-from gpuyard.runtime import telling
+from gpuyard.runtime import draining, telling
 from gpuyard.runtime.loop import Loop
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
@@ -37,6 +38,9 @@ class Place(Protocol):
 
     def cordon(self, name: str) -> None:
         """Nothing new goes on the node."""
+
+    def drain(self, name: str) -> None:
+        """The node is closed and emptied gently."""
 
     def why(self, name: str) -> str:
         """Why it waits, in one sentence."""
@@ -63,6 +67,9 @@ class Local:
 
     def cordon(self, name: str) -> None:
         self.yard.world.cordon(name, True)
+
+    def drain(self, name: str) -> None:
+        self.yard.drain(ADMIN, {"node": name, "gpu": None})
 
     def why(self, name: str) -> str:
         return str(self.yard.why(ADMIN, name)["message"])
@@ -120,6 +127,12 @@ class Sim:
     def cordon(self, name: str) -> None:
         self.nodes[name] = replace(self.nodes[name], cordoned=True)
         self.world.tell(NodeSeen(self.nodes[name]))
+        self.plan = self.loop.turn()
+
+    def drain(self, name: str) -> None:
+        self.cordon(name)
+        drainage = draining.decide(self.loop.fleet, self.loop.memory, self.world.now(), [draining.Place(name)])
+        self.world.apply(Plan(drainage.actions))
         self.plan = self.loop.turn()
 
     def why(self, name: str) -> str:

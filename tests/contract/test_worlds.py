@@ -92,3 +92,36 @@ def test_nothing_new_goes_on_a_cordoned_node_and_what_runs_there_goes_on(world: 
     place.submit("new", 0.1, gpus=2)
     assert nodes_of(place.until("new", "running")) != [where]
     assert place.until("old")["phase"] == "succeeded"
+
+
+def test_a_drained_node_is_emptied_and_its_gang_runs_on_elsewhere(world: Make):
+    place = world(TWO_NODES)
+    place.submit("gang", 1.0, tasks=2, gpus=1)
+    before = nodes_of(place.until("gang", "running"))[0]
+    place.drain(before)
+    place.until("gang", "stopping", "starting", "waiting", "running")
+    while before in nodes_of(document := place.until("gang", "running", "succeeded")):
+        assert document["phase"] == "running"
+    document = place.until("gang")
+    assert (document["phase"], document["attempts"]) == ("succeeded", 2)
+
+
+def test_what_finds_no_other_place_leaves_a_drained_node_all_the_same(world: Make):
+    place = world(TWO_NODES)
+    place.submit("here", 1.0, gpus=4)
+    node = nodes_of(place.until("here", "running"))[0]
+    place.submit("there", 1.0, gpus=4)
+    place.until("there", "running")
+    place.drain(node)
+    assert not nodes_of(place.until("here", "waiting"))
+    assert place.until("there")["phase"] == "succeeded"
+    assert nodes_of(place.until("here", "running")) != [node]
+    assert place.until("here")["evictions"] == 1
+
+
+def test_who_may_not_be_disturbed_stays_on_a_drained_node_until_it_ends(world: Make):
+    place = world(TWO_NODES)
+    place.submit("notebook", 0.6, gpus=1, **{"class": "interactive"})
+    place.drain(nodes_of(place.until("notebook", "running"))[0])
+    document = place.until("notebook")
+    assert (document["phase"], document["attempts"]) == ("succeeded", 1)

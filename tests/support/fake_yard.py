@@ -157,6 +157,18 @@ class FakeYard:
             for name in ("n0", "n1")
         ]  # fmt: skip
 
+    def drain(self, caller: Caller, place: Document, dry_run: bool = False) -> Document:
+        name = place["node"] if place["gpu"] is None else f"{place['node']}:{place['gpu']}"
+        return {
+            "place": name, "applied": not dry_run, "stops": [],
+            "stays": [{"job": "b", "message": "is not preemptible"}],
+            "moves": [{"job": "a", "gpus": 1, "lost_gpu_seconds": 60.0, "to": ["n1"]}], "lost_gpu_seconds": 60.0,
+            "message": f"{name}: 1 moves, 1 stays",
+        }  # fmt: skip
+
+    def undrain(self, caller: Caller, place: Document) -> Document:
+        return {"place": place["node"], "message": f"{place['node']} is open again"}
+
     def queues(self) -> list[Document]:
         return list(self.queue_documents.values())
 

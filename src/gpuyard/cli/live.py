@@ -72,6 +72,8 @@ def sign(device: Document) -> str:
     """One GPU as one sign, as `yard nodes --snapshot` draws it."""
     if device.get("health") == "sick":
         return "✗"
+    if device.get("phase") and not device.get("jobs"):
+        return "−"
     if device.get("mig"):
         return "▤"
     if device.get("jobs"):

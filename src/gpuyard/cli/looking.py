@@ -23,8 +23,8 @@ from gpuyard.client import Client
 def nodes(path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
     """Nodes, their GPUs and who holds them.
 
-    In the map every GPU is one sign: ■ held, ◧ shared, □ free, ✗ sick, ? suspect and free, ▤ cut into MIG slices;
-    a gap parts NVLink islands.
+    In the map every GPU is one sign: ■ held, ◧ shared, □ free, ✗ sick, ? suspect and free, − drained, ▤ cut into
+    MIG slices; a gap parts NVLink islands.
     """
     wish = Wish(form, not no_headers, sort_by, watch)
     if not path:

@@ -68,6 +68,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("defrag", "defrag", "What tidying up would move, gain and cost."),
     ),
     "Keep": (
+        Entry("drain", "drain", "Empty a node or GPU gently; shows who that hits first."),
+        Entry("undrain", "drain", "Open it again."),
         Entry("up", "up", "Run the embedded yard on this machine."),
         Entry("down", "up", "Stop it; jobs run on."),
         Entry("status", "up", "Whether it is up, where, and how well."),

@@ -93,6 +93,16 @@ class AsyncClient:
         """The nodes with their GPUs and who holds them."""
         return await self._ask(calls.nodes())
 
+    async def drain(
+        self, node: str, gpu: int | None = None, reason: str = "", force: bool = False, dry_run: bool = False
+    ) -> Document:
+        """Close a node or one GPU of it and empty it gently, or see what that would do."""
+        return await self._ask(calls.drain(node, {"gpu": gpu, "reason": reason, "force": force}, dry_run))
+
+    async def undrain(self, node: str, gpu: int | None = None) -> Document:
+        """Open a node or GPU again."""
+        return await self._ask(calls.undrain(node, gpu))
+
     async def queues(self) -> list[Document]:
         """The queues with quota, use and fair share."""
         return await self._ask(calls.queues())

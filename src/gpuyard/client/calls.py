@@ -81,6 +81,16 @@ def nodes() -> Call[list[Document]]:
     return Call("GET", f"{ROOT}/nodes")
 
 
+def drain(node: str, wish: Document, dry_run: bool) -> Call[Document]:
+    """A node or GPU to be emptied."""
+    return Call("POST", f"{ROOT}/nodes/{quote(node, safe='')}/drain", {"dry_run": dry_run}, wish)
+
+
+def undrain(node: str, gpu: int | None) -> Call[Document]:
+    """A node or GPU to be opened."""
+    return Call("POST", f"{ROOT}/nodes/{quote(node, safe='')}/undrain", body={"gpu": gpu})
+
+
 def queues() -> Call[list[Document]]:
     """The queues."""
     return Call("GET", f"{ROOT}/queues")

@@ -111,6 +111,16 @@ class Client:
         """The nodes with their GPUs and who holds them."""
         return self._ask(calls.nodes())
 
+    def drain(
+        self, node: str, gpu: int | None = None, reason: str = "", force: bool = False, dry_run: bool = False
+    ) -> Document:
+        """Close a node or one GPU of it and empty it gently, or see what that would do."""
+        return self._ask(calls.drain(node, {"gpu": gpu, "reason": reason, "force": force}, dry_run))
+
+    def undrain(self, node: str, gpu: int | None = None) -> Document:
+        """Open a node or GPU again."""
+        return self._ask(calls.undrain(node, gpu))
+
     def queues(self) -> list[Document]:
         """The queues with quota, use and fair share."""
         return self._ask(calls.queues())

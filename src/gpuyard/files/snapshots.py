@@ -140,7 +140,7 @@ class _Reading:
         if (entry.min_available is None) == (entry.max_unavailable is None):
             self.problems.blame(at, "must have either min_available or max_unavailable")
         for job in entry.jobs:
-            if job not in known.jobs:
+            if known.jobs and job not in known.jobs:  # a fleet file speaks of jobs to come
                 self.problems.blame((*at, "jobs"), f"covers job {job}, which does not exist", job, known.jobs)
         return Budget(entry.name, entry.jobs, entry.min_available, entry.max_unavailable)
 

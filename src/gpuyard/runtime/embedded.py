@@ -23,10 +23,12 @@ from gpuyard.model.job import Job, Phase
 from gpuyard.model.node import Health
 from gpuyard.model.ports import Clock
 from gpuyard.model.reasons import Outcome
-from gpuyard.runtime import forecast, intake, queueing, reporting, telling
+from gpuyard.runtime import draining_documents, forecast, intake, queueing, reporting, telling
+from gpuyard.runtime.draining import Place
 from gpuyard.runtime.engine import Engine, Settings
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.worlds.local import book as books
+from gpuyard.worlds.local.closures import Closure
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.records import Entry, Template
@@ -320,7 +322,34 @@ class EmbeddedYard:
         """The nodes with their GPUs, health and who holds them."""
         with self._desk.lock:
             names = {entry.id: entry.name for entry in self._desk.book.active()}
-            return telling.nodes_documents(self._desk.nodes.values(), self._desk.holdings, names)
+            return telling.nodes_documents(self._desk.nodes.values(), self._desk.holdings, names, self.world.closures)
+
+    def drain(self, caller: Caller, place: Document, dry_run: bool = False) -> Document:
+        """Close a node or one GPU of it, and empty it gently."""
+        if not caller.admin:
+            raise Denied(f"{caller.user} may not drain nodes; an administrator can")
+        closure = draining_documents.closure(place, caller.user)
+        with self._desk.lock:
+            self.world.closures.check(closure)
+            moment, drainage = self._engine.foresee_drain(Place(closure.node, closure.gpu, closure.force))
+            if not dry_run:
+                self.world.close(closure)
+        return draining_documents.answer(closure, moment, drainage, applied=not dry_run)
+
+    def undrain(self, caller: Caller, place: Document) -> Document:
+        """Open a node or GPU again."""
+        if not caller.admin:
+            raise Denied(f"{caller.user} may not open nodes; an administrator can")
+        closure = replace(draining_documents.closure(place, caller.user), closed=False, drains=False)
+        with self._desk.lock:
+            self.world.closures.check(closure)
+            if self.world.closures.of(closure.node, closure.gpu) is None and not self._is_cordoned(closure):
+                raise Conflict(f"{closure.name} is open already")
+            self.world.close(closure)
+        return {"place": closure.name, "message": f"{closure.name} is open again"}
+
+    def _is_cordoned(self, closure: Closure) -> bool:
+        return closure.gpu is None and self._desk.nodes[closure.node].cordoned
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,11 +18,15 @@ from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
 from gpuyard.files.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
+from gpuyard.model.actions import Move
 from gpuyard.model.errors import GpuYardError, Refused
-from gpuyard.model.job import Job
+from gpuyard.model.events import Event, JobSeen, TasksStarted
+from gpuyard.model.job import Job, Placement
+from gpuyard.model.node import Budget, Health, Node
 from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Reservation, Snapshot
-from gpuyard.runtime import queueing
+from gpuyard.runtime import draining, queueing
+from gpuyard.runtime.draining import Drainage, Place
 from gpuyard.runtime.holder import Holder
 from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
@@ -154,6 +158,7 @@ class Engine:
         if self._journal.long:
             self._begin_line()
         self._loop.turn()
+        self._drain()
         took = self.clock.monotonic() - began
         self.last_cycle = self.clock.now()
         self.cycles += 1
@@ -161,6 +166,27 @@ class Engine:
         self._journal.remember(self._loop.memory, self.last_cycle)
         crowded = len(self.desk.book.entries) > CROWDED_JOBS
         self.world.pause_until = self.last_cycle + self._pace.rest(self.clock.monotonic(), took, crowded)
+
+    def _drain(self) -> None:
+        """Let those go who stand on what is being drained, as far as they may now."""
+        places = [Place(each.node, each.gpu, each.force) for each in self.world.closures.draining()]
+        drainage = draining.decide(self._loop.fleet, self._loop.memory, self.desk.now(), places)
+        if not drainage.actions:
+            return
+        with self.desk.change():
+            unheard = {spot for event in self.desk.events for spot in _spots_of(event)}
+            self.world.carry_out(
+                action
+                for action in drainage.actions
+                if not (isinstance(action, Move) and unheard & {*_spots(action.target)})
+            )
+
+    def foresee_drain(self, place: Place) -> tuple[Snapshot, Drainage]:
+        """What draining this would do now."""
+        moment = self.moment()
+        nodes = tuple(_closed(node, place) if node.name == place.node else node for node in moment.nodes)
+        moment = replace(moment, nodes=nodes)
+        return moment, draining.decide(Fleet(moment), self._loop.memory, moment.now, [place])
 
     def _begin_line(self) -> None:
         """A new line of the journal: the fleet without jobs, then every job as it stands."""
@@ -211,14 +237,42 @@ class Engine:
                 jobs.append(job)
                 if promised:
                     reservations.append(Reservation(job.name, promised))
+            bare = replace(self.bare(), budgets=_about(self.settings.fleet.budgets, {job.name for job in jobs}))
             memory = self._loop.memory.to_document()
-            return replace(self.bare(), jobs=tuple(jobs), reservations=tuple(reservations), memory=memory)
+            return replace(bare, jobs=tuple(jobs), reservations=tuple(reservations), memory=memory)
 
     def check(self) -> str:
         """Whether it turns; if not, why."""
         if self._thread is not None and not self._thread.is_alive():
             return self._broken or "the loop has ended; start the yard again"
         return "ok"
+
+
+def _spots_of(event: Event) -> Iterable[tuple[str, int]]:
+    """Devices that an event speaks of which the brain has not heard yet."""
+    match event:
+        case TasksStarted(placements=places):
+            return _spots(places)
+        case JobSeen(job=job):
+            return _spots(job.placements)
+    return ()
+
+
+def _spots(places: Iterable[Placement]) -> Iterable[tuple[str, int]]:
+    return ((place.node, gpu) for place in places for gpu in place.gpus)
+
+
+def _closed(node: Node, place: Place) -> Node:
+    if place.gpu is None:
+        return replace(node, cordoned=True)
+    gpus = tuple(replace(gpu, health=Health.SICK) if gpu.index == place.gpu else gpu for gpu in node.gpus)
+    return replace(node, gpus=gpus)
+
+
+def _about(budgets: Iterable[Budget], jobs: Container[str]) -> tuple[Budget, ...]:
+    """The budgets over jobs that are there; a fleet's may speak of jobs to come."""
+    found = (replace(budget, jobs=tuple(job for job in budget.jobs if job in jobs)) for budget in budgets)
+    return tuple(budget for budget in found if budget.jobs)
 
 
 def _as_seen(entry: Entry) -> tuple[Job, tuple[Any, ...]]:

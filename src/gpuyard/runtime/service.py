@@ -94,9 +94,21 @@ class Service(Protocol):
         """The nodes with their GPUs, health and who holds them.
 
         As `yard nodes -o json` has them offline (`name`, `pool`, `model`, `gpus`, `domains`, `free`, `used`, `jobs`,
-        `phase`), and `devices`: one for each GPU with `index`, `uuid`, `health`, `island`, `jobs` (who holds it) and
-        `used` (0 to 1).
+        `phase`: ready, cordoned, draining, drained), `drain` {reason, by, since} while it is one of the last two, and
+        `devices`: one for each GPU with `index`, `uuid`, `health`, `island`, `jobs` (who holds it), `used` (0 to 1),
+        and `phase` where it is closed by itself.
         """
+
+    def drain(self, caller: Caller, place: Document, dry_run: bool = False) -> Document:
+        """Close a node or one GPU of it (`node`, `gpu`), and empty it gently: `reason` says why to people.
+
+        Jobs that may be disturbed move, or stop after their checkpoint signal and grace and wait again, within their
+        budgets; others stay until they end, unless `force`. Answers `place`, `moves`, `stops` and `stays`, each a list
+        of {job, gpus, ...}, `lost_gpu_seconds`, and a sentence.
+        """
+
+    def undrain(self, caller: Caller, place: Document) -> Document:
+        """Open a node or GPU again."""
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""

@@ -13,11 +13,12 @@ from gpuyard.files.explanations import reason_document
 from gpuyard.files.units import write_time
 from gpuyard.files.writing import job_document, node_document
 from gpuyard.model.job import Job, Phase, Placement
-from gpuyard.model.node import Health, Node
+from gpuyard.model.node import Gpu, Health, Node
 from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Reason
 from gpuyard.model.resources import WHOLE, as_gpus, mig_cost
 from gpuyard.worlds.local import ledger
+from gpuyard.worlds.local.closures import Closure, Closures
 from gpuyard.worlds.local.holdings import Holdings
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
 
@@ -199,36 +200,65 @@ def read_output(folder: pathlib.Path, offset: int) -> tuple[bytes, int]:
 # --- nodes ---------------------------------------------------------------------------------------
 
 
-def nodes_documents(nodes: Iterable[Node], holdings: Holdings, names: dict[int, str]) -> list[Document]:
+def nodes_documents(
+    nodes: Iterable[Node], holdings: Holdings, names: dict[int, str], closures: Closures
+) -> list[Document]:
     """The nodes, and who holds each GPU."""
     use = holdings.by_device()
-    return [_node_document(node, use, names) for node in sorted(nodes, key=lambda node: node.name)]
+    return [_node_document(node, use, names, closures) for node in sorted(nodes, key=lambda node: node.name)]
 
 
-def _node_document(node: Node, use: dict[tuple[str, int], dict[int, int]], names: dict[int, str]) -> Document:
-    devices = [_device(node, index, use.get((node.name, index), {}), names) for index in range(len(node.gpus))]
-    free = [device for device in devices if not device["jobs"] and device["health"] != Health.SICK.value]
+def _node_document(
+    node: Node, use: dict[tuple[str, int], dict[int, int]], names: dict[int, str], closures: Closures
+) -> Document:
+    devices = [_device(gpu, use.get((node.name, gpu.index), {}), names) for gpu in node.gpus]
+    for device in devices:
+        device |= _closed_device(closures, node.name, device)
+    open_ = [device for device in devices if "phase" not in device and device["health"] != Health.SICK.value]
     defaults = {"name": node.name, "pool": "", "gpus": 0, "model": "", "domains": {}, "cordoned": False}
+    jobs = sorted({job for device in devices for job in device["jobs"]})
     return (
         defaults
         | node_document(node)
         | {
-            "phase": "cordoned" if node.cordoned else "ready",
-            "free": 0 if node.cordoned else len(free),
+            "phase": _phase(closures.of(node.name), bool(jobs)) if node.cordoned else "ready",
+            "free": 0 if node.cordoned else sum(not device["jobs"] for device in open_),
             "used": round(sum(device["used"] for device in devices), 3),
-            "jobs": sorted({job for device in devices for job in device["jobs"]}),
+            "jobs": jobs,
             "devices": devices,
         }
+        | drain_document(closures.of(node.name))
     )
 
 
-def _device(node: Node, index: int, held: dict[int, int], names: dict[int, str]) -> Document:
-    gpu = node.gpus[index]
+def _device(gpu: Gpu, held: dict[int, int], names: dict[int, str]) -> Document:
     return {
-        "index": index,
+        "index": gpu.index,
         "uuid": gpu.uuid,
         "health": gpu.health.value,
         "island": gpu.island,
         "jobs": sorted({names.get(job, "") for job in held} - {""}),
         "used": round(min(1.0, sum(held.values()) / WHOLE), 3),
     }
+
+
+def _closed_device(closures: Closures, node: str, device: Document) -> Document:
+    """Of a GPU that is closed by itself: how well it really is, and how far it is emptied."""
+    closure = closures.of(node, device["index"])
+    true = closures.true_health(node, device["index"])
+    if closure is None or true is None:
+        return {}
+    return {"health": true.value, "phase": _phase(closure, bool(device["jobs"]))} | drain_document(closure)
+
+
+def _phase(closure: Closure | None, held: bool) -> str:
+    if closure is None or not closure.drains:
+        return "cordoned"
+    return "draining" if held else "drained"
+
+
+def drain_document(closure: Closure | None) -> Document:
+    """Who drains it, since when and why."""
+    if closure is None or not closure.drains:
+        return {}
+    return {"drain": {"reason": closure.reason, "by": closure.by, "since": write_time(closure.since)}}

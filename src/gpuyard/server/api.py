@@ -42,6 +42,14 @@ class Submit(Jobs):
     queue_anyway: bool = False
 
 
+class Drain(BaseModel):
+    """What is drained of a node, all of it or one GPU, and why; `force` takes also those who have a right to stay."""
+
+    gpu: int | None = Field(None, ge=0)
+    reason: str = ""
+    force: bool = False
+
+
 class BackUp(BaseModel):
     """Where to write the copy: a file that does not exist yet, on the yard's machine."""
 
@@ -162,6 +170,18 @@ def job(service: Served, caller: Asking, name: str) -> Response:
 def nodes(service: Served, caller: Asking) -> Response:
     """The nodes with their GPUs, health and who holds them."""
     return encoded(privacy.nodes(service.nodes(), service, caller))
+
+
+@fleet_router.post("/nodes/{name:path}/drain")
+def drain(service: Served, caller: Asking, name: str, wish: Drain, dry_run: bool = False) -> Response:
+    """Close a node or GPU and empty it gently; a dry run tells who would move, stop and stay."""
+    return encoded(service.drain(caller, {"node": name} | wish.model_dump(), dry_run))
+
+
+@fleet_router.post("/nodes/{name:path}/undrain")
+def undrain(service: Served, caller: Asking, name: str, wish: Drain) -> Response:
+    """Open a node or GPU again."""
+    return encoded(service.undrain(caller, {"node": name, "gpu": wish.gpu}))
 
 
 @fleet_router.get("/queues")

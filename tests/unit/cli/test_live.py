@@ -252,3 +252,21 @@ def test_without_a_yard_every_command_says_how_to_start_one(
         answer = yard(*args)
         assert answer.code == 1, args
         assert "`yard up`" in answer.err
+
+
+def test_a_drain_shows_whom_it_hits_first(live: Hosted, yard: Yard):
+    answer = yard("drain", "n0:3", "--reason", "fan", "--dry-run")
+    assert answer.err == "n0:3: 1 moves, 1 stays.\n"
+    assert [line.split() for line in answer.lines] == [
+        ["JOB", "WHAT", "COST", "OR", "REASON"],
+        ["a", "moves", "to", "n1", "1", "GPU,", "1", "GPU-minutes", "of", "work", "lost"],
+        ["b", "stays", "is", "not", "preemptible"],
+    ]
+    assert yard("drain", "n0", "--yes").lines[-1] == "n0 is being drained; `yard undrain n0` opens it again"
+    assert yard("drain", "n0", "-o", "json", "--yes").json["applied"] is True
+    assert yard("undrain", "n0").out == "n0 is open again\n"
+
+
+def test_a_gpu_is_a_number(live: Hosted, yard: Yard):
+    answer = yard("drain", "n0:x")
+    assert (answer.code, answer.err.startswith("error: 'n0:x' is no NODE or NODE:GPU")) == (2, True)

@@ -93,7 +93,6 @@ class Book:
         return iter(self.entries.values())
 
 
-CORDON = "cordon/"
 OVER = "IN ('succeeded', 'failed', 'cancelled')"
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -163,20 +162,6 @@ def save_tasks(batch: Batch, entry: Entry, attempt: Attempt, tasks: Iterable[Tas
         *((entry.id, attempt.number, t.serial, t.wave, t.rank, _place_text(t.placement), t.state, t.outcome, t.exit,
            t.pid, t.ended, t.told) for t in tasks),
     )  # fmt: skip
-
-
-def save_cordon(batch: Batch, node: str, closed: bool) -> None:
-    """Whether a node was closed or opened by somebody; it outlives the control plane."""
-    batch.add(
-        "INSERT INTO facts(name, document) VALUES (?, ?) ON CONFLICT(name) DO UPDATE SET document=excluded.document",
-        (f"{CORDON}{node}", "true" if closed else "false"),
-    )
-
-
-def cordons(store: Store) -> dict[str, bool]:
-    """What was closed and opened."""
-    rows = store.rows("SELECT name, document FROM facts WHERE name LIKE ?", (f"{CORDON}%",))
-    return {name.removeprefix(CORDON): document == "true" for name, document in rows}
 
 
 def _place_text(place: Placement) -> str:

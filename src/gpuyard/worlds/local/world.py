@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gpuyard.model.actions import Cordon, Drain, Evict, Move, Plan, Reserve, Start, Terminate, Waiting
+from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Plan, Start, Terminate, Waiting
 from gpuyard.model.errors import Conflict, NotFound
-from gpuyard.model.events import Event, GpuHealthChanged, JobSeen, NodeLost, NodeSeen, QueuesChanged
+from gpuyard.model.events import Event, JobSeen, NodeLost, NodeSeen, QueuesChanged
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Health, Node
 from gpuyard.model.queue import Queue
-from gpuyard.model.reasons import Reason
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local import book as books
+from gpuyard.worlds.local.closures import Closure, Closures
 from gpuyard.worlds.local.desk import RETRY_S, Desk
 from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.life import Life, survives
@@ -55,9 +56,7 @@ class LocalWorld:
         self.life = life
         self.fleet = fleet
         self.queues: tuple[Queue, ...] = fleet.queues
-        self.reserves: tuple[Reserve, ...] = ()
-        closed = books.cordons(desk.store)
-        desk.nodes = {node.name: replace(node, cordoned=closed.get(node.name, node.cordoned)) for node in fleet.nodes}
+        self.closures = Closures(desk, fleet.nodes)
         desk.pools = {pool.name: pool for pool in fleet.pools}
         self._lost: dict[str, Node] = {}
         self._faults = sorted(faults, key=lambda fault: fault.at)
@@ -82,7 +81,7 @@ class LocalWorld:
                 self.desk.retry()
             now = self.desk.now()
             if (self.desk.has_news and now >= self.pause_until) or now >= self._look_at:
-                self._look_at = now + (LOOK_S if self._anybody_waits() else IDLE_S)
+                self._look_at = now + (LOOK_S if self._anybody_waits() or self.closures.draining() else IDLE_S)
                 return True
         return False
 
@@ -136,8 +135,14 @@ class LocalWorld:
 
     def apply(self, plan: Plan) -> None:
         """Carry out the actions, as far as the world is still as the brain saw it."""
+        self.carry_out(plan.actions)
+        with self.desk.lock:  # once everybody is on the way: there may be ten thousand to be told
+            self._note_reasons(plan.waiting)
+
+    def carry_out(self, actions: Iterable[Action]) -> None:
+        """Do these; what they lead to comes back as events."""
         with self.desk.change():
-            for action in plan.actions:
+            for action in actions:
                 match action:
                     case Evict():
                         self._evict(action)
@@ -147,14 +152,12 @@ class LocalWorld:
                         self._start(action)
                     case Terminate(job=name):
                         self._terminate(name)
-                    case Cordon(node=name) | Drain(node=name):
-                        self.cordon(name, True)
+                    case Cordon(node=name, gpu=gpu) | Drain(node=name, gpu=gpu):
+                        drains = isinstance(action, Drain)
+                        self.close(Closure(name, gpu, drains=drains, reason=str(action.reason), by="the scheduler"))
                     case _:
                         pass
-            self.reserves = tuple(action for action in plan.actions if isinstance(action, Reserve))
             self._launch_promised()
-        with self.desk.lock:  # once everybody is on the way: there may be ten thousand to be told
-            self._note_reasons(plan.waiting)
 
     def _note_reasons(self, waiting: Sequence[Waiting]) -> None:
         """Why each waits, without its name: jobs that are alike share one reason, told of the first of them."""
@@ -190,7 +193,7 @@ class LocalWorld:
         entry.reason = action.reason
         tasks = _standing(entry.attempt, action.placements)
         if not action.placements or len(tasks) == len(entry.attempt.live()):
-            self.life.stop(entry, "preempted")
+            self.life.stop(entry, "drained" if action.reason.code is Code.DRAINED else "preempted")
         elif tasks:
             self.life.shrink(entry, tasks)
 
@@ -313,16 +316,13 @@ class LocalWorld:
 
     # --- what breaks and what is closed ----------------------------------------------------------
 
+    def close(self, closure: Closure) -> None:
+        """Nothing new goes there, or it is open again; one that drains is emptied by whoever drives the loop."""
+        self.closures.set(replace(closure, since=self.desk.now()))
+
     def cordon(self, name: str, closed: bool) -> None:
         """Nothing new goes on the node, or it is open again."""
-        with self.desk.change():
-            node = self._node(name)
-            if node.cordoned != closed:
-                self.desk.nodes[name] = replace(node, cordoned=closed)
-                self.desk.events.append(NodeSeen(self.desk.nodes[name]))
-                books.save_cordon(self.desk.batch, name, closed)
-                self.desk.say("cordoned" if closed else "opened", node=name)
-        self.desk.launcher.wake()
+        self.close(Closure(name, closed=closed))
 
     def break_down(self, fault: Fault) -> None:
         """A fault from the fleet file or a test."""
@@ -342,10 +342,7 @@ class LocalWorld:
     def set_health(self, name: str, gpu: int, health: Health, kills: bool = False) -> None:
         """One device changed its state; what runs on it may die of that."""
         with self.desk.change():
-            node = self._node(name)
-            gpus = tuple(replace(each, health=health) if each.index == gpu else each for each in node.gpus)
-            self.desk.nodes[name] = replace(node, gpus=gpus)
-            self.desk.events.append(GpuHealthChanged(name, gpu, health))
+            self.closures.see_health(name, gpu, health)
             self.desk.say(
                 "health", node=name, gpu=gpu, health=health.value, message=f"GPU {gpu} of {name} is {health.value}"
             )

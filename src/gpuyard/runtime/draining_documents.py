@@ -1,0 +1,63 @@
+"""A drain as people ask for it and are told of it: plain documents. Called by the embedded yard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuyard.model.actions import Evict, Move
+from gpuyard.model.bill import Toll
+from gpuyard.model.errors import Refused
+from gpuyard.model.resources import as_gpus
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.draining import Drainage
+from gpuyard.worlds.local.closures import Closure
+
+Document = dict[str, Any]
+
+REASON_MAX = 200
+
+
+def closure(place: Document, user: str) -> Closure:
+    """What is to be closed, from `node`, `gpu`, `reason` and `force`."""
+    reason = " ".join(str(place.get("reason") or "").split())
+    if len(reason) > REASON_MAX:
+        raise Refused(f"a reason has at most {REASON_MAX} letters, this one has {len(reason)}")
+    gpu = place.get("gpu")
+    return Closure(str(place.get("node")), gpu, drains=True, force=bool(place.get("force")), reason=reason, by=user)
+
+
+def answer(closure: Closure, moment: Snapshot, drainage: Drainage, applied: bool) -> Document:
+    """Who moves, who stops, who stays, and what it costs."""
+    tolls = {toll.job: toll for toll in drainage.bill.tolls}
+    moves = [
+        _cost(action.job, tolls) | {"to": sorted({place.node for place in action.target})}
+        for action in drainage.actions
+        if isinstance(action, Move)
+    ]
+    stops = [
+        _cost(action.job, tolls) | ({"tasks": len(action.placements)} if action.placements else {})
+        for action in drainage.actions
+        if isinstance(action, Evict)
+    ]
+    stays = [{"job": job, "message": told} for job, told in sorted(drainage.stays.items())]
+    return {
+        "place": closure.name, "applied": applied, "moves": moves, "stops": stops, "stays": stays,
+        "lost_gpu_seconds": round(drainage.bill.lost_gpu_s, 3),
+        "message": _sentence(closure, moment, (len(moves), len(stops), len(stays))),
+    }  # fmt: skip
+
+
+def _cost(job: str, tolls: dict[str, Toll]) -> Document:
+    toll = tolls[job]
+    return {"job": job, "gpus": as_gpus(toll.gpus), "lost_gpu_seconds": round(toll.lost_gpu_s, 3)}
+
+
+def _sentence(closure: Closure, moment: Snapshot, counts: tuple[int, int, int]) -> str:
+    node = next(node for node in moment.nodes if node.name == closure.node)
+    gpus = len(node.gpus) if closure.gpu is None else 1
+    what = f"{closure.name} ({gpus} GPU{'' if gpus == 1 else 's'})"
+    if not any(counts):
+        return f"{what} is empty; nothing new goes there"
+    words = (("moves", "move"), ("stops and waits again", "stop and wait again"), ("stays", "stay"))
+    told = [f"{n} {one if n == 1 else many}" for n, (one, many) in zip(counts, words, strict=True) if n]
+    return f"{what}: {', '.join(told)}"
