@@ -32,7 +32,8 @@ def nodes(library: Any = None) -> tuple[Node, ...]:
 def _node(name: str, model: str, devices: Sequence[Device]) -> Node:
     islands = islands_of(devices)
     gpus = tuple(
-        Gpu(index, islands[index], slices=device.slices, uuid=device.uuid) for index, device in enumerate(devices)
+        Gpu(index, islands[index], slices=d.slices, uuid=d.uuid, slice_uuids=d.slice_uuids)
+        for index, d in enumerate(devices)
     )
     return Node(
         name=name,

@@ -39,6 +39,8 @@ class Device:
     architecture: str = ""
     links: frozenset[str] = frozenset()
     slices: tuple[str, ...] | None = None
+    slice_uuids: tuple[str, ...] = ()
+    """The MIG devices' own UUIDs, in the order of `slices`: CUDA knows a slice by no other name."""
 
 
 def devices(library: Any = None) -> list[Device]:
@@ -71,6 +73,7 @@ def _driver() -> Any:
 
 def _device(nvml: Any, index: int) -> Device:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    slices = _slices(nvml, handle)
     return Device(
         index=index,
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
@@ -79,7 +82,8 @@ def _device(nvml: Any, index: int) -> Device:
         bus=_bus(nvml.nvmlDeviceGetPciInfo(handle)),
         architecture=_architecture(nvml, handle),
         links=frozenset(_links(nvml, handle)),
-        slices=_slices(nvml, handle),
+        slices=None if slices is None else tuple(profile for profile, _ in slices),
+        slice_uuids=tuple(uuid for _, uuid in slices or ()),
     )
 
 
@@ -103,8 +107,8 @@ def _links(nvml: Any, handle: Any) -> Iterator[str]:
             continue
 
 
-def _slices(nvml: Any, handle: Any) -> tuple[str, ...] | None:
-    """The profiles a GPU is cut into; None where it is whole."""
+def _slices(nvml: Any, handle: Any) -> list[tuple[str, str]] | None:
+    """Profile and UUID of each slice that a GPU is cut into; None where it is whole."""
     try:
         if not nvml.nvmlDeviceGetMigMode(handle)[0]:
             return None
@@ -115,10 +119,11 @@ def _slices(nvml: Any, handle: Any) -> tuple[str, ...] | None:
     for index in range(most):
         try:
             part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-            found.append(_text(nvml.nvmlDeviceGetName(part)).rpartition("MIG ")[2])
+            profile = _text(nvml.nvmlDeviceGetName(part)).rpartition("MIG ")[2]
+            found.append((profile, _text(nvml.nvmlDeviceGetUUID(part))))
         except nvml.NVMLError:
             continue
-    return tuple(sorted(found))
+    return sorted(found)
 
 
 def _bus(info: Any) -> str:

@@ -40,13 +40,17 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device of a node. `slices` is None for a whole device, else the MIG slices it is cut into."""
+    """One device of a node. `slices` is None for a whole device, else the MIG slices it is cut into.
+
+    `slice_uuids` has the UUID of each of them, in the same order, where the driver told them.
+    """
 
     index: int
     island: int = 0
     health: Health = Health.HEALTHY
     slices: tuple[str, ...] | None = None
     uuid: str = ""
+    slice_uuids: tuple[str, ...] = ()
 
     @property
     def sick(self) -> bool:

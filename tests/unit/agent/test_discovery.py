@@ -35,10 +35,10 @@ class FakeNvml:
         return index
 
     def nvmlDeviceGetUUID(self, handle):
-        return f"GPU-{handle}".encode()
+        return f"MIG-{handle[1]}" if isinstance(handle, tuple) else f"GPU-{handle}".encode()
 
     def nvmlDeviceGetName(self, handle):
-        return handle if isinstance(handle, str) else self.names[handle]
+        return handle[0] if isinstance(handle, tuple) else self.names[handle]
 
     def nvmlDeviceGetMemoryInfo(self, handle):
         return SimpleNamespace(total=80 << 30)
@@ -69,7 +69,7 @@ class FakeNvml:
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle, index):
         if index >= len(self.mig[handle]):
             raise self.NVMLError
-        return f"NVIDIA H100 MIG {self.mig[handle][index]}"
+        return f"NVIDIA H100 MIG {self.mig[handle][index]}", f"{handle}-{index}"
 
 
 def test_gpus_behind_a_switch_are_one_island():
@@ -95,9 +95,10 @@ def test_two_models_are_two_nodes():
     assert len({node.name for node in found}) == 2
 
 
-def test_a_cut_gpu_tells_its_slices():
+def test_a_cut_gpu_tells_its_slices_and_their_own_uuids():
     (node,) = discovery.nodes(FakeNvml(["NVIDIA H100"] * 2, mig={1: ["3g.40gb", "1g.10gb"]}))
     assert [gpu.slices for gpu in node.gpus] == [None, ("1g.10gb", "3g.40gb")]
+    assert [gpu.slice_uuids for gpu in node.gpus] == [(), ("MIG-1-1", "MIG-1-0")]
 
 
 def test_no_driver_is_no_gpus():

@@ -157,20 +157,22 @@ def save_tasks(batch: Batch, entry: Entry, attempt: Attempt, tasks: Iterable[Tas
     batch.add(
         "INSERT INTO tasks(job, attempt, serial, wave, rank, place, state, outcome, exit, pid, ended, told) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job, attempt, serial) DO UPDATE SET "
-        "state=excluded.state, outcome=excluded.outcome, exit=excluded.exit, pid=excluded.pid, ended=excluded.ended, "
-        "told=excluded.told",
-        *((entry.id, attempt.number, t.serial, t.wave, t.rank, _place_text(t.placement), t.state, t.outcome, t.exit,
+        "place=excluded.place, state=excluded.state, outcome=excluded.outcome, exit=excluded.exit, pid=excluded.pid, "
+        "ended=excluded.ended, told=excluded.told",
+        *((entry.id, attempt.number, t.serial, t.wave, t.rank, _place_text(t), t.state, t.outcome, t.exit,
            t.pid, t.ended, t.told) for t in tasks),
     )  # fmt: skip
 
 
-def _place_text(place: Placement) -> str:
-    return json.dumps([place.node, list(place.gpus), place.group, place.task, list(place.mig)], separators=(",", ":"))
+def _place_text(task: Task) -> str:
+    place = task.placement
+    words = [place.node, list(place.gpus), place.group, place.task, list(place.mig), list(task.slices)]
+    return json.dumps(words, separators=(",", ":"))
 
 
-def _place_of(text: str) -> Placement:
-    node, gpus, group, task, mig = json.loads(text)
-    return Placement(node, tuple(gpus), group, task, tuple(mig))
+def _place_of(text: str) -> tuple[Placement, tuple[int, ...]]:
+    node, gpus, group, task, mig, *slices = json.loads(text)  # without slices, as it was first written
+    return Placement(node, tuple(gpus), group, task, tuple(mig)), tuple(slices[0] if slices else ())
 
 
 # --- reading back --------------------------------------------------------------------------------
@@ -264,6 +266,7 @@ def attempts(store: Store, job: int, number: int | None = None) -> list[Attempt]
     only = only.replace("number", "attempt")
     columns = "attempt, serial, wave, rank, place, state, outcome, exit, pid, ended, told"
     for row in store.rows(f"SELECT {columns} FROM tasks WHERE job=?{only} ORDER BY attempt, serial", parameters):
-        task = Task(row[1], row[2], row[3], _place_of(row[4]), row[5], row[6], row[7], row[8], row[9], row[10])
+        place, slices = _place_of(row[4])
+        task = Task(row[1], row[2], row[3], place, row[5], row[6], row[7], row[8], row[9], row[10], slices)
         found[row[0]].tasks[task.serial] = task
     return list(found.values())

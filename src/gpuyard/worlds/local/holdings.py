@@ -22,6 +22,8 @@ class Holdings:
     def __init__(self) -> None:
         self._held: dict[Device, dict[TaskKey, int]] = {}
         self._keys: set[TaskKey] = set()
+        self._slices: dict[tuple[str, int, int], TaskKey] = {}
+        """Who has which slice of a GPU, by its number there."""
 
     def free(self, wanted: Iterable[tuple[Device, int]], room: dict[Device, int]) -> bool:
         """Whether all of it could be had now; `room` is how much each slice profile has, a device has one whole."""
@@ -40,11 +42,26 @@ class Holdings:
     def leave(self, key: TaskKey, wanted: Iterable[tuple[Device, int]]) -> None:
         """A task is gone from these devices."""
         self._keys.discard(key)
+        self._slices = {slice_: holder for slice_, holder in self._slices.items() if holder != key}
         for device, _ in wanted:
             holders = self._held.get(device, {})
             holders.pop(key, None)
             if not holders:
                 self._held.pop(device, None)
+
+    def choose_slices(self, place: Placement, node: Node) -> tuple[int, ...]:
+        """For each slice that a task asks for one that nobody has; `free` has said that there are enough."""
+        chosen: list[int] = []
+        for at, profile in zip(place.gpus, place.mig, strict=True):
+            gone = {number for gpu, number in zip(place.gpus, chosen, strict=False) if gpu == at}
+            numbers = (n for n, each in enumerate(node.gpus[at].slices or ()) if each == profile and n not in gone)
+            chosen.append(next(n for n in numbers if (node.name, at, n) not in self._slices))
+        return tuple(chosen)
+
+    def take_slices(self, key: TaskKey, place: Placement, numbers: Iterable[int]) -> None:
+        """These slices are the task's until it leaves."""
+        for gpu, number in zip(place.gpus, numbers, strict=True):
+            self._slices[place.node, gpu, number] = key
 
     def begun(self, key: TaskKey) -> bool:
         """Whether the task was given its devices (none, for one that needs only CPU)."""

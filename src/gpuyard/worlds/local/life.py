@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from gpuyard.model.events import JobSeen, TasksEnded, TasksStarted, TasksStopping
 from gpuyard.model.job import Phase, Placement
+from gpuyard.model.node import Node
 from gpuyard.worlds.local import holdings, ledger, orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import Gates
@@ -120,8 +121,18 @@ class Life:
         """The task's devices are taken."""
         node = self.desk.nodes.get(task.placement.node)
         if node is not None:
-            shares = holdings.shares(entry.description(), task.placement, node)
-            self.desk.holdings.take(TaskKey(entry.id, attempt.number, task.serial), shares)
+            key = TaskKey(entry.id, attempt.number, task.serial)
+            self.desk.holdings.take(key, holdings.shares(entry.description(), task.placement, node))
+            if task.placement.mig:
+                self._hold_slices(entry, attempt, task, node)
+
+    def _hold_slices(self, entry: Entry, attempt: Attempt, task: Task, node: Node) -> None:
+        """The very slices are chosen once and written down: after a crash they are still the task's."""
+        if not task.slices:
+            task.slices = self.desk.holdings.choose_slices(task.placement, node)
+            self.desk.keep_attempt(entry, attempt, task)
+        key = TaskKey(entry.id, attempt.number, task.serial)
+        self.desk.holdings.take_slices(key, task.placement, task.slices)
 
     def prepare(self, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
         """Bring up supervisors; the rows are on disk."""

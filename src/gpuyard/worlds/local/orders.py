@@ -70,7 +70,7 @@ def environment(entry: Entry, attempt: Attempt, task: Task, node: Node, around: 
     job = entry.description()
     assert job.run is not None
     env = {**around.base, **_person(entry.owner), **dict(job.run.env)}
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(uuid_of(node, index) for index in task.placement.gpus)
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(devices_of(node, task))
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env |= _ranks(job, attempt, task)
     env |= {
@@ -108,13 +108,28 @@ def _ranks(job: Job, attempt: Attempt, task: Task) -> dict[str, str]:
     }  # fmt: skip
 
 
+def devices_of(node: Node, task: Task) -> list[str]:
+    """The UUIDs of a task's GPUs; of a cut GPU those of its slices, for CUDA opens no other."""
+    place = task.placement
+    if place.mig:
+        return [slice_uuid(node, gpu, number) for gpu, number in zip(place.gpus, task.slices, strict=True)]
+    return [uuid_of(node, index) for index in place.gpus]
+
+
 def uuid_of(node: Node, index: int) -> str:
     """The device's UUID; a virtual GPU has one made up from its place, the same every time."""
-    known = node.gpus[index].uuid
-    if known:
-        return known
-    text = hashlib.sha256(f"{node.name}/{index}".encode()).hexdigest()
-    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
+    return node.gpus[index].uuid or f"GPU-{_made_up(f'{node.name}/{index}')}"
+
+
+def slice_uuid(node: Node, index: int, number: int) -> str:
+    """The MIG device's UUID; a virtual one has one made up."""
+    known = node.gpus[index].slice_uuids
+    return known[number] if known else f"MIG-{_made_up(f'{node.name}/{index}/{number}')}"
+
+
+def _made_up(place: str) -> str:
+    text = hashlib.sha256(place.encode()).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
 
 
 def stop_order(job: Job, why: str, gently: bool, term_grace: float = TERM_GRACE_S) -> StopOrder:
@@ -143,7 +158,7 @@ def _command(job: Job, task: Task, node: Node, env: Mapping[str, str]) -> tuple[
     if not job.run.image:
         return job.run.command
     # The Container Device Interface names devices; environment variables could be forged by the image.
-    devices = [f"--device=nvidia.com/gpu={uuid_of(node, index)}" for index in task.placement.gpus]
+    devices = [f"--device=nvidia.com/gpu={uuid}" for uuid in devices_of(node, task)]
     given = [f"--env={name}" for name in sorted(env) if name not in ("PATH", "HOME", "SHELL")]
     head = (container_engine(), "run", "--rm", "--network=host", *devices, *given)
     return (*head, *(("-it",) if job.run.tty else ()), job.run.image, *job.run.command)

@@ -70,6 +70,8 @@ class Task:
     ended: float | None = None
     told: str = ""
     """A sentence where the exit code does not say it all."""
+    slices: tuple[int, ...] = ()
+    """Which of a GPU's slices it has, one for each of its placement's `mig`; chosen when it gets its devices."""
 
 
 @dataclass(slots=True)
