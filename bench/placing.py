@@ -84,7 +84,7 @@ class Steady:
         row = fleet.jobs[f"p{self.turn * 37 % self.node_count:05d}-00"]
         group = TaskGroup(request=Request(gpus=1, cpu=4000, memory=32 * workloads.GIB))
         arrived = workloads.job(f"x{self.turn:05d}", "d0t0", group)
-        return TasksEnded(row.name, row.job.placements, succeeded=1), JobSeen(arrived)
+        return TasksEnded(row.name, row.placements, succeeded=1), JobSeen(arrived)
 
 
 def _step(fleet: Fleet, ended: TasksEnded, seen: JobSeen) -> Decision:

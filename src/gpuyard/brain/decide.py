@@ -39,4 +39,10 @@ def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
     actions = evacuation.net_actions(fleet, draft.before, evacuation.Story(draft.because, draft.served))
     draft.tx.rollback()
     actions = (*actions, *draft.reserves)
-    return Decision(Plan(actions, draft.waits, tuple(draft.deadlocks)), replace(draft.memory, refused=draft.refused))
+    return Decision(Plan(actions, draft.waits, tuple(draft.deadlocks)), _remembered(draft))
+
+
+def _remembered(draft: Draft) -> Memory:
+    if not draft.refused and not draft.memory.refused:
+        return draft.memory
+    return replace(draft.memory, refused=draft.refused)

@@ -34,6 +34,8 @@ def resolve(draft: Draft) -> None:
 
 def find(draft: Draft) -> Deadlock | None:
     """The first cycle of gangs that are stuck on each other; None if there is none."""
+    if len(draft.fleet.halves) + len(draft.fleet.outside) < 2:
+        return None
     stuck = {row.name: row for row in _half_placed(draft) if row.job.foreign or not _can_be_repaired(draft, row)}
     waits = {name: _waits_for(draft, row, stuck) for name, row in stuck.items()}
     knot = _knot(waits)

@@ -260,9 +260,13 @@ class Columns:
             if sick:
                 self._sync(n)
 
+    def touched_since(self, seen: int) -> set[int]:
+        """The nodes touched since `touched` had this many entries."""
+        return set(self.touched[seen:])
+
     def changed_since(self, seen: int) -> Ints:
-        """The nodes touched since `touched` had this many entries, each once, in no particular order."""
-        changed = set(self.touched[seen:])
+        """The same as an index, in no particular order."""
+        changed = self.touched_since(seen)
         return np.fromiter(changed, np.int64, len(changed))
 
     def state(self, n: int) -> object:

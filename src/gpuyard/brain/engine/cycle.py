@@ -124,6 +124,8 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
 
 def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
     """Each job still waiting, in order, tries to move others, then to take; then all that fits starts (rule 9)."""
+    if not blocked or not (draft.policy.preempt or draft.policy.consolidate):
+        return
     waiting = blocked
     turns = Turns(draft, blocked)
     while (bucket := turns.next()) is not None:

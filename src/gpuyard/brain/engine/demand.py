@@ -60,7 +60,33 @@ class Demand:
             len(kinds), len(classes)
         )
         self._lay_tables(classes, patterns, width)
-        self.part_of_grain = self.part / WHOLE
+        self.part_of_grain = np.ravel(self.part / WHOLE)
+        self.gang_of = np.ravel(self.gang)
+        """The tables laid flat, a row per group and CPU thresholds met: one look-up is the cheapest there is."""
+
+    def rows(self, nodes: Ints, cpu: Ints) -> Ints:
+        """Which row of the flat tables each of `nodes` has with this much CPU free."""
+        row: Ints = self.group[nodes] * (len(self.cpus) + 1) + self.cpus.searchsorted(cpu, side="right")
+        return row
+
+    def useful(self, rows: Ints, shares: Ints) -> Floats:
+        """Per device with this much free (less than nothing: nothing), what fractions could use of it, weighted."""
+        if not self.fractional:
+            return np.zeros(shares.shape)
+        at = self.needs.searchsorted(shares, side="right")
+        at += (rows * (len(self.needs) + 1))[:, None]
+        useful: Floats = shares * self.part_of_grain[at]
+        return useful
+
+    def useful_whole(self, rows: Ints) -> Floats:
+        """What fractions could use of one device that is wholly free, weighted."""
+        useful: Floats = self.part_of_grain[rows * (len(self.needs) + 1) + len(self.needs)] * WHOLE
+        return useful
+
+    def gangs(self, rows: Ints, whole: Ints) -> Floats:
+        """Per node with so many whole devices free, what whole-GPU tasks could use of it, weighted."""
+        useful: Floats = whole * self.gang_of[rows * self.gang.shape[2] + whole]
+        return useful
 
     def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
         total = sum(c.weight for c in classes) or 1.0

@@ -30,6 +30,8 @@ class Story(NamedTuple):
 def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...]:
     """The net change from `origin` to what the fleet holds now, in an order that can be applied."""
     changes = [_change(fleet.jobs[name], origin[name]) for name in sorted(origin) if name in fleet.jobs]
+    if not any(change.gone for change in changes):
+        return tuple(action for change in changes for action in _starts(fleet, change, story, {}))
     leaving: dict[tuple[int, int], list[str]] = {}
     for change in changes:
         for held in change.gone:

@@ -34,7 +34,8 @@ FEW = 4
 class Shape:
     """One kind of task on one tier of models, with its room and score per node.
 
-    `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room).
+    `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room);
+    `device[n]` where on node n a part of a device strands least, if the policy's scoring asks for that.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Shape:
         "ask",
         "careful",
         "columns",
+        "device",
         "dislike",
         "disliked",
         "eligible",
@@ -74,8 +76,9 @@ class Shape:
         count = len(shapes.columns.nodes)
         self.room: Ints = np.zeros(count, dtype=np.int64)
         self.score = np.full(count, -1.0)
+        self.device: Ints = np.zeros(count, dtype=np.int64)
         self.seen = 0
-        self._seen_states: dict[object, tuple[int, float]] = {}
+        self._seen_states: dict[object, tuple[int, float, int]] = {}
         self._empty: Ints | None = None
         self._shapes = shapes
         self._work_out(np.flatnonzero(eligible))
@@ -93,29 +96,28 @@ class Shape:
         touched = self.columns.touched
         if self.seen == len(touched):
             return
-        nodes = self.columns.changed_since(self.seen)
+        eligible = self.eligible
+        nodes = [node for node in self.columns.touched_since(self.seen) if eligible[node]]
         self.seen = len(touched)
-        nodes = nodes[self.eligible[nodes]]
-        if len(nodes):
-            self._refresh(nodes)
-
-    def _refresh(self, nodes: Ints) -> None:
-        """Work the nodes out; few of them one by one, for a node's state is often one that was seen before."""
         if len(nodes) > FEW:
-            self._work_out(nodes)
-            return
+            self._work_out(np.array(nodes, dtype=np.int64))
+        elif nodes:
+            self._recall(nodes)
+
+    def _recall(self, nodes: list[int]) -> None:
+        """Few nodes one by one, for a node's state is often one that was seen before."""
         unseen: dict[int, object] = {}
-        for node in nodes.tolist():
+        for node in nodes:
             state = self.columns.state(node)
             known = self._seen_states.get(state)
             if known is None:
                 unseen[node] = state
             else:
-                self.room[node], self.score[node] = known
+                self.room[node], self.score[node], self.device[node] = known
         if unseen:
             self._work_out(np.fromiter(unseen, np.int64, len(unseen)))
             for node, state in unseen.items():
-                self._seen_states[state] = (int(self.room[node]), float(self.score[node]))
+                self._seen_states[state] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
 
     def _work_out(self, nodes: Ints) -> None:
         room = room_on(self.columns, self.ask, self.need, nodes, self.careful)
@@ -167,10 +169,10 @@ def gpu_room(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool)
 
 
 def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Ints:
-    shares = columns.shares[nodes]
+    shares = columns.shares.take(nodes, axis=0)
     if careful:
         shares = shares * columns.trusted[nodes]
-    room: Ints = (shares // need[nodes, None]).sum(axis=1)
+    room: Ints = np.add.reduce(shares // need[nodes, None], axis=1)
     return room
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuyard.brain.engine import precedence
 from gpuyard.brain.engine.asks import Ask, Checker, content_key
 from gpuyard.brain.engine.columns import Columns, Held
 from gpuyard.brain.engine.costs import Costs, plus, times
@@ -106,18 +107,35 @@ class Fleet:
         asks = tuple(self.ask(job, group) for group in job.task_groups())
         queue = self.tree.index[job.queue] if job.queue else NO_QUEUE
         row = JobRow(job, asks, queue, self.policy)
-        for held in self.held_from(row, job.placements):
-            self.shift(row, held, 1)
-        self.jobs[job.name] = row
-        row.running = bool(row.held)
-        self._limited += job.time_limit is not None and row.running
         if job.avoid is not None:
             self.avoiders[job.name] = row
         if not row.rigid and not job.foreign:
             self._elastic[job.name] = row
+        self._settle(row)
+        return row
+
+    def _settle(self, row: JobRow) -> None:
+        """The job takes the places the world told of, and is one of the fleet's."""
+        for held in self.held_from(row, row.placements):
+            self.shift(row, held, 1)
+        self.jobs[row.name] = row
+        row.running = bool(row.held)
+        row.turn = precedence.turn(row.job, self.policy.order)
+        self._limited += row.job.time_limit is not None and row.running
         self._demand(row, 1)
         self._note(row)
-        return row
+
+    def _unsettle(self, row: JobRow) -> None:
+        """The exact inverse."""
+        self._demand(row, -1)
+        self._limited -= row.job.time_limit is not None and row.running
+        del self.jobs[row.name]
+        for held in list(row.held):
+            self.shift(row, held, -1)
+        self.lines.leave(row)
+        self.short.pop(row.name, None)
+        self.halves.pop(row.name, None)
+        self.outside.pop(row.name, None)
 
     def _demand(self, row: JobRow, sign: int) -> None:
         if row.queue == NO_QUEUE or (row.job.held and not row.held):
@@ -351,15 +369,7 @@ class Fleet:
         self._admit(job)
 
     def _drop(self, row: JobRow) -> None:
-        self._demand(row, -1)
-        self._limited -= row.job.time_limit is not None and row.running
-        del self.jobs[row.name]
-        for held in list(row.held):
-            self.shift(row, held, -1)
-        self.lines.leave(row)
-        self.short.pop(row.name, None)
-        self.halves.pop(row.name, None)
-        self.outside.pop(row.name, None)
+        self._unsettle(row)
         self.avoiders.pop(row.name, None)
         self._elastic.pop(row.name, None)
 
@@ -367,26 +377,29 @@ class Fleet:
         row = self._row(event.job)
         match event:
             case TasksStarted(placements=placements, at=at):
-                self._set_placements(row, (*row.job.placements, *placements), started=row.job.started or at)
+                self._set_placements(row, (*row.placements, *placements), started=row.started or at)
             case TasksStopping(placements=placements):
                 gone = _places(placements)
-                marked = [replace(p, terminating=True) if _place(p) in gone else p for p in row.job.placements]
+                marked = [replace(p, terminating=True) if _place(p) in gone else p for p in row.placements]
                 self._set_placements(row, marked)
             case TasksEnded(placements=placements):
                 gone = _places(placements)
                 self._count_ended(row, event)
-                self._set_placements(self._row(event.job), [p for p in row.job.placements if _place(p) not in gone])
+                self._set_placements(self._row(event.job), [p for p in row.placements if _place(p) not in gone])
 
     def _count_ended(self, row: JobRow, event: TasksEnded) -> None:
         if not (event.succeeded or event.failed):
             return
         name = event.placements[0].group if event.placements else row.groups[0].name
         gang = _with_ended(row.job.gang, name, event)
-        self._readmit(replace(row.job, gang=gang))
+        self._readmit(replace(row.described(), gang=gang))
 
     def _set_placements(self, row: JobRow, placements: Sequence[Placement], started: float | None = None) -> None:
-        kept = tuple(sorted(placements, key=_place))
-        self._readmit(replace(row.job, placements=kept, started=started or (row.job.started if kept else None)))
+        """The same job on other places: all that was worked out about it stands."""
+        self._unsettle(row)
+        row.placements = tuple(sorted(placements, key=_place))
+        row.started = started or (row.started if row.placements else None)
+        self._settle(row)
 
     def _apply_node(self, event: NodeSeen | NodeLost | GpuHealthChanged) -> None:
         nodes = {node.name: node for node in self.columns.nodes}
@@ -403,7 +416,7 @@ class Fleet:
 
     def _rebuild(self, nodes: Iterable[Node] | None = None, queues: Iterable[Queue] | None = None) -> None:
         # Nodes and queues change rarely; keeping the order of columns and queue ids simple is worth a rebuild then.
-        jobs = [row.job for row in self.jobs.values()]
+        jobs = [row.described() for row in self.jobs.values()]
         self._lay_nodes(self.columns.nodes if nodes is None else nodes)
         self._lay_queues(self.queues if queues is None else queues)
         self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}

@@ -70,49 +70,36 @@ class Gauge:
         return found
 
     def _refresh(self, nodes: Ints) -> None:
-        columns = self.columns
-        level = self._level(nodes, columns.cpu[nodes])
-        useful = self._useful(level, columns.shares[nodes]).sum(axis=1)
-        self._now[nodes] = columns.idle[nodes] / WHOLE - useful - self._gangs(level, columns.whole[nodes])
+        columns, demand = self.columns, self.demand
+        rows = demand.rows(nodes, columns.cpu[nodes])
+        useful = np.add.reduce(demand.useful(rows, columns.shares.take(nodes, axis=0)), axis=1)
+        self._now[nodes] = columns.idle[nodes] / WHOLE - useful - demand.gangs(rows, columns.whole[nodes])
 
     def after_whole(self, nodes: Ints, gpus: int, cpu: Ints) -> Floats:
         """GPUs stranded on each of `nodes` once a task took `gpus` whole devices and left `cpu`."""
-        columns = self.columns
-        level = self._level(nodes, cpu)
-        useful = self._useful(level, columns.shares[nodes]).sum(axis=1) - gpus * self.demand.part[(*level, -1)]
+        columns, demand = self.columns, self.demand
+        rows = demand.rows(nodes, cpu)
+        useful = np.add.reduce(demand.useful(rows, columns.shares.take(nodes, axis=0)), axis=1)
         left: Floats = columns.idle[nodes] / WHOLE - gpus - useful
-        return left - self._gangs(level, np.maximum(columns.whole[nodes] - gpus, 0))
+        if gpus:
+            left += gpus * demand.useful_whole(rows)
+        return left - demand.gangs(rows, np.maximum(columns.whole[nodes] - gpus, 0))
 
     def after_share(self, nodes: Ints, need: Ints, cpu: Ints) -> Floats:
         """The same per node and device, for a task that took `need` of that one device; inf where it does not fit."""
-        columns, shares = self.columns, self.columns.shares[nodes]
-        level = self._level(nodes, cpu)
-        useful = self._useful(level, shares)
+        columns, demand = self.columns, self.demand
+        shares, whole = columns.shares.take(nodes, axis=0), columns.whole[nodes]
+        rows = demand.rows(nodes, cpu)
+        useful = demand.useful(rows, shares)
         rest = shares - need[:, None]
-        useful = useful.sum(axis=1)[:, None] - useful + self._useful(level, np.maximum(rest, 0))
-        whole = columns.whole[nodes]
-        kept, opened = self._gangs(level, whole), self._gangs(level, np.maximum(whole - 1, 0))
-        gangs = np.where(shares == WHOLE, opened[:, None], kept[:, None])
-        left = ((columns.idle[nodes] - need) / WHOLE)[:, None] - useful - gangs
-        stranded: Floats = np.where(rest >= 0, left, np.inf)
+        kept = demand.gangs(rows, whole)
+        node = (columns.idle[nodes] - need) / WHOLE - np.add.reduce(useful, axis=1) - kept
+        opening = kept - demand.gangs(rows, np.maximum(whole - 1, 0))
+        stranded: Floats = useful - demand.useful(rows, rest)
+        stranded += node[:, None]
+        stranded += (shares == WHOLE) * opening[:, None]
+        np.putmask(stranded, rest < 0, np.inf)
         return stranded
-
-    def _level(self, nodes: Ints, cpu: Ints) -> tuple[Ints, Ints]:
-        return self.demand.group[nodes], self.demand.cpus.searchsorted(cpu, side="right")
-
-    def _useful(self, level: tuple[Ints, Ints], shares: Ints) -> Floats:
-        """Per device, what fractions of the demand could use of it, weighted."""
-        demand = self.demand
-        if not demand.fractional:
-            return np.zeros(shares.shape)
-        sizes = demand.needs.searchsorted(shares, side="right")
-        useful: Floats = shares * demand.part_of_grain[level[0][:, None], level[1][:, None], sizes]
-        return useful
-
-    def _gangs(self, level: tuple[Ints, Ints], whole: Ints) -> Floats:
-        """Per node, what whole-GPU tasks of the demand could use of it, weighted."""
-        useful: Floats = whole * self.demand.gang[level[0], level[1], whole]
-        return useful
 
 
 def stranded_now(fleet: Fleet) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gpuyard.brain.engine import devices, neighbours, scoring
+from gpuyard.brain.engine import devices, neighbours
 from gpuyard.brain.engine.columns import Columns, Held, Ints, Level, Region, within
 from gpuyard.brain.engine.feasibility import Shape
 from gpuyard.brain.engine.rows import JobRow
@@ -183,7 +183,8 @@ def _best_share(shape: Shape, node: int, island: int) -> devices.Pick | None:
         return None
     if shape.columns.any_suspect or not shape.gauge.demand.count:
         return None
-    return (scoring.best_device(shape, node),), ()
+    shape.sync()
+    return (int(shape.device[node]),), ()
 
 
 def _pack(columns: Columns, wish: Wish, shape: Shape, region: Region) -> list[tuple[int, int]] | None:

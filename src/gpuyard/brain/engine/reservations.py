@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpuyard.brain.engine import eta, gang
+from gpuyard.brain.engine import eta, gang, neighbours
 from gpuyard.brain.engine.asks import STATIC_CHECKERS
 from gpuyard.brain.engine.columns import Held, Region
 from gpuyard.brain.engine.draft import Draft
@@ -236,15 +236,43 @@ def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
         for kept in draft.kept.values()
         if kept.row is not row and any(mask[held.node] for mask in usable for held in kept.stand_in.held)
     ]
-    if not binding:
-        return None
-    mark = draft.tx.checkpoint()
-    for kept in binding:
-        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
-    fits = gang.might_fit(draft, row) and gang.place(draft, row)
-    draft.tx.rollback(mark)
-    if not fits:
+    if not binding or not _would_fit(draft, row, binding):
         return None
     names = ", ".join(sorted(kept.row.name for kept in binding))
     message = f"{row.name} would fit, but those GPUs are kept for {names}"
     return Reason(Code.RESERVED, needed=draft.fleet.shortfall(row)[0], where=names, message=message)
+
+
+def _would_fit(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
+    """Whether the job would fit if these reservations stepped aside."""
+    if row.asks[0].gpus and len(row.groups) == 1:
+        enough = _enough_aside(draft, row, aside)
+        if not enough or _goes_anywhere(draft, row):
+            return enough
+    mark = draft.tx.checkpoint()
+    for kept in aside:
+        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
+    fits = gang.might_fit(draft, row) and gang.place(draft, row)
+    draft.tx.rollback(mark)
+    return fits
+
+
+def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
+    """Whether nodes have room for what the job lacks, counting what these reservations hold as free."""
+    columns, ask, lacks = draft.fleet.columns, row.asks[0], row.missing(0)
+    free = columns.whole.copy()
+    for kept in aside:
+        for held in kept.stand_in.held:
+            free[held.node] += len(held.gpus)
+    room = np.minimum(free // ask.gpus, lacks)
+    if ask.request.cpu:
+        room = np.minimum(room, columns.cpu // ask.request.cpu)
+    if ask.request.memory:
+        room = np.minimum(room, columns.memory // ask.request.memory)
+    return int(np.add.reduce(room[draft.fleet.shapes.static(ask, STATIC_CHECKERS)])) >= lacks
+
+
+def _goes_anywhere(draft: Draft, row: JobRow) -> bool:
+    """Whether room is all it takes: one model, no level, nobody to keep away from."""
+    alike = row.groups[0].tasks == 1 or len(draft.fleet.columns.models) == 1
+    return alike and not gang.required_level(draft, row) and neighbours.limits(draft, row, 0) is None

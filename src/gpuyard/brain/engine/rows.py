@@ -5,6 +5,7 @@ Made by `Fleet` when a job is seen, and by `Fleet.probe` for a job as it might b
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuyard.brain.engine import precedence
@@ -43,6 +44,7 @@ class JobRow:
         "line",
         "live",
         "name",
+        "placements",
         "priority",
         "queue",
         "rigid",
@@ -67,6 +69,8 @@ class JobRow:
         self.held: list[Held] = []
         self.live = [0] * len(self.groups)
         """Tasks per group that run and are not terminating."""
+        self.placements = job.placements
+        """Where the world says its tasks are; a plan's trial changes `held` only."""
         self.started = job.started
         self.running = False
         """Whether it ran when the plan began (rule 7)."""
@@ -77,6 +81,12 @@ class JobRow:
         self.line: Line | None = None
         """Where it waits, if it does with nothing in hand."""
         self._signature: object = None
+
+    def described(self) -> Job:
+        """The job as the world last told it."""
+        if self.placements is self.job.placements and self.started == self.job.started:
+            return self.job
+        return replace(self.job, placements=self.placements, started=self.started)
 
     @property
     def signature(self) -> object:

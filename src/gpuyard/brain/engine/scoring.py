@@ -79,7 +79,8 @@ def kept_usable(shape: Shape, nodes: Ints) -> Floats:
     if shape.ask.request.shared:
         gains = share_gains(shape, nodes)
         if shape.scoring.device is Device.BEST:
-            return np.asarray(gains.max(axis=1, initial=0.0))
+            shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
+            return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
         device = tightest_device(shape, nodes)
         return np.asarray(gains[np.arange(len(nodes)), device])
     gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.ask.gpus, _cpu_after(shape, nodes))
@@ -90,9 +91,7 @@ def share_gains(shape: Shape, nodes: Ints) -> Floats:
     """The same term per node and device, for a task that takes a part of one; 0 where it does not fit."""
     gauge = shape.gauge
     after = gauge.after_share(nodes, shape.need[nodes], _cpu_after(shape, nodes))
-    fits = np.isfinite(after)
-    gain = gauge.now(nodes)[:, None] - np.where(fits, after, 0.0)
-    found: Floats = np.where(fits, _curved(shape, gain), 0.0)
+    found: Floats = np.maximum(_curved(shape, gauge.now(nodes)[:, None] - after), 0.0)
     return found
 
 
@@ -106,15 +105,9 @@ def _curved(shape: Shape, gain: Floats) -> Floats:
 
 def tightest_device(shape: Shape, nodes: Ints) -> Ints:
     """The fullest device of each node that holds the task's share."""
-    shares = shape.columns.shares[nodes]
+    shares = shape.columns.shares.take(nodes, axis=0)
     fitting = np.where(shares >= shape.need[nodes, None], shares, 2 * WHOLE)
     return np.asarray(fitting.argmin(axis=1))
-
-
-def best_device(shape: Shape, node: int) -> int:
-    """The device of a node where a share strands least; the first of equals."""
-    gains = rounded(share_gains(shape, np.array((node,))), shape.scoring)
-    return int(gains[0].argmax())
 
 
 def _cpu_after(shape: Shape, nodes: Ints) -> Ints:
@@ -159,7 +152,7 @@ def snugness(shape: Shape, nodes: Ints) -> Floats:
 
 def joins(shape: Shape, nodes: Ints) -> Floats:
     """1 where the task joins a device already shared, 0 where it must open a new one."""
-    shares = shape.columns.shares[nodes]
+    shares = shape.columns.shares.take(nodes, axis=0)
     joined: Floats = ((shares < WHOLE) & (shares >= shape.need[nodes, None])).any(axis=1).astype(float)
     return joined
 
