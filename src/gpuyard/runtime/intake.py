@@ -17,8 +17,8 @@ from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Phase
 from gpuyard.model.queue import Queue
 from gpuyard.runtime.service import Caller, Document
+from gpuyard.worlds.local import containers
 from gpuyard.worlds.local.book import Book
-from gpuyard.worlds.local.orders import container_engine
 from gpuyard.worlds.local.records import Entry, Owner, Template
 
 
@@ -41,7 +41,7 @@ class Intake:
         if job.foreign:
             raise Refused(f"job {job.name} is marked foreign, which only what runs already can be")
         if job.run.image:
-            container_engine()
+            containers.check(job.run.image)
         return replace(asked, job=job)
 
     def check(self, caller: Caller, asked: Submission, queues: Sequence[Queue]) -> None:

@@ -82,7 +82,7 @@ class Supervisors:
             "go": str(run / str(order.key.attempt) / f"go-{order.wave}"), "limit": repr(order.time_limit),
             "warn": order.warn_signal, "grace": repr(order.warn_grace), "term": repr(TERM_GRACE_S),
             "uid": str(order.uid) if order.uid >= 0 else "", "gid": str(order.gid), "user": order.user,
-            "memory": str(order.memory or ""), "cgroup": self._cgroup,
+            "memory": str(order.memory or ""), "cgroup": self._cgroup, "container": order.container,
             "tty": str(self.terminal(order.key)) if order.tty else "",
         }  # fmt: skip
         args = [("arg", word) for word in order.command]

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuyard.model.errors import Refused
 from gpuyard.model.job import Job
 from gpuyard.model.node import Node
+from gpuyard.worlds.local import containers
 from gpuyard.worlds.local.ports import StopOrder, TaskKey, TaskOrder
 from gpuyard.worlds.local.records import Attempt, Entry, Owner, Task
 
@@ -50,7 +49,7 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         key=key,
         wave=task.wave,
         rank=task.rank,
-        command=_command(job, task, node, env),
+        command=_command(entry, task, node, env),
         env=tuple(sorted(env.items())),
         workdir=job.run.workdir,
         gang=len(attempt.tasks) > 1,
@@ -62,6 +61,7 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         warn_grace=checkpoint.grace if checkpoint else 0.0,
         memory=next(group.request.memory for group in job.task_groups() if group.name == task.placement.group),
         tty=job.run.tty,
+        container=container_name(env) if job.run.image else "",
     )
 
 
@@ -140,25 +140,16 @@ def stop_order(job: Job, why: str, gently: bool, term_grace: float = TERM_GRACE_
     return StopOrder(why, term_grace=term_grace)
 
 
-# --- containers ----------------------------------------------------------------------------------
+def _command(entry: Entry, task: Task, node: Node, env: Mapping[str, str]) -> tuple[str, ...]:
+    """What to execute: the job's own words, or those that run them in its image."""
+    run = entry.description().run
+    assert run is not None
+    if not run.image:
+        return run.command
+    real = [uuid for uuid in devices_of(node, task) if any(gpu.uuid for gpu in node.gpus)]
+    return containers.command(run, container_name(env), real, env, entry.owner.uid)
 
 
-def container_engine() -> str:
-    """The program that runs images here."""
-    for name in ("podman", "docker"):
-        if shutil.which(name):
-            return name
-    raise Refused(
-        "run.image needs podman or docker on this machine, and there is neither; install one, or leave it out"
-    )
-
-
-def _command(job: Job, task: Task, node: Node, env: Mapping[str, str]) -> tuple[str, ...]:
-    assert job.run is not None
-    if not job.run.image:
-        return job.run.command
-    # The Container Device Interface names devices; environment variables could be forged by the image.
-    devices = [f"--device=nvidia.com/gpu={uuid}" for uuid in devices_of(node, task)]
-    given = [f"--env={name}" for name in sorted(env) if name not in ("PATH", "HOME", "SHELL")]
-    head = (container_engine(), "run", "--rm", "--network=host", *devices, *given)
-    return (*head, *(("-it",) if job.run.tty else ()), job.run.image, *job.run.command)
+def container_name(env: Mapping[str, str]) -> str:
+    """One for each task of each attempt, on this machine."""
+    return f"gpuyard-{env['GPUYARD_MARK']}"

@@ -46,6 +46,8 @@ class TaskOrder:
     warn_grace: float = 0.0
     memory: int = 0
     tty: bool = False
+    container: str = ""
+    """The name of the container that the command runs, if it runs one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import os
 import select
 import time
 
-from gpuyard.worlds.local.confine import CGroup, signal_group, sweep
+from gpuyard.worlds.local.confine import CGroup, remove_container, signal_group, sweep
 from gpuyard.worlds.local.notes import Order, Pairs, identity, read_pairs, write_pairs
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
@@ -34,6 +34,8 @@ DRAIN_S = 0.5
 SEGMENT_BYTES = 16 << 20
 SEGMENTS = 4
 """So much output is kept: whoever writes more is somebody's disk filling up."""
+ENGINE_FAILED = 125
+"""The exit code of podman and docker for what is wrong with themselves, such as an image that is not there."""
 CANNOT_RUN = 127
 """The exit code of shells for a command that is not there."""
 
@@ -136,7 +138,9 @@ class Supervisor:
         write_pairs("running", [*identity(self.pid), ("at", repr(time.time()))])
         self.notify("running")
         self._watch(output)
-        if not self.group.path:
+        if self.order.text("container") and (self.why or os.WIFSIGNALED(self.status or 0)):
+            remove_container(self.order)
+        elif not self.group.path:
             sweep(self.order)
         self.end(*self._verdict())
 
@@ -354,6 +358,8 @@ class Supervisor:
     def _verdict(self) -> tuple[str, int, str]:
         code = os.waitstatus_to_exitcode(self.status or 0)
         told = f"ended by signal {-code}" if code < 0 else ""
+        if self.order.text("container") and code == ENGINE_FAILED:
+            told = f"{self.order.command[0]} could not run the image; what it says is in the output"
         if self.why == "timeout":
             return "timeout", code, f"ran into its time limit of {self.order.number('limit'):g} s"
         if self.why:

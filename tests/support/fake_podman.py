@@ -1,0 +1,52 @@
+"""A `podman` for tests: it records its words and runs the command as a process that outlives its client, as conmon's do.
+
+Executed as a program, not imported. Signals reach the command through the client; killing the client leaves it running;
+`rm --force NAME` ends it. That is what the world relies on, and what the real one does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+SPY = Path(os.environ["FAKE_PODMAN"])
+
+
+def main(words: list[str]) -> int:
+    """`run` or `rm`."""
+    with (SPY / "words").open("a") as file:
+        file.write(json.dumps({"words": words, "env": dict(os.environ)}) + "\n")
+    return run(words[1:]) if words[0] == "run" else remove(words[-1])
+
+
+def run(words: list[str]) -> int:
+    options = list(itertools.takewhile(lambda word: word.startswith("-"), words))
+    image, *command = words[len(options) :]
+    if image == "no-such-image":
+        print("Error: short-name resolution: no such image", file=sys.stderr)
+        return 125
+    name = next(word.removeprefix("--name=") for word in options if word.startswith("--name="))
+    folder = next((word.removeprefix("--workdir=") for word in options if word.startswith("--workdir=")), None)
+    given = {word.removeprefix("--env=") for word in options if word.startswith("--env=")}
+    env = {key: value for key, value in os.environ.items() if key in given} | {"PATH": os.environ["PATH"]}
+    process = subprocess.Popen(command, env=env, cwd=folder, start_new_session=True)
+    (SPY / name).write_text(str(process.pid))
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _frame: process.send_signal(number))
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def remove(name: str) -> int:
+    if (SPY / name).exists():
+        os.kill(int((SPY / name).read_text()), signal.SIGKILL)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

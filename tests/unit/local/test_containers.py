@@ -1,0 +1,163 @@
+"""`run.image`: the words that podman gets, and that output, exit code, signals and the end go through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuyard.model.errors import Refused
+from gpuyard.model.job import Run
+from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.worlds.local import containers
+from tests.support.yards import ADMIN, TestYard, fleet, sh
+
+PODMAN = Path(__file__).resolve().parents[2] / "support" / "fake_podman.py"
+
+
+class Contained(TestYard):
+    """A yard on a machine with one real GPU, as far as it knows, and a podman that tells what it was asked."""
+
+    def __init__(self, folder: Path, path: str) -> None:
+        self.spy = folder / "spy"
+        known = fleet("nodes: [{name: n0, gpus: 1, model: H100, uuids: [GPU-feed]}]")
+        settings = Settings(folder / "state", known, term_grace=0.3, environ={"PATH": path})
+        EmbeddedYard.__init__(self, settings, SystemClock())
+
+    def asked(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.spy / "words").read_text().splitlines()]
+
+    def image(self, script: str, **keys: Any) -> None:
+        more = {"env": {"FAKE_PODMAN": str(self.spy), "SECRET": "word"}, **keys.pop("run", {})}
+        self.put(sh(script, run={"image": "python:3.12", **more}, **keys))
+
+
+@pytest.fixture
+def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Contained]:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (tmp_path / "spy").mkdir()
+    (programs / "podman").write_text(f"#!{sys.executable}\n{PODMAN.read_text()}")
+    (programs / "podman").chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    made = Contained(tmp_path, path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def pid_inside(yard: Contained) -> int:
+    """The process of the one container, once it is up."""
+    while not (found := [path.read_text() for path in yard.spy.glob("gpuyard-*")]) or not found[0]:
+        yard.wait_events(yard.store.last_event, 0.02)
+    return int(found[0])
+
+
+def test_the_image_gets_its_gpu_its_folder_and_its_variables_by_name_only(yard: Contained, tmp_path: Path):
+    yard.image(
+        "pwd; echo $SECRET $RANK $CUDA_VISIBLE_DEVICES; exit 3", name="a", gpus=1, run={"workdir": str(tmp_path)}
+    )
+    document = yard.until("a")
+    assert (document["phase"], document["exit_code"]) == ("failed", 3)
+    assert yard.output("a").split() == [str(tmp_path), "word", "0", "GPU-feed"]
+    words = yard.asked()[0]["words"]
+    assert words[:2] == ["run", "--rm"]
+    assert {"--device=nvidia.com/gpu=GPU-feed", "--network=host", "--ipc=host", "--env=SECRET", "--env=RANK"} <= {
+        *words
+    }
+    assert {f"--volume={tmp_path}:{tmp_path}", f"--workdir={tmp_path}"} <= {*words}
+    assert not [word for word in words if "word" in word.split("=")[-1:]]
+    assert words[words.index("python:3.12") :] == ["python:3.12", "sh", "-c", yard.asked()[0]["words"][-1]]
+
+
+def test_the_checkpoint_signal_reaches_the_container(yard: Contained):
+    script = "trap 'echo saved; exit 0' USR1; echo up; while :; do sleep 0.05; done"
+    yard.image(script, name="a", checkpoint={"grace": "20s"})
+    while "up" not in yard.output("a"):
+        yard.wait_events(yard.store.last_event, 0.02)
+    yard.act(ADMIN, "a", "hold")
+    yard.until("a", "held")
+    assert "saved" in yard.output("a")
+
+
+def test_a_container_that_does_not_listen_is_ended_with_its_client(yard: Contained):
+    yard.image("trap '' TERM; echo up; sleep 600 & wait; sleep 600", name="a")
+    inside = pid_inside(yard)
+    yard.act(ADMIN, "a", "cancel")
+    yard.until("a", "cancelled")
+    assert not alive(inside)
+    assert yard.asked()[-1]["words"][:3] == ["rm", "--force", "--time=0"]
+
+
+def test_a_container_whose_supervisor_was_killed_is_ended(yard: Contained):
+    yard.image("sleep 600", name="a", run={"retries": 0})
+    inside = pid_inside(yard)
+    yard.until("a", "running")
+    keys = list(yard.world.desk.holdings._keys)
+    yard.world.desk.launcher.kill(*keys)
+    while alive(inside):
+        yard.wait_events(yard.store.last_event, 0.02)
+
+
+def test_an_image_that_is_not_there_is_told(yard: Contained):
+    yard.image("true", name="a", run={"image": "no-such-image"})
+    document = yard.until("a")
+    assert (document["phase"], document["exit_code"]) == ("failed", 125)
+    assert document["message"] == "rank 0: podman could not run the image; what it says is in the output"
+    assert "no such image" in yard.output("a")
+
+
+def test_virtual_gpus_are_no_devices_of_a_container(tmp_path: Path, yard: Contained):
+    node = replace(yard.settings.fleet.nodes[0], gpus=(replace(yard.settings.fleet.nodes[0].gpus[0], uuid=""),))
+    yard.world.desk.nodes["n0"] = node
+    yard.image("true", name="a", gpus=1)
+    yard.until("a")
+    assert not [word for word in yard.asked()[0]["words"] if word.startswith("--device")]
+
+
+def test_without_an_engine_the_job_is_refused_with_a_clear_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    yard = TestYard(tmp_path)
+    yard.start()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Refused, match="run.image needs podman or docker on this machine, and there is neither"):
+        yard.put(sh("true", name="a", run={"image": "python:3.12"}))
+    monkeypatch.undo()
+    with pytest.raises(Refused, match="run.image is the name of an image"):
+        yard.put(sh("true", name="a", run={"image": "--privileged"}))
+    yard.stop()
+
+
+def test_docker_runs_as_the_submitter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "docker").write_text("#!/bin/sh\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = Run(("true",), image="i", tty=True)
+    assert containers.command(run, "n", [], {"A": "1"}, 1000)[-4:] == ("--user=1000", "-it", "i", "true")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("podman"), reason="needs a real GPU machine's podman")
+def test_the_real_podman_takes_these_words(tmp_path: Path):
+    run = Run(("true",), workdir=str(tmp_path), image="no-such-image")
+    words = containers.command(run, "gpuyard-test", [], {"RANK": "0"}, -1)
+    done = subprocess.run([*words[:2], "--pull=never", *words[2:]], capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert "no-such-image" in done.stderr
+    assert "unknown flag" not in done.stderr
