@@ -1,4 +1,4 @@
-"""A `podman` for tests: it records its words and runs the command as a process that outlives its client, as conmon's do.
+"""A `podman` for tests: it records its words and runs the command as a process that outlives its client.
 
 Executed as a program, not imported. Signals reach the command through the client; killing the client leaves it running;
 `rm --force NAME` ends it. That is what the world relies on, and what the real one does.

@@ -136,10 +136,10 @@ def test_without_an_engine_the_job_is_refused_with_a_clear_sentence(tmp_path: Pa
     yard = TestYard(tmp_path)
     yard.start()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Refused, match="run.image needs podman or docker on this machine, and there is neither"):
+    with pytest.raises(Refused, match=r"run\.image needs podman or docker on this machine, and there is neither"):
         yard.put(sh("true", name="a", run={"image": "python:3.12"}))
     monkeypatch.undo()
-    with pytest.raises(Refused, match="run.image is the name of an image"):
+    with pytest.raises(Refused, match=r"run\.image is the name of an image"):
         yard.put(sh("true", name="a", run={"image": "--privileged"}))
     yard.stop()
 
