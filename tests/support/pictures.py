@@ -6,7 +6,6 @@ plans that are made from it.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ def picture(fleet: Fleet) -> Picture:
         "used": [list(amounts) for amounts in fleet.tree.used],
         "firm": [list(amounts) for amounts in fleet.tree.firm],
         "demand": [list(amounts) for amounts in fleet.demand],
-        "demand by shape": shapes(fleet),
+        "demand by kind": fleet.seen.counts(),
         "capacity": list(fleet.capacity()),
         "unowned": list(fleet.unowned),
         "queues": fleet.queues,
@@ -37,6 +36,8 @@ def picture(fleet: Fleet) -> Picture:
         "budgets": fleet.budgets,
         "reservations": fleet.reservations,
         "short": sorted(fleet.short),
+        "lines": sorted([row.name for row in line.rows()] for line in fleet.lines),
+        "halves": sorted(fleet.halves),
         "elastic": sorted(row.name for row in fleet.elastic()),
         "avoiders": sorted(fleet.avoiders),
     }
@@ -69,7 +70,7 @@ def plain(value: Any) -> Any:
 def job(fleet: Fleet, row: JobRow) -> Picture:
     """A job and what it holds; the order in which its places were taken means nothing."""
     return {
-        "job": row.job,
+        "job": row.described(),
         "held": sorted(row.held),
         "live": list(row.live),
         "running": row.running,
@@ -78,12 +79,3 @@ def job(fleet: Fleet, row: JobRow) -> Picture:
         "queue": row.queue,
         "firm": row.firm,
     }
-
-
-def shapes(fleet: Fleet) -> dict[str, int]:
-    """Tasks that run or wait, by what they ask; shapes nobody asks for are left out."""
-    contents = {ask.id: content for content, ask in fleet.asks.items()}
-    found: Counter[str] = Counter()
-    for number, tasks in fleet.asked.items():
-        found[repr(contents[number])] += tasks
-    return {content: tasks for content, tasks in sorted(found.items()) if tasks}

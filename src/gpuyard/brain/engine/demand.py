@@ -173,6 +173,10 @@ class Seen:
         tally = self._of[ask.id] = self._kinds.setdefault(kind, _Tally(kind, ask))
         return tally
 
+    def counts(self) -> dict[Kind, tuple[int, int]]:
+        """Tasks and their CPU together, per kind that anybody asks for."""
+        return {kind: (tally.tasks, tally.cpu) for kind, tally in self._kinds.items() if tally.tasks}
+
     def outline(self, shapes: Shapes) -> tuple[Outline, ...]:
         """The demand as kinds weighted by the GPUs they ask for; rare kinds fall out."""
         self.changed = False
