@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from gpuyard.cli import live, options, terminal, watching, words
+from gpuyard.cli import live, options, terminal, words
 from gpuyard.cli.following import seconds_of
-from gpuyard.cli.listing import Listing, Wish, column, write
+from gpuyard.cli.listing import Listing, Wish, column, listing_options
 from gpuyard.client import Client
 from gpuyard.runtime.clock import SystemClock
 
@@ -31,23 +32,20 @@ HOLDER_FIELDS = ("user", "queue", "class", "phase", "held_gpus", "asked_gpus")
 )
 @click.option("--by", type=click.Choice(("user", "queue", "class")), default="user", show_default=True)
 @click.option("--once", is_flag=True, help="Print it and leave, also on a terminal.")
-@options.output(options.LISTING_FORMATS)
-def top(by: str, once: bool, form: str) -> None:
+@listing_options()
+def top(by: str, once: bool, wish: Wish) -> None:
     """Who holds which GPUs, and who waits for how many; live on a terminal."""
     import sys
 
-    with Client() as client:
+    drawn = wish.form in ("table", "wide")
+    stays = wish.watch or (drawn and sys.stdout.isatty())
 
-        def draw() -> None:
-            rows = holders(client.jobs(fields=HOLDER_FIELDS), by)
-            if form in ("table", "wide"):
-                terminal.write(_headline(client.status()))
-            write(_holder_listing(by), rows, Wish(form))
+    def ask(client: Client) -> list[Document]:
+        if drawn:
+            terminal.write(_headline(client.status()))
+        return holders(client.jobs(fields=HOLDER_FIELDS), by)
 
-        if once or not sys.stdout.isatty() or form not in ("table", "wide"):
-            draw()
-        else:
-            watching.repeat(client, draw)
+    live.show(_holder_listing(by), ask, replace(wish, watch=stays and not once))
 
 
 def holders(jobs: Sequence[Document], by: str) -> list[Document]:
@@ -95,23 +93,10 @@ def _headline(status: Document) -> str:
     yard health -w
     """,
 )
-@options.output(options.LISTING_FORMATS)
-@options.watch()
-def health(form: str, watch: bool) -> None:
+@listing_options()
+def health(wish: Wish) -> None:
     """Which GPUs are unwell, and which jobs that hits."""
-    with Client() as client:
-
-        def draw() -> None:
-            rows = unwell(client.nodes())
-            if not rows and form in ("table", "wide"):
-                terminal.write("Every GPU is healthy.\n")
-            else:
-                write(HEALTH, rows, Wish(form))
-
-        if watch:
-            watching.repeat(client, draw)
-        else:
-            draw()
+    live.show(HEALTH, lambda client: unwell(client.nodes()), wish)
 
 
 def unwell(nodes: Sequence[Document]) -> list[Document]:
@@ -135,6 +120,7 @@ HEALTH: Listing[Document] = Listing(
         column("EVIDENCE", lambda row: row.get("evidence", "-"), wide=True, wraps=True),
     ),
     lambda row: row,
+    "Every GPU is healthy.",
 )
 
 
@@ -150,33 +136,27 @@ HEALTH: Listing[Document] = Listing(
 )
 @click.option("--by", default="user", show_default=True, metavar="user|queue", help="Whom to count for.")
 @click.option("--since", default="30d", show_default=True, metavar="TIME", help="How far back: 12h, 7d.")
-@options.output((*options.LISTING_FORMATS, "csv"))
-def report(by: str, since: str, form: str) -> None:
-    """GPU-hours and money."""
+@listing_options("csv")
+def report(by: str, since: str, wish: Wish) -> None:
+    """GPU-hours and money.
+
+    GPU-hours are those that were held; of LOST ones the work has to be done again, because a job was stopped for
+    another or lost its node. How busy the GPUs were meanwhile is not measured yet.
+    """
     begin = SystemClock().now() - seconds_of(since)
-    with Client() as client:
-        rows = client.report(by, begin)
-    if form == "csv":
-        _write_csv(rows)
-    else:
-        write(_report_listing(by), rows, Wish(form))
+    live.show(_report_listing(by), lambda client: client.report(by, begin), wish)
 
 
 def _report_listing(by: str) -> Listing[Document]:
     cells = (
         column(by.upper(), lambda row: row.get("name", row.get(by, "-"))),
-        column("GPU-HOURS", lambda row: f"{float(row.get('gpu_seconds', 0)) / HOUR_S:,.1f}", right=True),
-        column("JOBS", lambda row: row.get("jobs", "-"), right=True),
+        column("GPU-HOURS", _hours("gpu_seconds"), right=True),
+        column("LOST", _hours("lost_gpu_seconds"), right=True),
+        column("TASKS", lambda row: row.get("tasks", "-"), right=True),
         column("MONEY", lambda row: f"{float(row.get('money', 0)):,.2f}", right=True),
     )
-    return Listing("GPU-second", cells, lambda row: {"name": row.get(by, "-")} | row)
+    return Listing("GPU-hour", cells, lambda row: {"name": row.get(by, "-")} | row)
 
 
-def _write_csv(rows: Sequence[Document]) -> None:
-    import csv
-    import sys
-
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+def _hours(key: str) -> Callable[[Document], str]:
+    return lambda row: f"{float(row.get(key, 0)) / HOUR_S:,.1f}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from gpuyard.cli import options, words
+from gpuyard.cli import live, options, words
 from gpuyard.client import Client
 from gpuyard.model.ports import Clock
 from gpuyard.runtime.clock import SystemClock
@@ -52,7 +52,7 @@ def logs(job: str, follow: bool, task: int | None, tail: int | None) -> None:
 
 def tasks_of(job: Document) -> list[int]:
     """The numbers of its tasks."""
-    groups = job.get("groups") or [job]
+    groups = live.leaves(job) if job.get("groups") else [job]
     return list(range(sum(int(group.get("tasks", 1)) for group in groups)))
 
 

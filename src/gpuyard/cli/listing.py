@@ -5,6 +5,7 @@ Called by `listings` and `live`. It knows rows, columns and documents, and nothi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -38,6 +39,8 @@ class Listing(Generic[Row]):
     noun: str
     cells: tuple[Cell[Row], ...]
     document: Callable[[Row], Document]
+    none: str = ""
+    """What is said of a table without rows."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +60,26 @@ def column(
     return Cell(terminal.Column(title, right=right, wraps=wraps), of, wide)
 
 
-def listing_options(function: Any) -> Any:
-    """The options of every listing."""
-    for option in (
-        click.option("--sort-by", default="", metavar="KEY", help="Sort by a key of the JSON; -KEY is backwards."),
-        click.option("--no-headers", is_flag=True, help="Leave the header line out."),
-        options.output(options.LISTING_FORMATS),
-        options.watch(),
-        options.snapshot(),
-    ):
-        function = option(function)
-    return function
+def listing_options(*more_formats: str) -> Callable[[Any], Any]:
+    """The options of every listing; the command gets them as one `wish`."""
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def command(*args: Any, form: str, watch: bool, no_headers: bool, sort_by: str, **kwargs: Any) -> Any:
+            if watch and kwargs.get("path"):
+                raise click.UsageError("-w watches a running yard; a snapshot does not change.")
+            return function(*args, wish=Wish(form, not no_headers, sort_by, watch), **kwargs)
+
+        for option in (
+            click.option("--sort-by", default="", metavar="KEY", help="Sort by a key of the JSON; -KEY is backwards."),
+            click.option("--no-headers", is_flag=True, help="Leave the header line out."),
+            options.output((*options.LISTING_FORMATS, *more_formats)),
+            options.watch(),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def write(listing: Listing[Row], rows: Sequence[Row], wish: Wish) -> None:
@@ -76,12 +88,14 @@ def write(listing: Listing[Row], rows: Sequence[Row], wish: Wish) -> None:
         rows = [row for row, _ in sort([(row, listing.document(row)) for row in rows], wish.sort_by)]
     if wish.form == "name":
         terminal.write("".join(f"{listing.document(row)['name']}\n" for row in rows))
+    elif wish.form == "csv":
+        terminal.write_csv([listing.document(row) for row in rows])
     elif wish.form in ("json", "yaml"):
         terminal.write_document([listing.document(row) for row in rows], wish.form)
     elif rows:
         _write_table(listing, rows, wish)
     else:
-        click.echo(f"There are no {listing.noun}s.", err=True)
+        click.echo(listing.none or f"There are no {listing.noun}s.", err=True)
 
 
 def sort(pairs: list[tuple[Row, Document]], key: str) -> list[tuple[Row, Document]]:

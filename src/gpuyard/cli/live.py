@@ -159,16 +159,16 @@ def shape(job: Document) -> str:
     if not job.get("groups"):
         return f"{job.get('tasks', 1)}×{_ask(job)}"
     parts: dict[str, int] = {}
-    for group in _leaves(job):
+    for group in leaves(job):
         ask = _ask(group)
         parts[ask] = parts.get(ask, 0) + int(group.get("tasks", 1))
     return " + ".join(f"{tasks}×{ask}" for ask, tasks in parts.items())
 
 
-def _leaves(job: Document) -> Iterator[Document]:
+def leaves(job: Document) -> Iterator[Document]:
     """The groups that have tasks, however deep they stand."""
     for group in job["groups"]:
-        yield from _leaves(group) if "groups" in group else (group,)
+        yield from leaves(group) if "groups" in group else (group,)
 
 
 def _ask(group: Document) -> str:
@@ -189,7 +189,7 @@ def gpus(job: Document) -> str:
 def asked(job: Document) -> float:
     """The GPUs of all its tasks."""
     told = job.get("asked_gpus")
-    return told if told is not None else sum(map(_whole, _leaves(job) if "groups" in job else [job]))
+    return told if told is not None else sum(map(_whole, leaves(job) if "groups" in job else [job]))
 
 
 def _whole(group: Document) -> float:

@@ -19,14 +19,14 @@ from gpuyard.client import Client
     yard nodes --snapshot fleet.yaml -o wide --sort-by -free
     """,
 )
-@listing_options
-def nodes(path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
+@listing_options()
+@options.snapshot()
+def nodes(path: str, wish: Wish) -> None:
     """Nodes, their GPUs and who holds them.
 
     In the map every GPU is one sign: ■ held, ◧ shared, □ free, ✗ sick, ? suspect and free, − drained, ▤ cut into
     MIG slices; a gap parts NVLink islands.
     """
-    wish = Wish(form, not no_headers, sort_by, watch)
     if not path:
         live.show(live.NODES, Client.nodes, wish)
         return
@@ -43,13 +43,13 @@ def nodes(path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> 
     yard queues set research --quota H100=64 --limit 96
     """,
 )
-@listing_options
+@listing_options()
+@options.snapshot()
 @click.pass_context
-def queues(ctx: click.Context, path: str, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
+def queues(ctx: click.Context, path: str, wish: Wish) -> None:
     """Queues: quota, use, fair share. Amounts are GPUs; a dash is unlimited."""
     if ctx.invoked_subcommand is not None:
         return
-    wish = Wish(form, not no_headers, sort_by, watch)
     if not path:
         live.show(live.QUEUES, Client.queues, wish)
         return
@@ -70,14 +70,14 @@ queues.add_command(queue_setting.set_queue)
     """,
 )
 @click.option("--all", "all_ended", is_flag=True, help="Every job that ended too, as plain rows.")
-@listing_options
-def jobs(path: str, all_ended: bool, watch: bool, form: str, no_headers: bool, sort_by: str) -> None:
+@listing_options()
+@options.snapshot()
+def jobs(path: str, all_ended: bool, wish: Wish) -> None:
     """Jobs, where they run or why they wait.
 
     Of a running yard: the active ones and the newest hundred that ended. Of a snapshot REASON is what the next plan
     would say of them.
     """
-    wish = Wish(form, not no_headers, sort_by, watch)
     if not path:
         live.show_jobs(wish, all_ended)
         return

@@ -51,9 +51,9 @@ def _more(forecast: Document) -> list[str]:
         if span and span[-1] != words.duration(0):
             told.append(f"in about {' to '.join(dict.fromkeys(span))}")
     if isinstance(queue := forecast.get("queue"), dict):
-        quota = live.amount(queue.get("quota"))
-        bound = "" if quota == "-" else f" of {quota}"
-        told.append(f"{queue.get('name')} then uses {live.amount(queue.get('used'))}{bound} GPUs")
+        used, quota = live.amount(queue.get("used")), live.amount(queue.get("quota"))
+        amount = f"{used} of {quota} GPUs" if quota != "-" else "1 GPU" if used == "1" else f"{used} GPUs"
+        told.append(f"{queue.get('name')} then uses {amount}")
     if price := forecast.get("price_per_hour"):
         told.append(f"${price:,.2f} an hour")
     return told

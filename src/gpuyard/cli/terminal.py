@@ -135,6 +135,16 @@ def write_json_line(value: Any) -> None:
     sys.stdout.flush()
 
 
+def write_csv(rows: Sequence[dict[str, Any]]) -> None:
+    """Flat rows, a column for each key."""
+    import csv
+
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
 def write_yaml(value: Any, separator: bool = False) -> None:
     """One YAML document; lists of plain values stay on one line."""
     import yaml

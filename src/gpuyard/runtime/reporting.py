@@ -20,7 +20,8 @@ def report(store: Store, desk: Desk, columns: Sequence[str], since: float) -> li
     """GPU-seconds and money since a moment (whole days), with what still runs up to now."""
     names = ", ".join(columns)
     rows = store.rows(
-        f"SELECT {names}, sum(gpu_seconds), sum(money), sum(tasks) FROM ledger WHERE day >= ? GROUP BY {names}",
+        f"SELECT {names}, sum(gpu_seconds), sum(money), sum(tasks), sum(lost) FROM ledger "
+        f"WHERE day >= ? GROUP BY {names}",
         (int(since // ledger.DAY_S),),
     )
     width = len(columns)
@@ -28,7 +29,7 @@ def report(store: Store, desk: Desk, columns: Sequence[str], since: float) -> li
     _add_running(sums, desk, columns, since)
     return [
         {"name": "/".join(key), **dict(zip(columns, key, strict=True)), "gpu_seconds": round(amounts[0], 3),
-         "money": round(amounts[1], 4), "tasks": int(amounts[2])}
+         "lost_gpu_seconds": round(amounts[3], 3), "money": round(amounts[1], 4), "tasks": int(amounts[2])}
         for key, amounts in sorted(sums.items())
     ]  # fmt: skip
 
@@ -42,7 +43,7 @@ def _add_running(sums: Sums, desk: Desk, columns: Sequence[str], since: float) -
             node = desk.nodes.get(task.placement.node)
             price = ledger.gpu_hour(desk.pools.get(node.pool)) if node is not None else 0.0
             seconds = (now - max(attempt.created, since)) * ledger.gpus_of(entry, task, node) if attempt else 0.0
-            sum_ = sums.setdefault(tuple(known[column] for column in columns), [0.0, 0.0, 0.0])
+            sum_ = sums.setdefault(tuple(known[column] for column in columns), [0.0, 0.0, 0.0, 0.0])
             sum_[0] += seconds
             sum_[1] += seconds * price / ledger.HOUR_S
             sum_[2] += 1
@@ -56,10 +57,10 @@ def measures(store: Store) -> Document:
     )
     ended = store.rows("SELECT phase, count(*) FROM jobs WHERE ended IS NOT NULL GROUP BY phase")
     stops = store.rows("SELECT why, count(*) FROM attempts WHERE why IN ('preempted', 'moved', 'drained') GROUP BY why")
-    held = store.rows("SELECT coalesce(sum(gpu_seconds), 0) FROM ledger")[0][0]
+    held, lost = store.rows("SELECT coalesce(sum(gpu_seconds), 0), coalesce(sum(lost), 0) FROM ledger")[0]
     return {
         "waits": {queue: {"count": count, "seconds": round(seconds, 3)} for queue, count, seconds in waits},
         "ended": dict(ended),
         "evictions": dict(stops),
-        "accounts": {"held": round(held, 3)},
+        "accounts": {"held": round(held, 3), "lost": round(lost, 3)},
     }

@@ -120,7 +120,10 @@ class Service(Protocol):
         """The whole moment, as a snapshot file."""
 
     def report(self, by: str, since: float) -> list[Mapping[str, Any]]:
-        """GPU-seconds and money by user or queue."""
+        """GPU-seconds and money by user or queue.
+
+        `name`, `gpu_seconds` (held), `lost_gpu_seconds` (of those: work to be done again), `money`, `tasks`.
+        """
 
     def events(self, after: int, limit: int) -> list[Document]:
         """What happened, each with a growing `id`, from the one after `after` on.

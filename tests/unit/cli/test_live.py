@@ -270,3 +270,18 @@ def test_a_drain_shows_whom_it_hits_first(live: Hosted, yard: Yard):
 def test_a_gpu_is_a_number(live: Hosted, yard: Yard):
     answer = yard("drain", "n0:x")
     assert (answer.code, answer.err.startswith("error: 'n0:x' is no NODE or NODE:GPU")) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["nodes", "queues", "jobs", "top", "health", "report"])
+def test_every_listing_takes_the_same_options(command: str, live: Hosted, yard: Yard):
+    submit(live, {"name": "a", "gpus": 1})
+    told = yard(command, "--help").out
+    for option in ("-w, --watch", "-o, --output", "--no-headers", "--sort-by"):
+        assert option in told
+    assert isinstance(yard(command, "-o", "json").json, list)
+    assert yard(command, "--no-headers", "--sort-by", "-name").code == 0
+
+
+def test_a_snapshot_cannot_be_watched(yard: Yard, tmp_path: Path):
+    answer = yard("nodes", "-w", "--snapshot", str(tmp_path / "x.yaml"))
+    assert (answer.code, answer.err.startswith("error: -w watches a running yard")) == (2, True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.worlds.local import store as stores
+from gpuyard.worlds.local.schema import MIGRATIONS
 from gpuyard.worlds.local.store import Batch, Store, StoreError
 
 
@@ -101,7 +102,7 @@ def test_a_file_of_a_newer_yard_is_left_alone(tmp_path: Path):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version=99")
     connection.close()
-    with pytest.raises(StoreError, match=r"written by a newer GPUYard \(its version 99, ours 1\)"):
+    with pytest.raises(StoreError, match=r"written by a newer GPUYard \(its version 99, ours \d+\)"):
         Store(path)
 
 
@@ -139,3 +140,16 @@ def test_a_backup_can_be_restored(tmp_path: Path):
     assert (tmp_path / "yard.db.before-restore").exists()
     with pytest.raises(StoreError, match="there is no backup"):
         stores.restore(tmp_path / "nothing.db", tmp_path / "yard.db")
+
+
+def test_a_file_of_an_older_yard_is_brought_up_to_date(tmp_path: Path):
+    path = tmp_path / "yard.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version=1;")
+    connection.execute("INSERT INTO ledger VALUES (1, 'q', 'u', 1, 2.0, 3.0)")
+    connection.commit()
+    connection.close()
+    store = Store(path)
+    assert store.rows("SELECT gpu_seconds, lost FROM ledger") == [(2.0, 0.0)]
+    assert store.rows("PRAGMA user_version") == [(len(MIGRATIONS),)]
+    store.close()

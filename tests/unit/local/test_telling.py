@@ -8,7 +8,7 @@ from pathlib import Path
 from gpuyard import files
 from gpuyard.cli import render_why, why
 from gpuyard.cli.terminal import Screen
-from tests.support.yards import ME, TestYard, sh
+from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
 def test_a_listing_has_the_keys_that_are_asked_for_and_no_others(yard: TestYard):
@@ -59,6 +59,20 @@ def test_why_of_a_running_yard_and_of_its_snapshot_read_alike(yard: TestYard, tm
         why.write(moment, next(job for job in moment.jobs if job.name == name), "table")
         assert live == capsys.readouterr().out
         assert ("a  would have to stop  16 GPUs, default, priority 50" in live) == (name == "b")
+
+
+def test_a_report_tells_held_time_and_what_of_it_has_to_be_done_again(yard: TestYard):
+    long = "trap 'exit 0' USR1; sleep 60 & wait"
+    yard.put(sh(long, name="saves", gpus=8, checkpoint={"grace": "20s"}), sh(long, name="loses", gpus=8))
+    places = {name: yard.until(name, "running")["placements"][0]["node"] for name in ("saves", "loses")}
+    assert yard.report("user", 0.0)[0]["lost_gpu_seconds"] == 0
+    yard.drain(ADMIN, {"node": places["saves"], "gpu": None})
+    yard.until("saves", "waiting")
+    assert yard.report("user", 0.0)[0]["lost_gpu_seconds"] == 0
+    yard.drain(ADMIN, {"node": places["loses"], "gpu": None})
+    yard.until("loses", "waiting")
+    (line,) = yard.report("user", 0.0)
+    assert 0 < line["lost_gpu_seconds"] < line["gpu_seconds"]
 
 
 def _told_why(yard: TestYard, name: str) -> None:

@@ -5,14 +5,18 @@ Written in the same commit as the task's end, so the sums are exact whatever cra
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gpuyard.model.node import Node, Pool
 from gpuyard.model.resources import WHOLE, mig_cost
-from gpuyard.worlds.local.records import Entry, Task
+from gpuyard.worlds.local.records import Attempt, Entry, Task
 from gpuyard.worlds.local.store import Batch
 
 DAY_S = 86400
 HOUR_S = 3600.0
 HOURS_A_MONTH = 730.0
+UNDONE = frozenset(("preempted", "moved", "drained", "node", "member"))
+"""Stops that nobody asked for who owns the job."""
 
 
 def gpu_hour(pool: Pool | None) -> float:
@@ -20,19 +24,37 @@ def gpu_hour(pool: Pool | None) -> float:
     return pool.price / 8 / HOURS_A_MONTH if pool is not None else 0.0
 
 
-def book(batch: Batch, entry: Entry, span: tuple[float, float], gpus: float, price: float) -> None:
-    """One task's time on its GPUs, on the days on which it ran; `price` is that of a GPU for an hour."""
-    begin, end = span
-    if not gpus:
+class Use(NamedTuple):
+    """What one task had: GPUs from one moment to another, at a price for each hour of one."""
+
+    begin: float
+    end: float
+    gpus: float
+    price: float
+    lost: bool
+    """Whether its work has to be done again."""
+
+
+def book(batch: Batch, entry: Entry, use: Use) -> None:
+    """One task's time on its GPUs, on the days on which it ran."""
+    if not use.gpus:
         return
-    for day in range(int(begin // DAY_S), int(end // DAY_S) + 1):
-        seconds = max(0.0, min(end, (day + 1) * DAY_S) - max(begin, day * DAY_S))
+    for day in range(int(use.begin // DAY_S), int(use.end // DAY_S) + 1):
+        held = max(0.0, min(use.end, (day + 1) * DAY_S) - max(use.begin, day * DAY_S)) * use.gpus
         batch.add(
-            "INSERT INTO ledger(day, queue, user, tasks, gpu_seconds, money) VALUES (?, ?, ?, 1, ?, ?) "
+            "INSERT INTO ledger(day, queue, user, tasks, gpu_seconds, money, lost) VALUES (?, ?, ?, 1, ?, ?, ?) "
             "ON CONFLICT(day, queue, user) DO UPDATE SET tasks=tasks+1, gpu_seconds=gpu_seconds+excluded.gpu_seconds, "
-            "money=money+excluded.money",
-            (day, entry.template.job.queue, entry.owner.user, seconds * gpus, seconds * gpus * price / HOUR_S),
+            "money=money+excluded.money, lost=lost+excluded.lost",
+            (day, entry.template.job.queue, entry.owner.user, held, held * use.price / HOUR_S, held * use.lost),
         )
+
+
+def is_lost(entry: Entry, attempt: Attempt, task: Task) -> bool:
+    """Whether the task's work has to be done again: it was stopped for somebody else, or died through no fault of its
+    own. One that saves its work when it is told to stop loses nothing by being told."""
+    if task.outcome == "lost":
+        return True
+    return task.outcome == "stopped" and attempt.why in UNDONE and entry.description().checkpoint is None
 
 
 def gpus_of(entry: Entry, task: Task, node: Node | None) -> float:

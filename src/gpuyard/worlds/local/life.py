@@ -201,7 +201,8 @@ class Life:
         self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)
         price = ledger.gpu_hour(self.desk.pools.get(node.pool)) if node is not None else 0.0
-        ledger.book(self.desk.batch, entry, (attempt.created, report.at), ledger.gpus_of(entry, task, node), price)
+        lost, gpus = ledger.is_lost(entry, attempt, task), ledger.gpus_of(entry, task, node)
+        ledger.book(self.desk.batch, entry, ledger.Use(attempt.created, report.at, gpus, price, lost))
 
     def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:
         twins = [other for other in attempt.live() if other.rank == task.rank]

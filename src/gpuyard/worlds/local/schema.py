@@ -57,5 +57,8 @@ CREATE TABLE facts (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_LOST = "ALTER TABLE ledger ADD COLUMN lost REAL NOT NULL DEFAULT 0;"
+"""GPU-seconds whose work has to be done again."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST)
 """What to run to come from version n to n + 1."""
