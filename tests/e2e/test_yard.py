@@ -41,7 +41,7 @@ def test_submit_wait_why_cancel_hold_release(shell: Shell, tmp_path: Path):
     assert shell("submit", str(path)).stdout == "long\n"
     shell("wait", "long", "--for", "running", "--timeout", "30s")
     shell("run", "--detach", "--name", "next", "--gpus", "4", "--", "true")
-    assert "next waits" in shell("why", "next").stdout
+    assert "next (1×4) waits" in shell("why", "next").stdout
     assert shell("submit", str(path), "--dry-run", code=2).returncode == 2  # the name is taken
     shell("wait", "next", "--for", "running", "--timeout", "200ms", code=5)
     shell("hold", "next")
