@@ -139,6 +139,9 @@ class OrderPolicy:
     level_factor: float = _knob(4.0, "How many times longer each further level is.", "ratio")
     stay: bool = _knob(True, "Who keeps its turn keeps its place; false lays everyone anew first, which packs tighter.")
     small_first: bool = _knob(False, "Inside a level of `attained` those with fewer GPUs come first.")
+    patience: float = _knob(
+        0.0, "Who has waited this long in all comes first, while the fleet could run all that waits; 0: off.", "seconds"
+    )
 
 
 def _classes() -> dict[JobClass, ClassPolicy]:

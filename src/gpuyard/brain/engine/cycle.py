@@ -44,6 +44,7 @@ def open_draft(fleet: Fleet, memory: Memory, now: float) -> Draft:
 def run(draft: Draft) -> None:
     """The numbered steps."""
     reservations.restore(draft)
+    slicing.promote(draft)
     stale.repair_all(draft)  # 1 gangs below their minimum
     blocked = start_all(draft)  # 2 all that fits, in order
     if slicing.lift_later(draft, blocked):

@@ -1,6 +1,6 @@
 """What makes a job come before its equals: age alone, or its length, what it still needs, or what it has had.
 
-Asked when a job enters the fleet, and by `slicing` for those that run. One number, the smaller the earlier; jobs of
+Asked when a job enters the fleet, and by `slicing` when time has passed. One number, the smaller the earlier; jobs of
 equal number go by rule 7.
 """
 
@@ -14,6 +14,10 @@ from gpuyard.model.resources import WHOLE
 
 MOST = 100_000.0
 """GPUs; larger jobs count as this large where size orders a level."""
+
+
+FIRST = -1.0
+"""The number of the one job of a queue that has waited too long: before every other."""
 
 
 def turn(job: Job, order: OrderPolicy, ran: float = 0.0) -> float:

@@ -18,6 +18,41 @@ from gpuyard.brain.engine.rows import JobRow, rank_in_queue
 from gpuyard.model.reasons import Code, Reason
 
 
+def promote(draft: Draft) -> None:
+    """Jobs that have waited too long in all come before every other, the oldest first, until they end.
+
+    Only while the fleet could run all that waits at once: beyond that, age alone would order a queue that no order can
+    serve in time, and let everybody starve instead of a few.
+    """
+    order = draft.policy.order
+    if not order.patience:
+        return
+    spared = _overrun(draft)
+    for row in draft.fleet.jobs.values():
+        late = not spared and row.queue >= 0 and _waited_in_all(draft, row)
+        if late != (row.turn == precedence.FIRST):
+            _reorder(draft, row, precedence.FIRST if late else precedence.turn(row.job, order))
+
+
+def _reorder(draft: Draft, row: JobRow, turn: float) -> None:
+    waits = row.line is not None
+    draft.fleet.lines.leave(row)
+    row.turn = turn
+    if waits:
+        draft.fleet.lines.join(row)
+
+
+def _overrun(draft: Draft) -> bool:
+    """Whether more waits than the whole fleet could run."""
+    shortfall, lines = draft.fleet.shortfall, [line.rows() for line in draft.fleet.lines]
+    return sum(len(rows) * shortfall(rows[0])[0] for rows in lines) > draft.fleet.capacity()[0]
+
+
+def _waited_in_all(draft: Draft, row: JobRow) -> bool:
+    ran = draft.now - row.started if row.held and row.started is not None else 0.0
+    return draft.now - row.job.submitted - row.job.attained - ran >= draft.policy.order.patience
+
+
 def lift_later(draft: Draft, blocked: Iterable[Bucket]) -> bool:
     """Lift whoever runs and comes after the first blocked job; whether that may let somebody start."""
     order = draft.policy.order
@@ -46,7 +81,8 @@ def _later(draft: Draft, first: JobRow) -> list[JobRow]:
     found = []
     for row in draft.fleet.jobs.values():
         if row.held and row.complete() and not row.job.foreign and row.queue >= 0:
-            row.turn = precedence.turn(row.job, order, draft.now - (row.started or draft.now))
+            if row.turn != precedence.FIRST:
+                row.turn = precedence.turn(row.job, order, draft.now - (row.started or draft.now))
             if rank_in_queue(row) > rank and victims.may_be_disturbed(draft, victims.whole(row)):
                 found.append(row)
     return found
