@@ -233,7 +233,7 @@ class Engine:
         with self.desk.lock:
             jobs, reservations = [], []
             for entry in self.desk.book.active():
-                job, promised = _as_seen(entry)
+                job, promised = _as_seen(entry, self.world.life)
                 jobs.append(job)
                 if promised:
                     reservations.append(Reservation(job.name, promised))
@@ -275,15 +275,19 @@ def _about(budgets: Iterable[Budget], jobs: Container[str]) -> tuple[Budget, ...
     return tuple(budget for budget in found if budget.jobs)
 
 
-def _as_seen(entry: Entry) -> tuple[Job, tuple[Any, ...]]:
-    """A job for a snapshot: behind a gate it is held; where its places are only promised it waits for them."""
+def _as_seen(entry: Entry, life: Life) -> tuple[Job, tuple[Placement, ...]]:
+    """A job for a snapshot, and what it is promised: behind a gate it is held; what it is to have and somebody else
+    still holds it does not have yet, because no file can say that two jobs have one GPU."""
     job = entry.job()
     attempt = entry.attempt
     if attempt is None:
         return (job if entry.shown else replace(job, held=True)), ()
-    if attempt.state == "promised":
-        return replace(job, placements=(), started=None), job.placements
     if entry.following is not None:
         kept = tuple(place for place in job.placements if place.terminating)
         return replace(job, placements=kept), tuple(place for place in job.placements if not place.terminating)
-    return job, ()
+    if life.could_launch(entry):
+        return job, ()
+    if attempt.state == "promised":
+        return replace(job, placements=(), started=None), job.placements
+    late = {task.placement for task in life.unbegun(entry, attempt)}
+    return replace(job, placements=tuple(place for place in job.placements if place not in late)), ()

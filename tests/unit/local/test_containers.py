@@ -110,7 +110,7 @@ def test_a_container_whose_supervisor_was_killed_is_ended(yard: Contained):
     yard.image("sleep 600", name="a", run={"retries": 0})
     inside = pid_inside(yard)
     yard.until("a", "running")
-    keys = list(yard.world.desk.holdings._keys)
+    keys = list(yard.world.desk.holdings._by_task)
     yard.world.desk.launcher.kill(*keys)
     while alive(inside):
         yard.wait_events(yard.store.last_event, 0.02)

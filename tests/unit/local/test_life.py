@@ -221,3 +221,15 @@ def test_queue_rights_and_caps(tmp_path: Path):
         yard.act(Caller("ann"), "x", "cancel")
     yard.act(ADMIN, "x", "cancel")
     yard.stop()
+
+
+def test_a_node_that_comes_back_takes_jobs_again(tmp_path: Path):
+    yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 4, model: H100}]")
+    yard.start()
+    yard.put(sh("sleep 60", name="a", gpus=4))
+    yard.until("a", "running")
+    yard.world.lose_node("n0")
+    yard.until("a", "waiting")
+    yard.world.return_node("n0")
+    assert yard.until("a", "running")["attempts"] == 2
+    yard.stop()

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.runtime.clock import SystemClock
 from gpuyard.worlds.local import supervisor
-from gpuyard.worlds.local.launch import BOOT
+from gpuyard.worlds.local.launch import BOOT, Supervisors
 from gpuyard.worlds.local.notes import read_pairs, write_pairs
+from gpuyard.worlds.local.ports import TaskKey, TaskOrder
 from tests.support.yards import ME, TestYard, sh
 
 
@@ -133,3 +135,17 @@ def test_shell_jobs_are_told_apart_from_programs(yard: TestYard):
     yard.put(sh("echo $0", name="s"), {"name": "p", "run": {"command": ["echo", "$0"]}})
     assert (yard.until("s")["phase"], yard.until("p")["phase"]) == ("succeeded", "succeeded")
     assert yard.output("p") == "$0\n"
+
+
+def test_a_word_that_comes_before_it_listens_does_not_end_it(tmp_path: Path):
+    launcher = Supervisors(tmp_path, SystemClock())
+    key = TaskKey(1, 1, 0)
+    launcher.prepare([TaskOrder(key, 0, 0, ("true",), (("PATH", os.environ["PATH"]),), "", False)])
+    for _ in range(50):
+        launcher._poke(key)
+    ends = []
+    while not ends:
+        launcher.wait(5.0)
+        ends = [report for report in launcher.reports() if report.kind == "ended"]
+    assert [report.outcome for report in ends] == ["succeeded"]
+    launcher.close()

@@ -12,7 +12,7 @@ import pytest
 
 from gpuyard.brain.engine.fleet import Fleet
 from gpuyard.brain.engine.memory import Memory
-from gpuyard.model.actions import Move, Plan
+from gpuyard.model.actions import Evict, Move, Plan
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Health
 from gpuyard.model.reasons import Code, Reason
@@ -229,3 +229,21 @@ def test_the_brain_is_not_woken_to_hear_that_its_own_plan_has_begun(bench: Bench
     assert not bench.world.desk.has_news
     bench.put(name="b", gpus=1)
     assert bench.world.desk.has_news
+
+
+def test_a_task_that_never_got_its_devices_is_over_as_soon_as_it_is_not_wanted(bench: Bench):
+    bench.put(name="b", gpus=4)
+    bench.put(name="e", tasks=2, min=1, gpus=1)
+    bench.turn()
+    entry, taken = bench.world.desk.book.get("e"), bench.place("b")
+    attempt = entry.attempt
+    assert attempt is not None
+    late = Placement(taken.node, (taken.gpus[0],), "main", 1)
+    with bench.world.desk.change():
+        bench.world.life.shrink(entry, [task for task in attempt.live() if task.rank == 1])
+        bench.world.life.grow(entry, [late])
+    assert [order.rank for order in bench.launcher.prepared].count(1) == 1
+    bench.world.carry_out([Evict("e", Reason(Code.RECLAIMED), placements=(late,))])
+    assert [task.state for task in attempt.tasks.values() if task.placement == late] == ["ended"]
+    bench.turn()
+    assert bench.phase("e") == "running"

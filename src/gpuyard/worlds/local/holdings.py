@@ -21,7 +21,7 @@ class Holdings:
 
     def __init__(self) -> None:
         self._held: dict[Device, dict[TaskKey, int]] = {}
-        self._keys: set[TaskKey] = set()
+        self._by_task: dict[TaskKey, list[Device]] = {}
         self._slices: dict[tuple[str, int, int], TaskKey] = {}
         """Who has which slice of a GPU, by its number there."""
 
@@ -34,20 +34,20 @@ class Holdings:
 
     def take(self, key: TaskKey, wanted: Iterable[tuple[Device, int]]) -> None:
         """A task is about to be on these devices."""
-        self._keys.add(key)
+        devices = self._by_task.setdefault(key, [])
         for device, share in wanted:
             holders = self._held.setdefault(device, {})
             holders[key] = holders.get(key, 0) + share
+            devices.append(device)
 
-    def leave(self, key: TaskKey, wanted: Iterable[tuple[Device, int]]) -> None:
-        """A task is gone from these devices."""
-        self._keys.discard(key)
-        self._slices = {slice_: holder for slice_, holder in self._slices.items() if holder != key}
-        for device, _ in wanted:
+    def leave(self, key: TaskKey) -> None:
+        """A task is gone from all its devices, also from those of a node that is gone."""
+        for device in self._by_task.pop(key, ()):
             holders = self._held.get(device, {})
             holders.pop(key, None)
             if not holders:
                 self._held.pop(device, None)
+        self._slices = {slice_: holder for slice_, holder in self._slices.items() if holder != key}
 
     def choose_slices(self, place: Placement, node: Node) -> tuple[int, ...]:
         """For each slice that a task asks for one that nobody has; `free` has said that there are enough."""
@@ -65,7 +65,7 @@ class Holdings:
 
     def begun(self, key: TaskKey) -> bool:
         """Whether the task was given its devices (none, for one that needs only CPU)."""
-        return key in self._keys
+        return key in self._by_task
 
     def by_device(self) -> dict[tuple[str, int], dict[int, int]]:
         """For each device the jobs on it and what they hold of it, in grains."""

@@ -104,7 +104,10 @@ class Supervisors:
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
         argv = [sys.executable, "-I", "-S", "-c", BOOT, str(folder)]
-        pid = os.posix_spawn(sys.executable, argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE])
+        pid = os.posix_spawn(
+            sys.executable, argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE],
+            setsigmask=[signal.SIGUSR1],  # a word that comes before it listens must not end it
+        )  # fmt: skip
         self._watch(key, Watched(pid, os.pidfd_open(pid), child=True))
 
     def _watch(self, key: TaskKey, watched: Watched) -> None:

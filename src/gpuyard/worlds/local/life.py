@@ -96,15 +96,8 @@ class Life:
         attempt = entry.attempt
         if attempt is None or attempt.why:
             return
-        new = [task for task in attempt.tasks.values() if task.state == "starting" and not self._has_begun(entry, task)]
-        job = entry.description()
-        wanted = [
-            share
-            for task in new
-            for share in holdings.shares(job, task.placement, self.desk.nodes[task.placement.node])
-        ]
-        room = {d: n for task in new for d, n in holdings.slices(self.desk.nodes[task.placement.node]).items()}
-        if not new or not self.desk.holdings.free(wanted, room):
+        new = self.unbegun(entry, attempt)
+        if not new or not self._are_free(entry, new):
             return
         for task in new:
             self.hold(entry, attempt, task)
@@ -112,6 +105,23 @@ class Life:
             attempt.state = "starting"
             self.desk.keep_attempt(entry, attempt)
         self.desk.then(lambda: self.prepare(entry, attempt, new))
+
+    def could_launch(self, entry: Entry) -> bool:
+        """Whether what it was promised is free by now."""
+        return entry.attempt is not None and self._are_free(entry, self.unbegun(entry, entry.attempt))
+
+    def unbegun(self, entry: Entry, attempt: Attempt) -> list[Task]:
+        """Tasks that wait for their devices."""
+        return [t for t in attempt.tasks.values() if t.state == "starting" and not self._has_begun(entry, t)]
+
+    def _are_free(self, entry: Entry, tasks: Iterable[Task]) -> bool:
+        job, wanted = entry.description(), []
+        room: dict[holdings.Device, int] = {}
+        for task in tasks:
+            node = self.desk.nodes[task.placement.node]
+            wanted += holdings.shares(job, task.placement, node)
+            room |= holdings.slices(node)
+        return self.desk.holdings.free(wanted, room)
 
     def _has_begun(self, entry: Entry, task: Task) -> bool:
         assert entry.attempt is not None
@@ -194,10 +204,8 @@ class Life:
         """A task is gone: its devices are free, and the brain is told."""
         task.state, task.outcome, task.exit = "ended", report.outcome, report.exit
         task.ended, task.told = report.at, report.told
-        key = TaskKey(entry.id, attempt.number, task.serial)
+        self.desk.holdings.leave(TaskKey(entry.id, attempt.number, task.serial))
         node = self.desk.nodes.get(task.placement.node)
-        if node is not None:
-            self.desk.holdings.leave(key, holdings.shares(entry.description(), task.placement, node))
         self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)
         price = ledger.gpu_hour(self.desk.pools.get(node.pool)) if node is not None else 0.0
@@ -231,20 +239,30 @@ class Life:
         self.desk.say(kind, entry, attempt=attempt.number, message=f"attempt {attempt.number} is stopped: {why}")
         if entry.following is not None or why in NOT_TO_FOLLOW:
             self.desk.events.append(JobSeen(entry.job()))
+        if not attempt.live():
+            self.finish(entry, attempt)
 
     def shrink(self, entry: Entry, tasks: Sequence[Task]) -> None:
         """End some tasks of an elastic gang; the rest runs on."""
-        assert entry.attempt is not None
-        self._tell_to_stop(entry, entry.attempt, tasks)
+        attempt = entry.attempt
+        assert attempt is not None
+        self._tell_to_stop(entry, attempt, tasks)
         self.desk.say("shrinking", entry, tasks=len(tasks))
+        if not attempt.live():
+            self.finish(entry, attempt)
 
     def _tell_to_stop(self, entry: Entry, attempt: Attempt, tasks: Sequence[Task]) -> None:
-        for task in tasks:
+        begun = [task for task in tasks if self._has_begun(entry, task)]
+        for task in begun:
             task.state = "stopping"
-        places = tuple(task.placement for task in tasks)
-        self.desk.events.append(TasksStopping(entry.name, places))
+        if begun:
+            self.desk.events.append(TasksStopping(entry.name, tuple(task.placement for task in begun)))
+            self.desk.then(lambda: self.tell_to_stop(entry, attempt, begun))
+        for task in tasks:
+            if task.state != "stopping":  # it was still to get its devices: there is nobody to tell
+                task.state, task.outcome, task.ended = "ended", "stopped", self.desk.now()
+                self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, *tasks)
-        self.desk.then(lambda: self.tell_to_stop(entry, attempt, tasks))
 
     def tell_to_stop(self, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
         """Pass the word on to supervisors; saying it twice does no harm."""

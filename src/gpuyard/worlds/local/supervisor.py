@@ -123,6 +123,7 @@ class Supervisor:
         signal.set_wakeup_fd(self._wake_end)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])  # `launch` holds words back until somebody listens
 
     def run(self) -> None:
         """Wait for the others if need be, run, watch, tell."""

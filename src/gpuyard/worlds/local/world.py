@@ -370,6 +370,8 @@ class LocalWorld:
         there = [task.serial for task in attempt.live() if task.placement.node == name]
         if not attempt.why and not survives(entry, attempt, without=there):
             self.life.stop(entry, "node")
+        elif late := [task for task in self.life.unbegun(entry, attempt) if task.serial in there]:
+            self.life.shrink(entry, late)
         keys = [TaskKey(entry.id, attempt.number, serial) for serial in there]
         self.desk.then(lambda: self.desk.launcher.kill(*keys))
 
