@@ -96,6 +96,7 @@ class Weights:
     """How much each term of a placement score counts; every term lies in 0..1."""
 
     fragmentation: float = _knob(1.0, "Leave free GPUs that the demand seen can still use (the FGD measure).", "weight")
+    holes: float = _knob(0.0, "Leave rests of shared devices that fractions of the demand fill well.", "weight")
     tightness: float = _knob(0.5, "Prefer nodes that are nearly full, so that others stay whole.", "weight")
     island: float = _knob(2.0, "Prefer nodes where a task's GPUs lie in one NVLink island.", "weight")
     snug: float = _knob(0.75, "Prefer NVLink islands that the task fills, so that large ones stay whole.", "weight")
@@ -117,6 +118,7 @@ class Scoring:
     cores_per_gpu: float = _knob(
         0.0, "CPU cores that belong to a GPU, for the balance; 0 takes what the demand asks.", "cores"
     )
+    spread: float = _knob(0.0, "How far tasks' differing need of CPU softens the balance; 0: not at all.", "ratio")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuyard.brain.engine import holes
 from gpuyard.brain.engine.asks import Ask, has_labels, has_model
 from gpuyard.brain.engine.columns import Bools, Ints
 from gpuyard.model.policy import DemandView, Weigh
-from gpuyard.model.resources import WHOLE
+from gpuyard.model.resources import UNLIMITED, WHOLE
 
 if TYPE_CHECKING:
     from gpuyard.brain.engine.feasibility import Shapes
@@ -51,7 +52,8 @@ class Demand:
         self.fractional = any(c.share for c in classes)
         self.needs = np.array(sorted({c.share for c in classes if c.share}), dtype=np.int64)
         self.cpus = np.array(sorted({c.cpu for c in classes}), dtype=np.int64)
-        self.cores_per_gpu = _cores_per_gpu(classes)
+        self.holes = holes.values(_fractions(classes))
+        """What the free rest of a device is worth, by its size."""
         eligible = np.array([c.eligible for c in classes], dtype=bool).T if classes else np.zeros((1, 0), bool)
         kinds: dict[bytes, int] = {}  # np.unique would do, but loads modules worth a hundred decisions
         self.group: Ints = np.array([kinds.setdefault(line.tobytes(), len(kinds)) for line in eligible], dtype=np.int64)
@@ -113,9 +115,69 @@ class Demand:
         return found
 
 
-def _cores_per_gpu(classes: Sequence[DemandClass]) -> float:
-    gpus = sum(c.asked for c in classes)
-    return sum(c.tasks * c.cpu for c in classes) / 1000 / gpus if gpus else 0.0
+def _fractions(classes: Sequence[DemandClass]) -> tuple[tuple[int, float], ...]:
+    """Tasks per size of a share, in parts of a device as `holes` counts them."""
+    tasks: dict[int, float] = {}
+    for each in classes:
+        if each.share:
+            size = min(-(-each.share // GRAINS_PER_STEP), holes.STEPS)
+            tasks[size] = tasks.get(size, 0.0) + each.tasks
+    return tuple(sorted(tasks.items(), reverse=True))
+
+
+GRAINS_PER_STEP = WHOLE // holes.STEPS
+
+
+class Proportion(NamedTuple):
+    """How much CPU belongs to a GPU, and how badly a node is out of proportion."""
+
+    lean: float = 0.0
+    """CPU that tasks with GPUs ask for per GPU."""
+    full: float = 0.0
+    """CPU that all tasks ask for per GPU."""
+    mix: float = 0.0
+    """How much of the fleet's spare CPU the tasks without GPUs would take: 0 none of it, 1 all."""
+    varies: float = 0.0
+    """How much CPU per GPU differs among tasks, as a share of its mean."""
+
+    def strain(self, cpu: Ints, idle: Floats, spread: float) -> Floats:
+        """GPUs or their worth in CPU that nobody could use for want of the other, expected over tasks that vary.
+
+        With no spread it is the plain distance |GPUs that the CPU would serve - GPUs|; spread rounds its corner.
+        """
+        width = spread * self.varies * np.sqrt(np.maximum(idle, 0.0)) * LOGISTIC + NOTHING
+        found: Floats = np.zeros(len(idle))
+        for per_gpu, part in ((self.lean, 1.0 - self.mix), (self.full, self.mix)):
+            if part:
+                lack = idle - cpu / per_gpu
+                found += part * (2.0 * width * np.logaddexp(0.0, lack / width) - lack)
+        return found
+
+
+LOGISTIC = 3**0.5 / np.pi
+"""The scale of a logistic curve whose standard deviation is 1."""
+NOTHING = 1e-9
+
+
+def proportion(classes: Sequence[DemandClass], cpu: Ints, gpus: Ints) -> Proportion:
+    """What the demand asks of CPU beside each GPU, on nodes with this much of both."""
+    asked = sum(c.asked for c in classes)
+    with_gpus = [c for c in classes if c.asked]
+    beside = sum(c.tasks * c.cpu for c in with_gpus)
+    without = sum(c.tasks * c.cpu for c in classes if not c.asked)
+    if not asked or not beside:
+        return Proportion(without / asked if asked else 0.0, without / asked if asked else 0.0)
+    lean = beside / asked
+    variance = sum(c.tasks * c.cpu**2 / (c.asked / c.tasks) for c in with_gpus) / asked - lean**2
+    known = cpu < UNLIMITED
+    spare = float(np.maximum(cpu[known] - lean * gpus[known], 0.0).sum())
+    taken = without / asked * float(gpus.sum())
+    mix = min(1.0, (taken / spare) ** KEENNESS) if spare else float(taken > 0)
+    return Proportion(lean, (beside + without) / asked, mix, max(variance, 0.0) ** 0.5 / lean)
+
+
+KEENNESS = 3
+"""Spare CPU counts as needed only when tasks without GPUs would take most of it."""
 
 
 COARSE = 32

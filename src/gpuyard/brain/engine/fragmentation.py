@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuyard.brain.engine.columns import Bools, Columns, Ints
-from gpuyard.brain.engine.demand import Demand, DemandClass, Floats, as_class, demand_known
+from gpuyard.brain.engine.demand import Demand, DemandClass, Floats, as_class, demand_known, proportion
 from gpuyard.model.outlook import Fragmentation, PoolFragmentation, ShapeFit
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.topology import NVLINK
@@ -52,6 +52,8 @@ class Gauge:
         self.demand = Demand(classes, self.columns.width)
         gpus = np.array([len(node.gpus) for node in self.columns.nodes], dtype=np.int64)
         self.scarcity = self.demand.scarcity(classes, gpus)
+        cpu = np.array([node.cpu for node in self.columns.nodes], dtype=np.int64)
+        self.proportion = proportion(classes, cpu, gpus)
         self._now = np.zeros(len(gpus))
         self._seen = 0
         if self.demand.count and len(gpus):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuyard.brain.engine.columns import Ints
-from gpuyard.brain.engine.demand import Floats
+from gpuyard.brain.engine.demand import GRAINS_PER_STEP, Floats
 from gpuyard.model.policy import Curve, Device, Scoring
 from gpuyard.model.resources import UNLIMITED, WHOLE
 
@@ -22,8 +22,8 @@ def pack(shape: Shape, nodes: Ints) -> Floats:
     """The packing score of each of `nodes` for one more task of the shape."""
     weights, columns, request = shape.weights, shape.columns, shape.ask.request
     score = weights.tightness * tightness(shape, nodes) if weights.tightness else np.zeros(len(nodes))
-    if weights.fragmentation and not request.mig:
-        score += weights.fragmentation * kept_usable(shape, nodes)
+    if (weights.fragmentation or weights.holes) and not request.mig and shape.gauge.demand.count:
+        score += rest_of_device(shape, nodes) if request.shared else weights.fragmentation * kept_usable(shape, nodes)
     if weights.island and shape.ask.gpus > 1:
         score += weights.island * one_island(shape, nodes)
     if weights.snug and shape.ask.gpus and columns.several_islands:
@@ -74,17 +74,31 @@ def cpu_tightness(shape: Shape, nodes: Ints) -> Floats:
 def kept_usable(shape: Shape, nodes: Ints) -> Floats:
     """0.5 where the task strands nothing, less the more it does, more where it uses up what was stranded."""
     gauge = shape.gauge
-    if not gauge.demand.count:
-        return np.zeros(len(nodes))
-    if shape.ask.request.shared:
-        gains = share_gains(shape, nodes)
-        if shape.scoring.device is Device.BEST:
-            shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
-            return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
-        device = tightest_device(shape, nodes)
-        return np.asarray(gains[np.arange(len(nodes)), device])
     gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.ask.gpus, _cpu_after(shape, nodes))
     return _curved(shape, gain)
+
+
+def rest_of_device(shape: Shape, nodes: Ints) -> Floats:
+    """For a task that takes a part of a device: how usable the rest stays and what it is worth, weighted, on the
+    device of each node that the policy would take; where that is the best one, it is noted on the shape."""
+    weights = shape.weights
+    gains = weights.fragmentation * share_gains(shape, nodes)
+    if weights.holes:
+        gains += weights.holes * hole_gains(shape, nodes)
+    if shape.scoring.device is Device.BEST:
+        shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
+        return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
+    device = tightest_device(shape, nodes)
+    return np.asarray(gains[np.arange(len(nodes)), device])
+
+
+def hole_gains(shape: Shape, nodes: Ints) -> Floats:
+    """0.5 where the rest of a device loses no worth to the demand, less the more it does; 0 where it does not fit."""
+    worth, shares = shape.gauge.demand.holes, shape.columns.shares.take(nodes, axis=0)
+    rest = shares - shape.need[nodes, None]
+    lost = worth[shares // GRAINS_PER_STEP] - worth[np.maximum(rest, 0) // GRAINS_PER_STEP]
+    found: Floats = (0.5 - lost / (2 * max(shape.columns.width, 1))) * (rest >= 0)
+    return found
 
 
 def share_gains(shape: Shape, nodes: Ints) -> Floats:
@@ -117,12 +131,15 @@ def _cpu_after(shape: Shape, nodes: Ints) -> Ints:
 def balance(shape: Shape, nodes: Ints) -> Floats:
     """0.5 where the task leaves free CPU and free GPUs as well or badly in proportion as they were; more is better."""
     columns = shape.columns
-    ratio = 1000 * (shape.scoring.cores_per_gpu or shape.gauge.demand.cores_per_gpu)
-    if not ratio:
+    proportion, spread = shape.gauge.proportion, shape.scoring.spread
+    if shape.scoring.cores_per_gpu:
+        fixed = 1000 * shape.scoring.cores_per_gpu
+        proportion = proportion._replace(lean=fixed, full=fixed)
+    if not proportion.lean:
         return np.zeros(len(nodes))
     cpu, idle = columns.cpu[nodes], columns.idle[nodes] / WHOLE
-    before = np.abs(cpu / ratio - idle)
-    after = np.abs(_cpu_after(shape, nodes) / ratio - (idle - _asked(shape)))
+    before = proportion.strain(cpu, idle, spread)
+    after = proportion.strain(_cpu_after(shape, nodes), idle - _asked(shape), spread)
     score: Floats = 0.5 - np.where(cpu < UNLIMITED // 2, after - before, 0.0) / (2 * max(columns.width, 1))
     return score
 
