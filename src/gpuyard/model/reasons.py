@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
-from gpuyard.model.resources import as_gpus
+from gpuyard.model.resources import as_gpus, gpu_words
 
 
 class Rung(IntEnum):
@@ -150,14 +150,29 @@ class Reason:
         return self.message or self._plain()
 
     def _plain(self) -> str:
-        parts = [self.code.value]
-        if self.where:
-            parts.append(f"({self.where})")
-        if self.needed is not None:
-            parts.append(f"needs {as_gpus(self.needed)}")
-        if self.free is not None:
-            parts.append(f"free {as_gpus(self.free)}")
-        return " ".join(parts)
+        """Short, where nobody has looked closer: what it asks for, and what stands in the way."""
+        told = _SHORT.get(self.code, f"{self.code.value} ({self.where})" if self.where else self.code.value)
+        if self.needed is None or self.code in (Code.NOT_ENOUGH_CPU, Code.NOT_ENOUGH_MEMORY):
+            return told
+        free = "" if self.free is None else f" ({as_gpus(self.free)} free)"
+        return f"needs {gpu_words(self.needed)}; {told}{free}"
+
+
+_SHORT = {
+    Code.NOT_ENOUGH_GPUS: "not enough are free together",
+    Code.FRAGMENTED: "those that are free are scattered",
+    Code.TOPOLOGY_UNMET: "no domain of its level has room",
+    Code.MODEL_UNAVAILABLE: "none of its models is free",
+    Code.GPUS_SICK: "those that it could use are sick",
+    Code.NODES_EXCLUDED: "labels and taints leave it no node",
+    Code.NOT_ENOUGH_CPU: "no node has enough CPU left",
+    Code.NOT_ENOUGH_MEMORY: "no node has enough memory left",
+    Code.NEIGHBOURS: "it would stand beside somebody it avoids",
+    Code.POWER_CAP: "a cap on busy GPUs leaves no room",
+    Code.RESERVED: "what is free is kept for others",
+    Code.OUTRANKED: "others come first",
+    Code.NODES_UNAVAILABLE: "its nodes are closed",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def test_docker_runs_as_the_submitter(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("podman"), reason="needs a real GPU machine's podman")
+@pytest.mark.skipif(not shutil.which("podman"), reason="needs podman")
 def test_the_real_podman_takes_these_words(tmp_path: Path):
     run = Run(("true",), workdir=str(tmp_path), image="no-such-image")
     words = containers.command(run, "gpuyard-test", [], {"RANK": "0"}, -1)

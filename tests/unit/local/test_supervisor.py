@@ -17,7 +17,7 @@ from gpuyard.runtime.clock import SystemClock
 from gpuyard.worlds.local import supervisor
 from gpuyard.worlds.local.launch import BOOT, Supervisors
 from gpuyard.worlds.local.notes import read_pairs, write_pairs
-from gpuyard.worlds.local.ports import TaskKey, TaskOrder
+from gpuyard.worlds.local.ports import Report, TaskKey, TaskOrder
 from tests.support.yards import ME, TestYard, sh
 
 
@@ -143,7 +143,7 @@ def test_a_word_that_comes_before_it_listens_does_not_end_it(tmp_path: Path):
     launcher.prepare([TaskOrder(key, 0, 0, ("true",), (("PATH", os.environ["PATH"]),), "", False)])
     for _ in range(50):
         launcher._poke(key)
-    ends = []
+    ends: list[Report] = []
     while not ends:
         launcher.wait(5.0)
         ends = [report for report in launcher.reports() if report.kind == "ended"]

@@ -1,0 +1,129 @@
+"""The live page in a real browser: it draws the fleet, follows what happens, explains, and lets nobody else in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Shell
+from tests.support import browser
+from tests.support.browser import Browser, Page
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not browser.find(), reason="needs a browser: chromium or chrome on the PATH"),
+]
+
+FLEET = """
+apiVersion: gpuyard.dev/v1
+kind: Snapshot
+topology: [rack]
+nodes:
+  - {name: n0, gpus: 4, model: H100-SXM5-80GB, domains: {rack: r0}, islands: [[0, 1], [2, 3]]}
+  - {name: n1, gpus: 4, model: H100-SXM5-80GB, domains: {rack: r1}, unhealthy: [3], health: {2: suspect}}
+"""
+HELD = "document.querySelectorAll('#fleet button.gpu').length"
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Iterator[Browser]:
+    made = Browser(tmp_path / "profile")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def url(shell: Shell, tmp_path: Path) -> str:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(FLEET)
+    shell.up("--fleet", str(path))
+    return shell("page").stdout.strip()
+
+
+def opened(chromium: Browser, url: str, scheme: str = "light") -> Page:
+    page = chromium.page(url, scheme)
+    page.until("document.querySelectorAll('.node').length === 2")
+    return page
+
+
+def test_it_draws_the_fleet_and_follows_what_happens(chromium: Browser, shell: Shell, url: str):
+    page = opened(chromium, url)
+    assert page.ask("document.querySelector('#tiles').innerText").split()[:2] == ["8", "GPUs"]
+    assert page.ask("document.querySelectorAll('.gpu.sick').length") == 2  # one of them in the legend
+    assert page.ask(HELD) == 0
+    shell("run", "--detach", "--name", "train", "--gpus", "2", "--", "sleep", "60")
+    page.until(f"{HELD} === 2")
+    page.until("document.querySelector('#running').innerText.includes('train')")
+    page.until("document.querySelector('#events').innerText.includes('train started')")
+    shell("cancel", "train")
+    page.until(f"{HELD} === 0")
+    assert page.ask("document.querySelector('#state').innerText") == "live"
+
+
+def test_a_job_that_waits_is_explained(chromium: Browser, shell: Shell, url: str):
+    page = opened(chromium, url)
+    shell("run", "--detach", "--name", "train", "--gpus", "4", "--", "sleep", "60")
+    shell("run", "--detach", "--name", "next", "--gpus", "4", "--", "true")
+    page.until("document.querySelector('#waiting').innerText.includes('next')")
+    page.ask("[...document.querySelectorAll('button.job')].find((each) => each.innerText === 'next').click()")
+    told = page.until("document.querySelector('#detail-body ul') && document.querySelector('#detail').innerText")
+    assert "train would have to stop: 4 GPUs, default, priority 50" in told
+    page.ask("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))")
+    page.until("document.querySelector('#detail').classList.contains('hidden')")
+
+
+def test_a_drained_node_is_seen_to_be_closed(chromium: Browser, shell: Shell, url: str):
+    page = opened(chromium, url)
+    shell("drain", "n0", "--reason", "fan is loud", "--yes")
+    page.until("document.querySelector('.node.closed .phase')?.innerText === 'drained'")
+    assert "fan is loud" in page.ask("document.querySelector('.node.closed').title")
+
+
+def test_dark_and_light_differ_and_text_stands_out_in_both(chromium: Browser, url: str):
+    page = opened(chromium, url)
+    light = colours(page)
+    page.send("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    dark = colours(page)
+    assert light != dark
+    for ground, ink in (light, dark):
+        assert contrast(ground, ink) >= 7  # the stricter level of WCAG
+
+
+def colours(page: Page) -> list[list[int]]:
+    script = "[...getComputedStyle(document.body)[key].matchAll(/\\d+/g)].map((found) => Number(found[0]))"
+    return [page.ask(script.replace("key", f"'{key}'")) for key in ("backgroundColor", "color")]
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def luminance(colour: list[int]) -> float:
+    parts = [part / 255 for part in colour[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_it_loads_nothing_from_elsewhere_and_breaks_nothing(chromium: Browser, url: str):
+    page = opened(chromium, url)
+    names = page.ask("performance.getEntriesByType('resource').map((each) => new URL(each.name).origin)")
+    assert set(names) == {page.ask("location.origin")}
+    assert page.ask("location.hash") == "", "the code stays in nobody's history"
+
+
+def test_without_a_fresh_address_nobody_is_let_in(chromium: Browser, tmp_path: Path, url: str):
+    opened(chromium, url)
+    with contextlib.closing(Browser(tmp_path / "stranger")) as stranger:
+        page = stranger.page(url)  # its code is used up
+        page.until("document.querySelector('#state')?.innerText.startsWith('You are not let in')")
+        assert not page.ask("document.querySelectorAll('.node').length")
+
+
+def test_it_says_so_when_the_yard_is_gone(chromium: Browser, shell: Shell, url: str):
+    page = opened(chromium, url)
+    shell("down")
+    page.until("document.querySelector('#state').className === 'stale'")
