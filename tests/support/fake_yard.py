@@ -185,7 +185,7 @@ class FakeYard:
             "nodes": [{"name": "n0", "gpus": 8, "model": "H100"}],
         }
 
-    def report(self, by: str, since: float) -> list[Mapping[str, Any]]:
+    def report(self, caller: Caller, by: str, since: float) -> list[Mapping[str, Any]]:
         return [{"name": "u1", "gpu_seconds": 7200.0, "money": 12.5}]
 
     # --- events ----------------------------------------------------------------------------------

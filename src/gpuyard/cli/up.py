@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,10 @@ from gpuyard.cli import options, terminal, words
 from gpuyard.client import Client, Unreachable, places
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from gpuyard.cli.yards import Fleet
+    from gpuyard.runtime.service import Yard
 
 DEFAULT_PORT = 7411
 READY_S = 30.0
@@ -37,10 +41,16 @@ class Wish:
     fleet: str = ""
     shared: bool = False
     group: str = ""
+    user_cap: int = 0
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     certificate: str = ""
     key: str = ""
+
+    @property
+    def socket(self) -> Path:
+        """Where callers find it: the machine's yard at one place for all, any other in its state folder."""
+        return places.SHARED_SOCKET if self.state == places.SHARED_STATE else places.socket_path(self.state)
 
 
 @options.command(
@@ -57,6 +67,7 @@ class Wish:
 @click.option("--state", default="", metavar="FOLDER", help="Where everything is kept.  [default: XDG state folder]")
 @click.option("--shared", is_flag=True, help="As root: open to a group, each job runs as its submitter.")
 @click.option("--group", default="", help="The group that may use a shared yard.  [default: users]")
+@click.option("--user-cap", default=0, type=click.IntRange(min=0), metavar="N", help="Jobs of one user in it at once.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where the live page listens.")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="The first tried.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate; required beyond this machine.")
@@ -78,8 +89,8 @@ def up(detach: bool, state: str, shared: bool, **rest: Any) -> None:
 def _check(wish: Wish) -> None:
     if wish.shared and os.getuid() != 0:
         raise Refused("A shared yard runs each job as its submitter, so it needs root: `sudo yard up --shared`.")
-    if wish.group and not wish.shared:
-        raise click.UsageError("--group is for --shared: a yard of your own opens to nobody else.")
+    if (wish.group or wish.user_cap) and not wish.shared:
+        raise click.UsageError("--group and --user-cap are for --shared: a yard of your own opens to nobody else.")
     if bool(wish.certificate) != bool(wish.key):
         raise click.UsageError("--certificate and --key belong together.")
 
@@ -91,7 +102,7 @@ def stay(wish: Wish) -> None:
 
     clock = SystemClock()
     fleet = yards.find(wish.fleet, clock.now())
-    hosting = Hosting(yards.make(fleet, wish.state, clock, shared=wish.shared), doors(wish), clock)
+    hosting = Hosting(_yard(fleet, wish, clock), doors(wish), clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: hosting.stop())
     desk = hosting.start()
@@ -103,14 +114,19 @@ def stay(wish: Wish) -> None:
         hosting.close()
 
 
+def _yard(fleet: Fleet, wish: Wish, clock: SystemClock) -> Yard:
+    from gpuyard.cli import yards
+
+    return yards.make(fleet, wish.state, clock, shared=wish.shared, user_cap=wish.user_cap)
+
+
 def doors(wish: Wish) -> Any:
     """Where that yard listens."""
     from gpuyard.server.hosting import Doors
     from gpuyard.server.listening import Tcp
 
     tcp = Tcp(wish.host, wish.port, wish.certificate, wish.key)
-    socket = places.SHARED_SOCKET if wish.shared else None
-    return Doors(wish.state, socket, (wish.group or "users") if wish.shared else "", tcp)
+    return Doors(wish.state, wish.socket, (wish.group or "users") if wish.shared else "", tcp)
 
 
 def tell(wish: Wish, fleet: str, url: str, page: str) -> None:
@@ -132,13 +148,12 @@ def start_detached(wish: Wish) -> None:
     import subprocess
 
     wish.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(wish.state / LOG, "wb") as log:
+    with open(wish.state / LOG, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "gpuyard", "up", *_arguments(wish)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
         )  # fmt: skip
-    socket = places.SHARED_SOCKET if wish.shared else places.socket_path(wish.state)
-    _await_answer(child, Client(places.Place(socket=socket)), wish)
+    _await_answer(child, Client(places.Place(socket=wish.socket)), wish)
     terminal.write(_first_words(wish.state / LOG))
 
 
@@ -156,7 +171,7 @@ def _first_words(log: Path) -> str:
 def _arguments(wish: Wish) -> list[str]:
     given = {
         "--state": str(wish.state), "--fleet": str(Path(wish.fleet).absolute()) if wish.fleet else "",
-        "--group": wish.group, "--host": wish.host, "--port": str(wish.port),
+        "--group": wish.group, "--user-cap": str(wish.user_cap or ""), "--host": wish.host, "--port": str(wish.port),
         "--certificate": wish.certificate and str(Path(wish.certificate).absolute()),
         "--key": wish.key and str(Path(wish.key).absolute()),
     }  # fmt: skip

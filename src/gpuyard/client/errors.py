@@ -44,6 +44,14 @@ def unreachable(places: list[str]) -> Unreachable:
     return Unreachable(f"No yard is running here (nobody answers at {looked}). Start one with `yard up`.")
 
 
+def not_open(place: str) -> Unreachable:
+    """Somebody may be there, and we may not knock."""
+    return Unreachable(
+        f"The yard at {place} is not open to you. Ask whoever runs it to put you in its group (`yard up --shared "
+        "--group`), or start your own with `yard up`."
+    )
+
+
 def silent(place: str, seconds: float) -> Unreachable:
     """Somebody is there, and does not answer."""
     return Unreachable(f"The yard at {place} did not answer within {seconds:g} s. `yard status` tells how it is.")

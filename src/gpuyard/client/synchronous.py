@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from gpuyard.client import calls, places
 from gpuyard.client.calls import Call, Document
-from gpuyard.client.errors import error_of, silent, unreachable
+from gpuyard.client.errors import error_of, not_open, silent, unreachable
 from gpuyard.client.events import sse_events
 from gpuyard.client.places import Place
 
@@ -173,11 +173,13 @@ class Client:
 
     def _try(self, use: Callable[[Place], T]) -> T:
         """Ask where the yard may be, best place first; the first that answers is kept."""
+        shut = []
         for place in list(self._places):
             for _ in range(2 if self._connection else 1):  # a kept connection may have died of old age
                 try:
                     answer = use(place)
-                except GONE:
+                except GONE as error:
+                    shut += [str(place)] * isinstance(error, PermissionError)
                     self.close()
                 except TimeoutError:
                     self.close()
@@ -185,7 +187,7 @@ class Client:
                 else:
                     self._places = [place]
                     return answer
-        raise unreachable([str(place) for place in self._places])
+        raise not_open(shut[0]) if shut else unreachable([str(place) for place in self._places])
 
     def _send(self, place: Place, call: Call[Any]) -> tuple[HTTPResponse, bytes]:
         if self._connection is None:

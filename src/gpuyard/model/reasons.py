@@ -5,7 +5,7 @@ Nobody parses text: the message is made from the numbers, once, here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
 from gpuyard.model.resources import as_gpus, gpu_words
@@ -172,7 +172,22 @@ _SHORT = {
     Code.RESERVED: "what is free is kept for others",
     Code.OUTRANKED: "others come first",
     Code.NODES_UNAVAILABLE: "its nodes are closed",
+    Code.PREEMPTED: "a job of higher priority took them",
+    Code.CRITICAL: "a critical job took them",
+    Code.RECLAIMED: "another queue took them back",
+    Code.CONSOLIDATED: "it was moved to make room for another job",
+    Code.DEADLOCK: "it gave way to end a deadlock",
 }
+
+NAMING_OTHERS = frozenset(
+    (Code.RESERVED, Code.OUTRANKED, Code.PREEMPTED, Code.CRITICAL, Code.RECLAIMED, Code.CONSOLIDATED, Code.DEADLOCK)
+)
+"""Reasons whose words and `where` name other jobs than the one they are about."""
+
+
+def without_names(reason: Reason) -> Reason:
+    """The reason for somebody who may not know of others' jobs."""
+    return replace(reason, where="", message="") if reason.code in NAMING_OTHERS else reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.job import Job, Phase
 from gpuyard.model.node import Health
 from gpuyard.model.ports import Clock
-from gpuyard.model.reasons import Outcome
-from gpuyard.runtime import draining_documents, forecast, intake, queueing, reporting, telling
+from gpuyard.model.reasons import Outcome, without_names
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime import draining_documents, forecast, intake, masking, queueing, reporting, telling
 from gpuyard.runtime.draining import Place
 from gpuyard.runtime.engine import Engine, Settings
 from gpuyard.runtime.service import Caller, Document
@@ -42,7 +43,7 @@ FORECAST_JOBS_MAX = 200
 
 DISK_LOW_BYTES = 64 << 20
 
-SOMEBODY = "somebody's job"
+SOMEBODY = "other"
 """How a job is called towards those who may not know of it."""
 
 
@@ -99,7 +100,7 @@ class EmbeddedYard:
             if not queue_anyway:
                 for submission in asked:
                     self._refuse_never(submission.job)
-            forecasts = self._forecasts(asked)
+            forecasts = self._forecasts(caller, asked)
             templates, entries = self._make(caller, jobs, asked)
             self._desk.book.reserve(entries)
         names = json.dumps([entry.name for entry in entries])
@@ -170,25 +171,25 @@ class EmbeddedYard:
             entries += made
         return templates, entries
 
-    def _forecasts(self, asked: Sequence[files.Submission]) -> dict[str, Document]:
+    def _forecasts(self, caller: Caller, asked: Sequence[files.Submission]) -> dict[str, Document]:
         """What is likely to become of them; not told where telling would take longer than accepting."""
         if len(self._desk.book.entries) > FORECAST_JOBS_MAX or len(asked) > 1:
             return {}
-        moment = self._engine.moment()
+        moment = self._moment_for(caller)
         return {each.job.name: forecast.expect(moment, _first(each)) for each in asked}
 
     def preview(self, caller: Caller, jobs: Sequence[Document]) -> list[Document]:
         """What would happen."""
         with self._desk.lock:
             asked = self._checked_all(caller, jobs)
-            moment = self._engine.moment()
+            moment = self._moment_for(caller)
         return [forecast.preview(moment, _first(each)) for each in asked]
 
     # --- jobs ------------------------------------------------------------------------------------
 
     def jobs(self, caller: Caller, all_ended: bool = False, fields: Sequence[str] = ()) -> list[Document]:
         """The active jobs and the newest hundred that ended; all that ended on request; only `fields` if any."""
-        tell = telling.Teller(self.settings.fleet.policy, fields).tell
+        tell = telling.Teller(self.settings.fleet.policy, fields, self._sees_all(caller)).tell
         with self._desk.lock:
             shown = [*self._desk.book.active(), *([] if all_ended else self._desk.book.ended)]
             found = [tell(entry) for entry in shown if self._may_see(caller, entry)]
@@ -197,8 +198,19 @@ class EmbeddedYard:
             found += [tell(entry) for entry in ended if self._may_see(caller, entry)]
         return found
 
+    def _sees_all(self, caller: Caller) -> bool:
+        return not self.settings.shared or caller.admin
+
     def _may_see(self, caller: Caller, entry: Entry) -> bool:
-        return not self.settings.shared or caller.admin or caller.user == entry.owner.user
+        return self._sees_all(caller) or caller.user == entry.owner.user
+
+    def _moment_for(self, caller: Caller) -> Snapshot:
+        """The moment, in which jobs that the caller may not know of have other names: so has whatever is said of it."""
+        moment = self._engine.moment()
+        if self._sees_all(caller):
+            return moment
+        hidden = [entry for entry in self._desk.book.active() if not self._may_see(caller, entry)]
+        return masking.renamed(moment, {entry.name: f"{SOMEBODY}-{entry.id}" for entry in hidden})
 
     def _find(self, name: str) -> Entry:
         entry = self._desk.book.find(name)
@@ -222,7 +234,7 @@ class EmbeddedYard:
             self.store.flush()
             entry = self._seen(caller, name)
             attempts = books.attempts(self.store, entry.id)
-            document = telling.Teller(self.settings.fleet.policy).tell(entry)
+            document = telling.Teller(self.settings.fleet.policy, (), self._sees_all(caller)).tell(entry)
         return document | {"history": [telling.attempt_document(attempt) for attempt in attempts]}
 
     def why(self, caller: Caller, name: str) -> Document:
@@ -233,15 +245,9 @@ class EmbeddedYard:
             return document | telling.standing_document(entry)
         document |= shape_document(entry.description())
         if not entry.shown and entry.reason is not None:
-            return document | {"message": str(entry.reason), "reason": reason_document(entry.reason)}
-        return document | self._without_others(caller, forecast.why(self._engine.moment(), name))
-
-    def _without_others(self, caller: Caller, answer: Document) -> Document:
-        """Those in the way, without the names of jobs that the caller may not know of."""
-        for other in answer.get("in_the_way", ()):
-            if not self._may_see(caller, self._find(other["job"])):
-                other["job"] = SOMEBODY
-        return answer
+            reason = entry.reason if self._sees_all(caller) else without_names(entry.reason)
+            return document | {"message": str(reason), "reason": reason_document(reason)}
+        return document | forecast.why(self._moment_for(caller), name)
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
         """`cancel`, `hold`, `release` or `requeue` a job, or every member of an array."""
@@ -383,13 +389,14 @@ class EmbeddedYard:
             )
             self._desk.say("queue", queue=document["name"], message=f"queue {document['name']} was changed")
 
-    def report(self, by: str, since: float) -> list[Mapping[str, Any]]:
+    def report(self, caller: Caller, by: str, since: float) -> list[Mapping[str, Any]]:
         """GPU-seconds and money by user or queue, or both; what runs now counts up to this moment."""
         columns = [column.strip() for column in by.replace("team", "queue").split(",")]
         if not columns or set(columns) - {"user", "queue"}:
             raise Refused(f"a report is by user or by queue, not by {by}")
         with self._desk.lock:
-            return reporting.report(self.store, self._desk, columns, since)
+            rows = reporting.report(self.store, self._desk, columns, since)
+        return [row for row in rows if self._sees_all(caller) or row.get("user", caller.user) == caller.user]
 
     def events(self, after: int, limit: int) -> list[Document]:
         """What happened, each with a growing `id`."""

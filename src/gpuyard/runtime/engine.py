@@ -113,6 +113,9 @@ class Engine:
             self._holder.release()
             raise
         self.launcher = Supervisors(folder, self.clock, self._fault, own_cgroup())
+        if self.settings.shared:  # people find the sockets of their terminals, and can look nowhere else
+            folder.chmod(0o711)
+            (folder / "tty").chmod(0o711)
         around = orders.surroundings(str(folder.resolve()), self.settings.environ)
         self.desk = Desk(self.store, self.launcher, self.clock, around)
         life = Life(self.desk, Gates(self.desk), self.settings.backoff, self.settings.term_grace)

@@ -119,10 +119,11 @@ class Service(Protocol):
     def snapshot(self) -> Document:
         """The whole moment, as a snapshot file."""
 
-    def report(self, by: str, since: float) -> list[Mapping[str, Any]]:
+    def report(self, caller: Caller, by: str, since: float) -> list[Mapping[str, Any]]:
         """GPU-seconds and money by user or queue.
 
-        `name`, `gpu_seconds` (held), `lost_gpu_seconds` (of those: work to be done again), `money`, `tasks`.
+        By user, in a shared yard everybody sees their own. `name`, `gpu_seconds` (held), `lost_gpu_seconds` (of those:
+        work to be done again), `money`, `tasks`.
         """
 
     def events(self, after: int, limit: int) -> list[Document]:

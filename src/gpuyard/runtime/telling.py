@@ -15,7 +15,7 @@ from gpuyard.files.writing import job_document, node_document
 from gpuyard.model.job import Job, Phase, Placement
 from gpuyard.model.node import Gpu, Health, Node
 from gpuyard.model.policy import Policy
-from gpuyard.model.reasons import Reason
+from gpuyard.model.reasons import Reason, without_names
 from gpuyard.model.resources import WHOLE, as_gpus, mig_cost
 from gpuyard.worlds.local import ledger
 from gpuyard.worlds.local.closures import Closure, Closures
@@ -35,8 +35,9 @@ class Teller:
     What many jobs have in common (their template, their reason) is worked out once; ten thousand are told in a moment.
     """
 
-    def __init__(self, policy: Policy, fields: Sequence[str] = ()) -> None:
+    def __init__(self, policy: Policy, fields: Sequence[str] = (), names_others: bool = True) -> None:
         self._policy = policy
+        self._names_others = names_others
         self._fields = frozenset(fields)
         self._own = [(key, get) for key, get in OWN if self._wants(key)]
         self._tells_reason = "reason" if self._wants("reason") else "reason.code" if "reason.code" in fields else ""
@@ -69,7 +70,8 @@ class Teller:
     def _reason(self, reason: Reason) -> Document:
         known = self._reasons.get(id(reason))
         if known is None:
-            known = reason_document(reason) if self._tells_reason == "reason" else {"code": reason.code.value}
+            told = reason if self._names_others else without_names(reason)
+            known = reason_document(told) if self._tells_reason == "reason" else {"code": told.code.value}
             self._reasons[id(reason)] = known
         return known
 

@@ -203,9 +203,9 @@ def snapshot(service: Served, caller: Asking) -> Response:
 
 
 @fleet_router.get("/report")
-def report(service: Served, by: str = "user", since: float = 0.0) -> Response:
+def report(service: Served, caller: Asking, by: str = "user", since: float = 0.0) -> Response:
     """GPU-seconds and money by user or queue, since a moment."""
-    return encoded(service.report(by, since))
+    return encoded(service.report(caller, by, since))
 
 
 # --- the yard ------------------------------------------------------------------------------------

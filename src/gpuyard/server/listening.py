@@ -79,7 +79,7 @@ def _open_to_group(path: Path, group: str) -> None:
         raise Refused(f"There is no group '{group}' on this machine. Name another with --group.") from None
     os.chown(path, -1, gid)
     path.chmod(0o660)
-    path.parent.chmod(0o755)
+    path.parent.chmod(0o711)
 
 
 def open_tcp(where: Tcp) -> tuple[socket.socket, int]:

@@ -187,7 +187,7 @@ def test_queues_set_by_command_outlive_the_yard(tmp_path: Path):
     assert [queue["name"] for queue in yard.queues()] == ["default", "research"]
     yard.put(sh("sleep 0.3", name="a", gpus=2, queue="research"))
     yard.until("a")
-    (line,) = yard.report("queue", 0.0)
+    (line,) = yard.report(ADMIN, "queue", 0.0)
     assert (line["queue"], line["tasks"]) == ("research", 1)
     assert 0.5 < line["gpu_seconds"] < 20
     yard.stop()

@@ -65,13 +65,13 @@ def test_a_report_tells_held_time_and_what_of_it_has_to_be_done_again(yard: Test
     long = "trap 'exit 0' USR1; sleep 60 & wait"
     yard.put(sh(long, name="saves", gpus=8, checkpoint={"grace": "20s"}), sh(long, name="loses", gpus=8))
     places = {name: yard.until(name, "running")["placements"][0]["node"] for name in ("saves", "loses")}
-    assert yard.report("user", 0.0)[0]["lost_gpu_seconds"] == 0
+    assert yard.report(ADMIN, "user", 0.0)[0]["lost_gpu_seconds"] == 0
     yard.drain(ADMIN, {"node": places["saves"], "gpu": None})
     yard.until("saves", "waiting")
-    assert yard.report("user", 0.0)[0]["lost_gpu_seconds"] == 0
+    assert yard.report(ADMIN, "user", 0.0)[0]["lost_gpu_seconds"] == 0
     yard.drain(ADMIN, {"node": places["loses"], "gpu": None})
     yard.until("loses", "waiting")
-    (line,) = yard.report("user", 0.0)
+    (line,) = yard.report(ADMIN, "user", 0.0)
     assert 0 < line["lost_gpu_seconds"] < line["gpu_seconds"]
 
 

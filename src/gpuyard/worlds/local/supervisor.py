@@ -204,7 +204,7 @@ class Supervisor:
         if self.order.text("tty"):
             from gpuyard.worlds.local.terminal import Terminal  # read only by those who have one
 
-            self.terminal = Terminal(self.order.text("tty"))
+            self.terminal = Terminal(self.order.text("tty"), int(self.order.text("uid") or -1))
             output, child_end = self.terminal.ends()
         else:
             output, child_end = os.pipe()

@@ -21,7 +21,7 @@ FRAME_MAX = 1 << 20
 class Terminal:
     """A pseudo-terminal and those who look at it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, uid: int = -1) -> None:
         self.master, self.slave = os.openpty()
         self.path = path
         self.shown = b""
@@ -31,6 +31,8 @@ class Terminal:
             os.unlink(path)
         self.door.bind(path)
         os.chmod(path, 0o600)
+        if uid >= 0:
+            os.chown(path, uid, -1)  # its submitter attaches, and nobody else
         self.door.listen(4)
         self.door.setblocking(False)
 
