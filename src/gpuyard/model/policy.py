@@ -95,17 +95,17 @@ class ClassPolicy:
 class Weights:
     """How much each term of a placement score counts; every term lies in 0..1."""
 
-    fragmentation: float = _knob(1.0, "Leave free GPUs that the demand seen can still use (the FGD measure).", "weight")
-    holes: float = _knob(0.0, "Leave rests of shared devices that fractions of the demand fill well.", "weight")
-    tightness: float = _knob(0.5, "Prefer nodes that are nearly full, so that others stay whole.", "weight")
+    fragmentation: float = _knob(0.5, "Leave free GPUs that the demand seen can still use (the FGD measure).", "weight")
+    holes: float = _knob(5.0, "Leave rests of shared devices that fractions of the demand fill well.", "weight")
+    tightness: float = _knob(0.00001, "Prefer nodes that are nearly full, so that others stay whole.", "weight")
     island: float = _knob(2.0, "Prefer nodes where a task's GPUs lie in one NVLink island.", "weight")
     snug: float = _knob(0.75, "Prefer NVLink islands that the task fills, so that large ones stay whole.", "weight")
     sharing: float = _knob(2.0, "Prefer nodes where a fraction joins a device that is shared already.", "weight")
     health: float = _knob(4.0, "Prefer nodes where no suspect GPU must be used.", "weight")
     taste: float = _knob(1.0, "Prefer nodes without PreferNoSchedule taints.", "weight")
     cpu_tightness: float = _knob(0.0, "Prefer nodes whose CPU is nearly used up.", "weight")
-    balance: float = _knob(0.0, "Keep free CPU and free GPUs of a node in proportion.", "weight")
-    scarcity: float = _knob(0.0, "Spare models that others cannot do without, where the task has a choice.", "weight")
+    balance: float = _knob(1.3, "Keep free CPU and free GPUs of a node in proportion.", "weight")
+    scarcity: float = _knob(3.0, "Spare models that others cannot do without, where the task has a choice.", "weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +114,11 @@ class Scoring:
 
     curve: Curve = _knob(Curve.LINEAR, "How GPUs kept usable count: linear, or sigmoid (as FGD has it).")
     steps: int = _knob(0, "Round scores down to this many steps, so that near equals tie; 0 does not round.", "steps")
-    device: Device = _knob(Device.TIGHTEST, "Which device a fraction takes: tightest, or best (strands least).")
+    device: Device = _knob(Device.BEST, "Which device a fraction takes: tightest, or best (strands least).")
     cores_per_gpu: float = _knob(
         0.0, "CPU cores that belong to a GPU, for the balance; 0 takes what the demand asks.", "cores"
     )
-    spread: float = _knob(0.0, "How far tasks' differing need of CPU softens the balance; 0: not at all.", "ratio")
+    spread: float = _knob(0.6, "How far tasks' differing need of CPU softens the balance; 0: not at all.", "ratio")
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,23 +140,24 @@ class Proportion(NamedTuple):
     varies: float = 0.0
     """How much CPU per GPU differs among tasks, as a share of its mean."""
 
-    def strain(self, cpu: Ints, idle: Floats, spread: float) -> Floats:
-        """GPUs or their worth in CPU that nobody could use for want of the other, expected over tasks that vary.
+    @property
+    def matters(self) -> bool:
+        """Whether anybody asks for CPU beside GPUs."""
+        return self.lean > 0
 
-        With no spread it is the plain distance |GPUs that the CPU would serve - GPUs|; spread rounds its corner.
+    def strain(self, cpu: Ints, idle: Floats, spread: float) -> Floats:
+        """GPUs, or their worth in CPU, that nobody could use for want of the other.
+
+        With no spread it is the plain distance |GPUs that the CPU would serve - GPUs|. Tasks differ in the CPU they
+        ask for, the more so the more of them there is room for: spread rounds the corner by that much.
         """
-        width = spread * self.varies * np.sqrt(np.maximum(idle, 0.0)) * LOGISTIC + NOTHING
+        corner = (spread * self.varies) ** 2 * np.abs(idle)
         found: Floats = np.zeros(len(idle))
         for per_gpu, part in ((self.lean, 1.0 - self.mix), (self.full, self.mix)):
             if part:
                 lack = idle - cpu / per_gpu
-                found += part * (2.0 * width * np.logaddexp(0.0, lack / width) - lack)
+                found += part * np.sqrt(lack * lack + corner)
         return found
-
-
-LOGISTIC = 3**0.5 / np.pi
-"""The scale of a logistic curve whose standard deviation is 1."""
-NOTHING = 1e-9
 
 
 def proportion(classes: Sequence[DemandClass], cpu: Ints, gpus: Ints) -> Proportion:

@@ -52,6 +52,7 @@ class Gauge:
         self.demand = Demand(classes, self.columns.width)
         gpus = np.array([len(node.gpus) for node in self.columns.nodes], dtype=np.int64)
         self.scarcity = self.demand.scarcity(classes, gpus)
+        self.any_scarce = bool(self.scarcity.any())
         cpu = np.array([node.cpu for node in self.columns.nodes], dtype=np.int64)
         self.proportion = proportion(classes, cpu, gpus)
         self._now = np.zeros(len(gpus))

@@ -22,23 +22,23 @@ def pack(shape: Shape, nodes: Ints) -> Floats:
     """The packing score of each of `nodes` for one more task of the shape."""
     weights, columns, request = shape.weights, shape.columns, shape.ask.request
     score = weights.tightness * tightness(shape, nodes) if weights.tightness else np.zeros(len(nodes))
-    if (weights.fragmentation or weights.holes) and not request.mig and shape.gauge.demand.count:
-        score += rest_of_device(shape, nodes) if request.shared else weights.fragmentation * kept_usable(shape, nodes)
+    if request.shared:
+        score += best_part(shape, nodes)
+    elif weights.fragmentation and not request.mig and shape.gauge.demand.count:
+        score += weights.fragmentation * kept_usable(shape, nodes)
     if weights.island and shape.ask.gpus > 1:
         score += weights.island * one_island(shape, nodes)
     if weights.snug and shape.ask.gpus and columns.several_islands:
         score += weights.snug * snugness(shape, nodes)
-    if weights.sharing and request.shared:
-        score += weights.sharing * joins(shape, nodes)
     if not shape.careful and columns.any_suspect:
         score += weights.health * trust(shape, nodes)
     if shape.disliked:
         score -= weights.taste * shape.dislike[nodes]
     if weights.cpu_tightness:
         score += weights.cpu_tightness * cpu_tightness(shape, nodes)
-    if weights.balance:
+    if weights.balance and shape.gauge.proportion.matters:
         score += weights.balance * balance(shape, nodes)
-    if weights.scarcity and shape.has_choice:
+    if weights.scarcity and shape.has_choice and shape.gauge.any_scarce:
         score += weights.scarcity * spares_scarce(shape, nodes)
     return rounded(score, shape.scoring)
 
@@ -78,14 +78,17 @@ def kept_usable(shape: Shape, nodes: Ints) -> Floats:
     return _curved(shape, gain)
 
 
-def rest_of_device(shape: Shape, nodes: Ints) -> Floats:
-    """For a task that takes a part of a device: how usable the rest stays and what it is worth, weighted, on the
-    device of each node that the policy would take; where that is the best one, it is noted on the shape."""
+def best_part(shape: Shape, nodes: Ints) -> Floats:
+    """For a task that takes a part of a device: how usable the rest stays, what it is worth, and whether the device is
+    shared already, weighted, on the device of each node that the policy would take; if the best, the shape notes it."""
     weights = shape.weights
-    gains = weights.fragmentation * share_gains(shape, nodes)
-    if weights.holes:
+    gains = weights.sharing * joins(shape, nodes)
+    if weights.fragmentation and shape.gauge.demand.count:
+        gains += weights.fragmentation * share_gains(shape, nodes)
+    if weights.holes and shape.gauge.demand.count:
         gains += weights.holes * hole_gains(shape, nodes)
     if shape.scoring.device is Device.BEST:
+        np.putmask(gains, shape.columns.shares.take(nodes, axis=0) < shape.need[nodes, None], -1.0)
         shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
         return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
     device = tightest_device(shape, nodes)
@@ -135,8 +138,6 @@ def balance(shape: Shape, nodes: Ints) -> Floats:
     if shape.scoring.cores_per_gpu:
         fixed = 1000 * shape.scoring.cores_per_gpu
         proportion = proportion._replace(lean=fixed, full=fixed)
-    if not proportion.lean:
-        return np.zeros(len(nodes))
     cpu, idle = columns.cpu[nodes], columns.idle[nodes] / WHOLE
     before = proportion.strain(cpu, idle, spread)
     after = proportion.strain(_cpu_after(shape, nodes), idle - _asked(shape), spread)
@@ -168,9 +169,9 @@ def snugness(shape: Shape, nodes: Ints) -> Floats:
 
 
 def joins(shape: Shape, nodes: Ints) -> Floats:
-    """1 where the task joins a device already shared, 0 where it must open a new one."""
+    """Per device, 1 where the task joins a device already shared, 0 where it must open a new one or does not fit."""
     shares = shape.columns.shares.take(nodes, axis=0)
-    joined: Floats = ((shares < WHOLE) & (shares >= shape.need[nodes, None])).any(axis=1).astype(float)
+    joined: Floats = ((shares < WHOLE) & (shares >= shape.need[nodes, None])).astype(float)
     return joined
 
 
