@@ -14,6 +14,7 @@ import click
 
 from gpuyard.cli import live, options, words
 from gpuyard.client import Client
+from gpuyard.model.errors import NotFound
 from gpuyard.model.ports import Clock
 from gpuyard.runtime.clock import SystemClock
 
@@ -156,8 +157,24 @@ def wait(ctx: click.Context, jobs: tuple[str, ...], goal: str, timeout: str) -> 
     clock = SystemClock()
     until = clock.monotonic() + seconds_of(timeout) if timeout else None
     with Client() as client:
-        codes = [await_phase(client, job, goal, clock, until) for job in jobs]
+        codes = [await_phase(client, job, goal, clock, until) for job in members(client, jobs)]
     ctx.exit(max(codes))
+
+
+def members(client: Client, names: Sequence[str]) -> list[str]:
+    """The jobs of that name; for an array all its jobs."""
+    found: list[str] = []
+    for name in names:
+        try:
+            client.job(name)
+            found.append(name)
+        except NotFound:
+            every = client.jobs(all_ended=True, fields=("name", "array"))
+            mine = [str(job["name"]) for job in every if job.get("array") == name]
+            if not mine:
+                raise
+            found += mine
+    return found
 
 
 def seconds_of(text: str) -> float:

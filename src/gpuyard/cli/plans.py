@@ -23,8 +23,12 @@ def check(document: Document) -> None:
     files.read_submission({"name": "job", **document}, 0.0, "job")
 
 
-def show(forecasts: Sequence[Document], document: Document | None = None) -> None:
-    """The plan: starts now, or when and why not; quota after, price per hour."""
+def show(forecasts: Sequence[Document], document: Document | None = None, hopeless: bool = False) -> None:
+    """The plan: starts now, or when and why not; quota after, price per hour.
+
+    A job that never could run is told only if `hopeless` ones are kept: else it is refused next, with the same words.
+    """
+    forecasts = [forecast for forecast in forecasts if hopeless or forecast.get("verdict") != "never"]
     for forecast in forecasts[:TOLD_MAX]:
         click.echo(line(forecast, document or {}), err=True)
     if len(forecasts) > TOLD_MAX:
@@ -35,7 +39,8 @@ def line(forecast: Document, document: Document) -> str:
     """One job's prospects in one line."""
     name = str(forecast.get("name") or document.get("name") or "The job")
     sentence = str(forecast.get("message") or forecast.get("sentence") or "")
-    verb = click.style(forecast.get("verdict", ""), fg=STYLES.get(str(forecast.get("verdict"))))
+    verdict = str(forecast.get("verdict", ""))
+    verb = click.style("can never run here" if verdict == "never" else verdict, fg=STYLES.get(verdict))
     told = sentence.removeprefix(f"{name} ").removeprefix(str(forecast.get("verdict", ""))).lstrip(" :")
     pause = "" if forecast.get("verdict") == "starts" else ":"
     return f"{name} {verb}{pause} {told}".rstrip(" .:") + "".join(f"; {more}" for more in _more(forecast)) + "."

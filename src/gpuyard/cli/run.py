@@ -63,7 +63,7 @@ def run(ctx: click.Context, /, **wish: Any) -> None:
     with Client() as client:
         if wish["array"] and not wish["detach"]:
             raise click.UsageError("An array is many jobs; add --detach, then `yard jobs -w` and `yard logs NAME-0`.")
-        plans.show(client.preview([document]), document)
+        plans.show(client.preview([document]), document, wish["queue_anyway"])
         answers = client.submit([document], wish["key"], wish["queue_anyway"])
         if wish["detach"]:
             plans.names(answers)

@@ -40,7 +40,7 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, queue_anyw
     with Client() as client:
         forecasts = client.preview(documents)
         if form == "table":
-            plans.show(forecasts, documents[0] if len(documents) == 1 else None)
+            plans.show(forecasts, documents[0] if len(documents) == 1 else None, queue_anyway)
         if dry_run:
             _write(forecasts, form)
             ctx.exit(verdict(forecasts))

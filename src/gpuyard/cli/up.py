@@ -6,12 +6,13 @@ Called by `root`. What is served is `server.hosting`'s business, what runs the r
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -29,6 +30,7 @@ READY_S = 30.0
 GONE_S = 30.0
 LOOK_S = 0.02
 LOG = "yard.log"
+LOG_MAX = 1 << 20
 SAID_S = 5.0
 LAST_WORDS = "Up. Try:  "
 
@@ -147,25 +149,48 @@ def start_detached(wish: Wish) -> None:
     """Start the yard as a process of its own, and return when it answers."""
     import subprocess
 
-    wish.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(wish.state / LOG, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+    with _opened_log(wish.state) as file:
+        log = Log(wish.state / LOG, file.tell())
         child = subprocess.Popen(
             [sys.executable, "-m", "gpuyard", "up", *_arguments(wish)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/",
         )  # fmt: skip
-    _await_answer(child, Client(places.Place(socket=wish.socket)), wish)
-    terminal.write(_first_words(wish.state / LOG))
+    _await_answer(child, Client(places.Place(socket=wish.socket)), log)
+    terminal.write(_first_words(log))
 
 
-def _first_words(log: Path) -> str:
+@dataclass(frozen=True)
+class Log:
+    """What one yard has said, in a file that others before it, or beside it in vain, have written to."""
+
+    path: Path
+    begin: int
+
+    def words(self) -> str:
+        """All of it so far."""
+        return self.path.read_bytes()[self.begin :].decode(errors="replace")
+
+
+def _opened_log(state: Path) -> BinaryIO:
+    """The log, at its end; only its owner reads it, for it has the live page's address."""
+    path = state / LOG
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > LOG_MAX:
+            path.rename(path.with_suffix(".old"))
+        return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+    except OSError as error:
+        told = f"The state folder {state} cannot be written: {error.strerror}. Give rights to it, or name another"
+        raise Refused(f"{told} with --state.") from None
+
+
+def _first_words(log: Log) -> str:
     """What the yard said as it came up. Its API answers a moment before it has said all, so wait for the last line."""
     clock = SystemClock()
     until = clock.monotonic() + SAID_S
-    while True:
-        words = log.read_text(encoding="utf-8", errors="replace")
-        if LAST_WORDS in words or clock.monotonic() > until:
-            return words
+    while LAST_WORDS not in log.words() and clock.monotonic() < until:
         time.sleep(0.01)
+    return log.words()
 
 
 def _arguments(wish: Wish) -> list[str]:
@@ -179,7 +204,7 @@ def _arguments(wish: Wish) -> list[str]:
     return flags + [word for name, value in given.items() if value for word in (name, value)]
 
 
-def _await_answer(child: Any, client: Client, wish: Wish) -> None:
+def _await_answer(child: Any, client: Client, log: Log) -> None:
     """Return when that very process answers; its last words if it ends instead."""
     clock = SystemClock()
     until = clock.monotonic() + READY_S
@@ -190,10 +215,16 @@ def _await_answer(child: Any, client: Client, wish: Wish) -> None:
         except Unreachable:
             pass
         if child.poll() is not None:
-            words_left = (wish.state / LOG).read_text(encoding="utf-8", errors="replace").strip()
-            raise Refused((words_left or "The yard ended at once.").removeprefix("error: "))
+            raise Refused((log.words().strip() or _speechless(log.path.parent)).removeprefix("error: "))
         _rest(LOOK_S)
-    raise Unreachable(f"The yard did not answer within {READY_S:g} s; {wish.state / LOG} has what it said.")
+    raise Unreachable(f"The yard did not answer within {READY_S:g} s; {log.path} has what it said.")
+
+
+def _speechless(state: Path) -> str:
+    """Why a yard ended that could not even say why."""
+    if shutil.disk_usage(state).free < LOG_MAX:
+        return f"The yard ended at once: the disk of {state} is full. Free some space on it, or name another --state."
+    return "The yard ended at once, without a word; `yard up` without --detach shows more."
 
 
 def _rest(seconds: float) -> None:

@@ -24,9 +24,9 @@ def error_of(status: int, body: bytes) -> GpuYardError | None:
     if status <= OK_MAX:
         return None
     told = _told(body)
-    words = " ".join(
-        filter(None, (str(told.get("error") or f"The yard answered {status}."), str(told.get("hint", ""))))
-    )
+    words, hint = str(told.get("error") or f"The yard answered {status}."), str(told.get("hint", ""))
+    if hint:
+        words = f"{words if words.endswith(('.', '?', '!')) else f'{words}.'} {hint}"
     return BY_STATUS.get(status, Broken if status >= FAULT else Refused)(words)
 
 

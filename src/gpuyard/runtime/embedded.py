@@ -155,7 +155,8 @@ class EmbeddedYard:
             return
         explanation = forecast.never(self._engine.bare(), job)
         if explanation is not None and explanation.reason.outcome is Outcome.NEVER:
-            raise Never(f"{job.name} could never run on this fleet: {explanation.reason}")
+            told = str(explanation.reason).removeprefix(f"{job.name} ")
+            raise Never(f"{job.name} could never run on this fleet: it {told}")
         self._possible.add(kind)
 
     def _make(
@@ -217,9 +218,11 @@ class EmbeddedYard:
         if entry is not None:
             return entry
         found = books.entries(self.store, "j.name = ?", (name,), {})
-        if not found:
-            raise NotFound(f"there is no job {name}")
-        return found[0]
+        if found:
+            return found[0]
+        if name in self._desk.book.arrays:
+            raise NotFound(f"{name} is an array, not one job; its jobs are {name}-0 and so on")
+        raise NotFound(f"there is no job {name}")
 
     def _seen(self, caller: Caller, name: str) -> Entry:
         """A job the caller may know of; others do not exist for them."""

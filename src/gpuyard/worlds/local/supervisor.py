@@ -29,6 +29,8 @@ LOOK_S = 0.25
 """How often `go` and `stop` are looked for where no signal came: signals can be lost, files cannot."""
 PATIENCE_S = 600.0
 """A gang that has not got its word by then never will."""
+FULL_S = 1.0
+"""How often a disk that took no last word is asked again."""
 DRAIN_S = 0.5
 """How long output is read on after the task is gone: something it left behind may hold the pipe open."""
 SEGMENT_BYTES = 16 << 20
@@ -158,8 +160,19 @@ class Supervisor:
         """The last word; also of a task that never began, whose control group is there all the same."""
         self.group.end()
         written = [("outcome", outcome), ("exit", str(code)), ("told", told), ("at", repr(time.time()))]
-        write_pairs("exit", written)
+        while not self._written(written):
+            self._sleep(FULL_S)
         self.notify("ended")
+
+    def _written(self, pairs: Pairs) -> bool:
+        """Whether the last word is on disk: while that is full it waits, or what succeeded would be run again."""
+        try:
+            write_pairs("exit", pairs)
+        except FileNotFoundError:
+            return True  # the folder is gone, and with it whoever would read it
+        except OSError:
+            return False
+        return True
 
     # --- before ----------------------------------------------------------------------------------
 
