@@ -159,15 +159,17 @@ class LocalWorld:
                         pass
             self._launch_promised()
 
-    def _note_reasons(self, waiting: Sequence[Waiting]) -> None:
+    def _note_reasons(self, waiting: Iterable[Waiting]) -> None:
         """Why each waits, without its name: jobs that are alike share one reason, told of the first of them."""
         told: dict[int, Reason] = {}
+        waiting = list(waiting)
         for each in waiting:
-            if id(each.reason) not in told or each.reason.message.startswith(f"{each.job} "):
-                message = each.reason.message.removeprefix(f"{each.job} ")
-                told[id(each.reason)] = replace(each.reason, message=message)
+            reason = each.reason
+            if id(reason) not in told or reason.message.startswith(f"{each.job} "):
+                told[id(reason)] = replace(reason, message=reason.message.removeprefix(f"{each.job} "))
+        names, entries = self.desk.book.names, self.desk.book.entries
         for each in waiting:
-            entry = self.desk.book.find(each.job)
+            entry = entries.get(names.get(each.job, -1))
             if entry is not None and entry.phase is Phase.WAITING:
                 entry.reason = told[id(each.reason)]
 
