@@ -23,6 +23,7 @@ from gpuyard.runtime.service import Caller
 from tests.support.yards import fleet
 
 ME = Caller("me")
+ADMIN = Caller("admin", admin=True)
 FLEET = "nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]"
 
 
@@ -60,11 +61,15 @@ def load(yard: EmbeddedYard, folder: Path, run: int) -> None:
         if dice.random() < 0.3:
             with contextlib.suppress(Refused):
                 yard.act(ME, f"j{run}.{dice.randrange(number + 1)}", dice.choice(["cancel", "hold", "requeue"]))
+        if dice.random() < 0.2:
+            yard.drain(ADMIN, {"node": dice.choice(["n0", "n1"]), "gpu": dice.choice([None, 0, 3])})
     release(yard)
 
 
 def release(yard: EmbeddedYard) -> None:
-    """What was held, also before a crash, goes on."""
+    """What was held or drained, also before a crash, goes on."""
+    for closure in yard.world.closures.draining():
+        yard.undrain(ADMIN, {"node": closure.node, "gpu": closure.gpu})
     for document in yard.jobs(ME):
         if document["phase"] == "held":
             yard.act(ME, document["name"], "release")
