@@ -11,6 +11,8 @@ from gpuyard.model.actions import Evict, Move, Plan, Start
 from gpuyard.model.events import JobGone, JobSeen, NodeLost
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.resources import WHOLE
+from gpuyard.worlds.sim.measuring import Measure
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Live, Rules, SimWorld
 from tests.support.hearing import Heard
@@ -122,3 +124,17 @@ def test_evictions_and_moves_are_counted():
     world.apply(Plan((Move("a", places("n0"), places("n1"), WHY),)))
     world.apply(Plan((Evict("a", WHY),)))
     assert (live.attempts, live.evictions) == (2, 2)
+
+
+def test_an_elastic_gang_is_measured_by_what_it_holds_not_by_what_it_might():
+    measure = Measure(Trace("none", ()), 4 * WHOLE, lambda: 0.0)
+    world = SimWorld(Trace("none", ()), Rules(), measure)
+    job = files.read_submission({"name": "a", "gpus": 1, "tasks": 4, "min": 1}, 0.0, "job").job
+    world.submit(Arrival(0.0, job, 100.0, 0.0))
+    world.apply(Plan((Start("a", places("n0", "n1"), WHY),)))
+    pass_time(world, 50.0)
+    world.lose_node("n1")
+    world.apply(Plan())
+    while world.wait():
+        world.apply(Plan())
+    assert measure.figures().utilisation == pytest.approx((50 * 2 + 50 * 1) / (100 * 4))

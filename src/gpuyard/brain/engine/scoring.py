@@ -82,7 +82,9 @@ def best_part(shape: Shape, nodes: Ints) -> Floats:
     """For a task that takes a part of a device: how usable the rest stays, what it is worth, and whether the device is
     shared already, weighted, on the device of each node that the policy would take; if the best, the shape notes it."""
     weights = shape.weights
-    gains = weights.sharing * joins(shape, nodes)
+    gains = np.zeros((len(nodes), shape.columns.width))
+    if weights.sharing:
+        gains += weights.sharing * joins(shape, nodes)
     if weights.fragmentation and shape.gauge.demand.count:
         gains += weights.fragmentation * share_gains(shape, nodes)
     if weights.holes and shape.gauge.demand.count:

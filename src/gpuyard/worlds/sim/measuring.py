@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
-from gpuyard.model.resources import WHOLE
-from gpuyard.worlds.sim.openb import grains
+from gpuyard.model.resources import WHOLE, Request, mig_cost
 from gpuyard.worlds.sim.trace import Trace
 from gpuyard.worlds.sim.world import Live
 
@@ -89,7 +88,7 @@ class Measure:
     def arrived(self, now: float, live: Live) -> None:
         """A job was submitted."""
         self._jobs += 1
-        self._arrived += _size(live)
+        self._arrived += _asked(live)
 
     def placed(self, now: float, live: Live, moved: bool) -> None:
         """A job started, resumed or moved."""
@@ -97,14 +96,20 @@ class Measure:
         self._moves += moved
         if name in self._open:
             self._close(now, name, live)
-        if not moved:
-            self._used += _size(live)
-            if live.stops == 0:
-                self._waits.append(now - live.arrival.at)
+        self._count(live)
+        if not moved and live.stops == 0:
+            self._waits.append(now - live.arrival.at)
         self._open[name] = now
 
     def resized(self, now: float, live: Live) -> None:
-        """Figures count a gang by its most tasks, so nothing changes."""
+        """An elastic gang holds more or less now."""
+        self._count(live)
+
+    def _count(self, live: Live) -> None:
+        """Note what the job holds now."""
+        name, holds = live.arrival.job.name, _holds(live)
+        self._used += holds - self._held.get(name, 0)
+        self._held[name] = holds
 
     def _close(self, now: float, name: str, live: Live) -> None:
         began = self._open.pop(name)
@@ -116,20 +121,20 @@ class Measure:
     def stopped(self, now: float, live: Live, lost: float) -> None:
         """A job was evicted; what its restart will cost is lost too."""
         self._preempted += 1
-        self._lost += (lost + live.overhead) * _size(live) / WHOLE / HOUR
-        self._used -= _size(live)
+        held = self._held.pop(live.arrival.job.name)
+        self._lost += (lost + live.overhead) * held / WHOLE / HOUR
+        self._used -= held
         self._close(now, live.arrival.job.name, live)
 
     def finished(self, now: float, live: Live) -> None:
         """A job did all its work."""
-        size = _size(live)
-        self._used -= size
+        self._used -= self._held.pop(live.arrival.job.name)
         jct = now - live.arrival.at
         queued = max(0.0, jct - live.held)
         self._jcts.append(jct)
         self._queues.append(queued)
         self._by_queue[live.arrival.job.queue].append(queued)
-        self.curves.waits.append((size / WHOLE, queued))
+        self.curves.waits.append((_asked(live) / WHOLE, queued))
         self._close(now, live.arrival.job.name, live)
 
     def dropped(self, now: float, live: Live) -> None:
@@ -189,9 +194,22 @@ class Measure:
         return {str(load): mean(self._loads[load]) for load in sorted(self._loads) if load % 5 == 0}
 
 
-def _size(live: Live) -> int:
-    group = live.arrival.job.gang.groups[0]
-    return grains(live.arrival.job) * getattr(group, "tasks", 1)
+def _asked(live: Live) -> int:
+    """What all its tasks ask for, in grains."""
+    return sum(group.tasks * _grains(group.request) for group in live.arrival.job.gang.leaves())
+
+
+def _holds(live: Live) -> int:
+    """What its tasks hold now, in grains."""
+    groups = live.arrival.job.task_groups()
+    if len(groups) == 1:
+        return len(live.placements) * _grains(groups[0].request)
+    each = {group.name: _grains(group.request) for group in groups}
+    return sum(each[place.group] for place in live.placements)
+
+
+def _grains(request: Request) -> int:
+    return request.gpus * WHOLE + request.share + sum(count * mig_cost(profile) for profile, count in request.mig)
 
 
 def mean(values: Sequence[float]) -> float:
