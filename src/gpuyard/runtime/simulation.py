@@ -64,7 +64,7 @@ def run(setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, pr
     trace = trace if setting.adapt is None else setting.adapt(trace)
     policy = _by_the_rules(named[1], trace.tried_once, setting.rules)
     nodes = openb.in_drawn_order(setting.fleet.nodes, seed) if trace.tried_once else setting.fleet.nodes
-    fleet = Fleet(replace(setting.fleet, policy=policy, nodes=nodes))
+    fleet = Fleet(replace(setting.fleet, policy=policy, nodes=nodes, queues=fleets.queues(setting.fleet, trace)))
     if setting.known_demand if setting.known_demand is not None else trace.tried_once:
         fleet.expect(trace.expected)
     with ExitStack() as stack:

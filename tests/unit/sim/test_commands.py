@@ -78,3 +78,22 @@ def test_whatif_names_who_gains(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "s.yaml").write_text(SNAPSHOT)
     assert run(["whatif", "--snapshot", str(tmp_path / "s.yaml"), "--add-nodes", "1", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["gains"] == ["two"]
+
+
+QUEUES = "job,submitted,gpus,duration,queue\na,0,1,60,red\nb,0,1,60,blue\n"
+
+
+def test_a_fleet_without_queues_takes_those_of_the_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "t.csv").write_text(QUEUES)
+    assert run(["sim", str(tmp_path / "t.csv"), "--fleet", "8x1", "-o", "json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["runs"][0]["fairness"]) == {"red", "blue"}
+
+
+def test_a_queue_that_the_fleet_does_not_have_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "t.csv").write_text(QUEUES)
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(
+        "apiVersion: gpuyard.dev/v1\nkind: Snapshot\nnodes: [{name: n0, gpus: 8}]\nqueues: [{name: red}]\n"
+    )
+    assert run(["sim", str(tmp_path / "t.csv"), "--fleet", str(fleet)]) == 2
+    assert "t.csv names queue blue, which the fleet does not have; it has red" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from gpuyard import files
@@ -12,10 +13,12 @@ from gpuyard.files.data.gpu_models import architecture_of, memory_of
 from gpuyard.files.fleet import ONLY_QUEUE
 from gpuyard.model.errors import Refused
 from gpuyard.model.node import Gpu, Node
+from gpuyard.model.queue import Queue
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.sim import openb
 from gpuyard.worlds.sim.reading import text_of
+from gpuyard.worlds.sim.trace import Trace
 
 SHAPE = re.compile(r"(?:(?P<model>[\w.-]+):)?(?P<gpus>\d+)x(?P<nodes>\d+)(?:@(?P<rack>\d+))?")
 """Model, GPUs a node, nodes; `@16`: so many nodes a rack."""
@@ -50,6 +53,19 @@ def uniform(model: str, gpus: int, nodes: int, rack: int = 0) -> Snapshot:
         for i in range(nodes)
     )
     return Snapshot(topology=("rack",) if rack else (), nodes=made, queues=(ONLY_QUEUE,))
+
+
+def queues(snapshot: Snapshot, trace: Trace) -> tuple[Queue, ...]:
+    """The fleet's queues; where it names none, those of the trace, all equal."""
+    named = sorted({arrival.job.queue for arrival in trace.arrivals})
+    if snapshot.queues == (ONLY_QUEUE,):
+        return tuple(replace(ONLY_QUEUE, name=name) for name in named) or snapshot.queues
+    known = {queue.name for queue in snapshot.queues}
+    if missing := [name for name in named if name not in known]:
+        raise Refused(
+            f"{trace.name} names queue {missing[0]}, which the fleet does not have; it has {', '.join(sorted(known))}"
+        )
+    return snapshot.queues
 
 
 def capacity(snapshot: Snapshot) -> int:
