@@ -31,7 +31,9 @@ def of_state(folder: str) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, tmp_path: Path):
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "gpuyard", "demo", "--port", "0"]
+    # Where these tests run in the background, children would ignore Ctrl-C from the start.
+    listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{listens}; from gpuyard.cli.main import main; main()", "demo", "--port", "0"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
         assert demo.stdout is not None
         lines = [demo.stdout.readline() for _ in range(3)]

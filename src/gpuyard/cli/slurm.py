@@ -42,6 +42,18 @@ class Script:
     gpus_per_task: int = 0
 
 
+PRELUDE = """\
+export SLURM_JOB_ID="$GPUYARD_JOB" SLURM_JOB_NAME="${GPUYARD_ARRAY:-$GPUYARD_JOB}" SLURM_JOB_PARTITION="$GPUYARD_QUEUE"
+export SLURM_PROCID="$RANK" SLURM_NTASKS="$WORLD_SIZE" SLURM_LOCALID="$LOCAL_RANK" SLURM_SUBMIT_DIR="$PWD"
+export SLURM_JOB_NODELIST="$GPUYARD_NODE" SLURM_RESTART_COUNT=$((GPUYARD_ATTEMPT - 1))
+if [ -n "$GPUYARD_ARRAY" ]; then
+  export SLURM_ARRAY_JOB_ID="$GPUYARD_ARRAY" SLURM_ARRAY_TASK_ID="$GPUYARD_ARRAY_INDEX"
+fi
+exec "$@"
+"""
+"""What scripts for Slurm read of their surroundings, under the names they know."""
+
+
 def is_script(text: str) -> bool:
     """Whether a file is a script with Slurm's directives, and not a job file."""
     return text.startswith("#!") or any(DIRECTIVE.match(line) for line in text.splitlines())
@@ -205,9 +217,10 @@ def _command(text: str, path: Path) -> list[str]:
     """The script as it is now: a later change of the file does not change the job."""
     first = text.splitlines()[0] if text.startswith("#!") else "#!/bin/bash"
     interpreter = shlex.split(first.removeprefix("#!").strip()) or ["/bin/bash"]
+    greeting = ["/bin/sh", "-c", PRELUDE, "sbatch"]
     if Path(interpreter[-1]).name.rstrip("0123456789.") in INTERPRETERS:
-        return [*interpreter, "-c", text, str(path)]
-    return [*interpreter, str(path.absolute())]
+        return [*greeting, *interpreter, "-c", text, str(path)]
+    return [*greeting, *interpreter, str(path.absolute())]
 
 
 def _plain(name: str) -> str:

@@ -147,6 +147,8 @@ def test_a_real_interrupt_ends_a_command_quietly():
     """Ctrl-C while it waits for its input."""
     code = "from gpuyard.cli.main import run; print('up', flush=True); raise SystemExit(run(['plan', '-']))"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # Where these tests run in the background, children would ignore Ctrl-C from the start.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"
     with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == "up\n"
         time.sleep(0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,23 @@ def test_what_has_no_counterpart_is_warned_about_and_what_comes_late_is_not_read
 
 def test_the_script_is_kept_as_it_is_now():
     command = read().document["run"]["command"]
-    assert command[:2] == ["/bin/bash", "-c"]
-    assert "srun hostname" in command[2]
+    assert command[4:6] == ["/bin/bash", "-c"]
+    assert "srun hostname" in command[6]
+
+
+def test_a_script_finds_the_variables_it_knows():
+    lines = ["#!/bin/sh", "#SBATCH --array=0-9", "env | grep ^SLURM_ | sort", 'echo "$0"']
+    command = slurm.read("\n".join(lines), Path("x.sh")).document["run"]["command"]
+    given = {"GPUYARD_JOB": "x-3", "GPUYARD_ARRAY": "x", "GPUYARD_ARRAY_INDEX": "3", "GPUYARD_QUEUE": "q", "RANK": "1",
+             "WORLD_SIZE": "2", "LOCAL_RANK": "0", "GPUYARD_NODE": "n0", "GPUYARD_ATTEMPT": "2"}  # fmt: skip
+    env = {"PATH": "/usr/bin:/bin"} | given
+    done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "SLURM_ARRAY_JOB_ID=x", "SLURM_ARRAY_TASK_ID=3", "SLURM_JOB_ID=x-3", "SLURM_JOB_NAME=x",
+        "SLURM_JOB_NODELIST=n0", "SLURM_JOB_PARTITION=q", "SLURM_LOCALID=0", "SLURM_NTASKS=2", "SLURM_PROCID=1",
+        "SLURM_RESTART_COUNT=1",
+        "SLURM_SUBMIT_DIR=/", "x.sh",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
