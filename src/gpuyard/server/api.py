@@ -25,6 +25,8 @@ from gpuyard.server.desk import Desk
 
 VERBS = ("cancel", "hold", "release", "requeue")
 WAIT_MAX_S = 30.0
+FAR = 1 << 53
+"""No number of an event, byte or second is larger; larger ones are somebody's mistake."""
 LOOK_S = 0.1
 """How often output is looked for while a follower waits; a tenth of a second feels immediate."""
 
@@ -129,8 +131,8 @@ async def logs(
     caller: Asking,
     name: str,
     task: int = 0,
-    offset: int = Query(0, ge=0),
-    wait: float = Query(0, ge=0),
+    offset: int = Query(0, ge=0, le=FAR),
+    wait: float = Query(0, ge=0, allow_inf_nan=False),
 ) -> Response:
     """Output from `offset` on as it is; X-Next-Offset and X-More say how to go on. `wait` seconds for some to come."""
     left = min(wait, WAIT_MAX_S)
@@ -203,7 +205,9 @@ def snapshot(service: Served, caller: Asking) -> Response:
 
 
 @fleet_router.get("/report")
-def report(service: Served, caller: Asking, by: str = "user", since: float = 0.0) -> Response:
+def report(
+    service: Served, caller: Asking, by: str = "user", since: float = Query(0.0, ge=0, le=FAR, allow_inf_nan=False)
+) -> Response:
     """GPU-seconds and money by user or queue, since a moment."""
     return encoded(service.report(caller, by, since))
 
@@ -220,7 +224,11 @@ def status(request: Request) -> Response:
 
 @yard_router.get("/events")
 async def events(
-    request: Request, caller: Asking, after: int = 0, limit: int = Query(1000, ge=1, le=10_000), wait: float = 0.0
+    request: Request,
+    caller: Asking,
+    after: int = Query(0, ge=-FAR, le=FAR),
+    limit: int = Query(1000, ge=1, le=10_000),
+    wait: float = Query(0.0, allow_inf_nan=False),
 ) -> Response:
     """What happened after that event; with `wait` the answer comes when something has, or after so many seconds."""
     desk: Desk = request.app.state.desk
@@ -233,11 +241,11 @@ async def events(
 
 
 @yard_router.get("/events/stream", response_class=StreamingResponse)
-async def stream(request: Request, caller: Asking, after: int = -1) -> StreamingResponse:
+async def stream(request: Request, caller: Asking, after: int = Query(-1, ge=-FAR, le=FAR)) -> StreamingResponse:
     """What happens, as server-sent events; Last-Event-ID takes up where it broke."""
     desk: Desk = request.app.state.desk
     last = request.headers.get("last-event-id", "")
-    begin = int(last) if last.isdecimal() else after
+    begin = int(last) if last.isdecimal() and len(last) <= len(str(FAR)) else after
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     body = streaming.stream(desk.service, desk.pump, caller, begin)
     return StreamingResponse(body, media_type="text/event-stream", headers=headers)
