@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
+from gpuyard.cli import words
 from gpuyard.cli.terminal import Column, Screen, text
 
 if TYPE_CHECKING:
@@ -27,8 +28,19 @@ def draw(screen: Screen, runs: Sequence[Run]) -> None:
     screen.table([Column("POLICY"), Column("SEEDS", right=True), *columns], rows)
     if not static:
         _draw_fairness(screen, groups)
+        _tell_unfinished(screen, groups)
     seconds = sum(run.wall_s for run in runs)
-    screen.show(text(f"{len(runs)} runs in {seconds:.1f} s", "dim"))
+    screen.show(text(f"{words.counted(len(runs), 'run')} in {seconds:.1f} s", "dim"))
+
+
+def _tell_unfinished(screen: Screen, groups: dict[str, list[Run]]) -> None:
+    """Jobs that never ended are in no figure above, so they are named."""
+    for name, group in groups.items():
+        left = sum(run.figures.jobs - run.figures.finished for run in group)
+        if left:
+            jobs = sum(run.figures.jobs for run in group)
+            why = "the fleet cannot hold them, or nothing ends them"
+            screen.show(text(f"{name}: {left:,} of {jobs:,} jobs never ended: {why}", "yellow"))
 
 
 def _static_columns() -> tuple[list[Column], list[Get]]:

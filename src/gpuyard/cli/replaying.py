@@ -45,6 +45,17 @@ def setting_of(trace: str, fleet_word: str, form: str, given: dict[str, Any]) ->
     )
 
 
+def check_writable(path: Path | None) -> None:
+    """Whether a file can be written is known before a long run, not after."""
+    if path is None:
+        return
+    try:
+        with path.open("a", encoding="utf-8"):
+            pass
+    except OSError as wrong:
+        raise Refused(f"{path} cannot be written: {wrong.strerror}; name another file") from None
+
+
 def window_of(since: str | None, until: str | None) -> Window:
     """The days that are replayed."""
     from gpuyard.worlds.sim.trace import Window

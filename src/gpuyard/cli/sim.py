@@ -15,7 +15,7 @@ import click
 
 from gpuyard.cli import options, terminal
 from gpuyard.cli.documents import Document
-from gpuyard.cli.replaying import run_all, seed_range, setting_of
+from gpuyard.cli.replaying import check_writable, run_all, seed_range, setting_of
 
 if TYPE_CHECKING:
     from gpuyard.runtime.simulation import Run
@@ -75,6 +75,8 @@ def sim(
     The same loop and brain as in a live yard, with a virtual clock. A policy is a name (best-fit, blind, default, fgd,
     fifo, sjf, srsf) or a file of knobs. Traces: openb, Philly, Muri, our CSV or a placement journal, plain or .gz.
     """
+    for path in (given["report"], given["placements"]):
+        check_writable(path)
     setting = setting_of(trace, fleet_word, given["kind"] or "", given)
     numbers = [number for word in seeds or ("42",) for number in seed_range(word)]
     if given["compare_placement"]:

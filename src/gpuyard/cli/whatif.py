@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 KEYS = ("wait_p50_s", "wait_p99_s", "queue_mean_s", "jct_mean_s", "utilisation", "stranded_gpu_hours", "preemptions")
 
+CHANGES = {
+    "add_nodes": "--add-nodes", "remove_nodes": "--remove-nodes", "quotas": "--quota", "limits": "--limit",
+    "policy_after": "--policy-after", "topology": "--topology", "time_limit": "--time-limit",
+}  # fmt: skip
+"""What may change, and its option."""
+
 
 @options.command(
     "whatif",
@@ -55,6 +61,8 @@ def whatif(trace: str | None, path: str | None, form: str, **given: Any) -> None
     On a trace: the figures before and after, with their spread over seeds. On a snapshot: who starts that waited, and
     who waits that ran.
     """
+    if not any(given[key] for key in CHANGES):
+        raise click.UsageError(f"Name what changes: {', '.join(CHANGES.values())}.")
     if path is not None:
         answer = of_snapshot(sources.read(path).snapshot, given)
     elif trace is not None and given["fleet_word"]:

@@ -97,3 +97,66 @@ def test_a_queue_that_the_fleet_does_not_have_is_named(tmp_path: Path, capsys: p
     )
     assert run(["sim", str(tmp_path / "t.csv"), "--fleet", str(fleet)]) == 2
     assert "t.csv names queue blue, which the fleet does not have; it has red" in capsys.readouterr().err
+
+
+HEAD = "job,submitted,gpus,tasks,duration,class\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (HEAD + "a,0,x,1,5,\n", "t.csv:2: gpus is 'x', which is no number"),
+        (HEAD + "a,0,1,1,5,\na,9,1,1,5,\n", "t.csv:3: there is another job a above; names must differ"),
+        (HEAD + "a,0,1.5,1,5,\n", "t.csv:2: gpus is 1.5: more than one GPU must be whole GPUs"),
+        (HEAD + "a,0,1,0,5,\n", "t.csv:2: tasks is 0; it must be at least 1"),
+        (HEAD + "a,0,1,1.5,5,\n", "t.csv:2: tasks is 1.5, which is no whole number"),
+        (HEAD + "a,nan,1,1,5,\n", "t.csv:2: submitted is nan; it must be finite"),
+        (HEAD + "a,0,-1,1,5,\n", "t.csv:2: gpus is -1; it must be at least 0"),
+        (HEAD + "a,0,1,1,5,odd\n", "t.csv:2: class is 'odd'; there are training, inference, interactive, batch"),
+        (HEAD + "a,0\n", "t.csv:2: there is no gpus"),
+        ('{"t": 1,\n', "t.csv:1: this is no JSON"),
+        ("", "t.csv holds no jobs"),
+        ("a,b\n1,2\n", "the header fits none of openb, philly, muri, csv, journal; name one with --format"),
+    ],
+)
+def test_a_bad_trace_is_told_by_line_and_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+):
+    (tmp_path / "t.csv").write_text(text)
+    assert run(["sim", str(tmp_path / "t.csv"), "--fleet", "8x1"]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--fleet", "0x1"], "a fleet without GPUs"),
+        (["--fleet", "8x1", "--format", "openb"], "trace.csv:2: there is no num_gpu"),
+        (["--fleet", "8x1", "--report", "/nowhere/x.html"], "/nowhere/x.html cannot be written"),
+        (["--fleet", "/"], "/ cannot be read: Is a directory"),
+    ],
+)
+def test_a_bad_word_to_sim_is_told(trace: str, capsys: pytest.CaptureFixture[str], words: list[str], told: str):
+    assert run(["sim", trace, *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_jobs_that_never_end_are_counted_aloud(trace: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["sim", trace, "--fleet", "2x1"]) == 0
+    assert "14 of 30 jobs never ended" in capsys.readouterr().out
+
+
+def test_whatif_without_a_change_names_the_changes(trace: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["whatif", trace, "--fleet", "8x1"]) == 2
+    assert "Name what changes: --add-nodes" in capsys.readouterr().err
+
+
+def test_a_journal_replays_gangs_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "t.csv").write_text("job,submitted,gpus,tasks,duration\na,0,4,2,60\nb,0,4,2,60\n")
+    assert (
+        run(["sim", str(tmp_path / "t.csv"), "--fleet", "4x2", "--placements", str(tmp_path / "p"), "-o", "json"]) == 0
+    )
+    first = json.loads(capsys.readouterr().out)["runs"][0]
+    assert run(["sim", str(tmp_path / "p"), *words]) == 0
+    again = json.loads(capsys.readouterr().out)["runs"][0]
+    assert (again["makespan_s"], again["utilisation"]) == (first["makespan_s"], first["utilisation"]) == (120.0, 1.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.sim import openb
 from gpuyard.worlds.sim.reading import text_of
+from gpuyard.worlds.sim.rows import parse
 from gpuyard.worlds.sim.trace import Trace
 
 SHAPE = re.compile(r"(?:(?P<model>[\w.-]+):)?(?P<gpus>\d+)x(?P<nodes>\d+)(?:@(?P<rack>\d+))?")
@@ -29,10 +28,12 @@ def read(word: str) -> Snapshot:
     shape = SHAPE.fullmatch(word)
     if shape:
         rack = int(shape["rack"] or 0)
+        if not int(shape["gpus"]) or not int(shape["nodes"]):
+            raise Refused(f"{word} is a fleet without GPUs; write GPUs a node and nodes, as V100:8x60")
         return uniform(shape["model"] or "GPU", int(shape["gpus"]), int(shape["nodes"]), rack)
     text = text_of(Path(word))
     if text.startswith("sn,"):
-        return Snapshot(nodes=openb.nodes(csv.DictReader(io.StringIO(text))), queues=(ONLY_QUEUE,))
+        return Snapshot(nodes=openb.nodes(parse(text, Path(word).name)), queues=(ONLY_QUEUE,))
     snapshot = files.parse_snapshot(text, word, 0.0)
     if not snapshot.nodes:
         raise Refused(f"{word} has no nodes")

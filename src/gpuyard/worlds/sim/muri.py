@@ -5,10 +5,11 @@ Work is iterations x iteration time x 1.015, as in the published runs; gangs lar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.resources import Request
+from gpuyard.worlds.sim.rows import Row
 from gpuyard.worlds.sim.trace import Arrival, Trace, by_time
 
 SLOWDOWN = 1.015
@@ -24,16 +25,16 @@ START_SECONDS: dict[str, tuple[int, ...]] = {
 OTHER_START = 10.0
 
 
-def trace(name: str, rows: Iterable[Mapping[str, str]], node_gpus: int = 8) -> Trace:
+def trace(name: str, rows: Iterable[Row], node_gpus: int = 8) -> Trace:
     """The trace; times in the file are milliseconds."""
     return Trace(name, by_time([_arrival(row, node_gpus) for row in rows]))
 
 
-def _arrival(row: Mapping[str, str], node_gpus: int) -> Arrival:
-    gpus, at = int(row["num_gpu"]), float(row["submit_time"]) / 1000
-    work = float(row["iterations"]) * float(row["iteration_time"]) / 1000 * SLOWDOWN
-    name = f"job-{int(row['job_id']):05d}"
-    return Arrival(at, gang(name, gpus, node_gpus, at, work), work, _overhead(row["model_name"], gpus))
+def _arrival(row: Row, node_gpus: int) -> Arrival:
+    gpus, at = row.whole("num_gpu", 1), row.number("submit_time", 0) / 1000
+    work = row.number("iterations", 0) * row.number("iteration_time", 0) / 1000 * SLOWDOWN
+    name = f"job-{row.whole('job_id'):05d}"
+    return Arrival(at, gang(name, gpus, node_gpus, at, work), work, _overhead(row.text("model_name"), gpus))
 
 
 def gang(name: str, gpus: int, node_gpus: int, at: float, work: float) -> Job:

@@ -7,12 +7,13 @@ replacement until the GPUs asked for reach the wanted multiple of what there is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, one_group
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import MILLI, WHOLE, Request
+from gpuyard.worlds.sim.rows import Row
 from gpuyard.worlds.sim.seed import GoDice
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
@@ -21,40 +22,40 @@ MODEL_LABEL = "gpu-model"
 MIB = 1 << 20
 
 
-def nodes(rows: Iterable[Mapping[str, str]]) -> tuple[Node, ...]:
+def nodes(rows: Iterable[Row]) -> tuple[Node, ...]:
     """The node list."""
     return tuple(_node(row) for row in rows)
 
 
-def _node(row: Mapping[str, str]) -> Node:
-    count, model = int(row["gpu"]), row["model"]
+def _node(row: Row) -> Node:
+    count, model = row.whole("gpu"), row.get("model", "")
     return Node(
-        name=row["sn"],
+        name=row.text("sn"),
         model=model,
         gpus=tuple(Gpu(index) for index in range(count)),
-        cpu=int(row["cpu_milli"]),
-        memory=int(row["memory_mib"]) * MIB,
+        cpu=row.whole("cpu_milli"),
+        memory=row.whole("memory_mib") * MIB,
         labels=((MODEL_LABEL, model),),
     )
 
 
-def tasks(rows: Iterable[Mapping[str, str]]) -> tuple[Job, ...]:
+def tasks(rows: Iterable[Row]) -> tuple[Job, ...]:
     """The task list, by name; every task is a job of its own."""
     return tuple(sorted((_job(row) for row in rows), key=lambda job: job.name))
 
 
-def _job(row: Mapping[str, str]) -> Job:
-    count, milli = int(row["num_gpu"]), int(row["gpu_milli"])
+def _job(row: Row) -> Job:
+    count, milli = row.whole("num_gpu"), row.whole("gpu_milli")
     fraction = count == 1 and milli < WHOLE // MILLI
     request = Request(
         gpus=0 if fraction else count,
         share=milli * MILLI if fraction else 0,
-        cpu=int(row["cpu_milli"]),
-        memory=int(row["memory_mib"]) * MIB,
+        cpu=row.whole("cpu_milli"),
+        memory=row.whole("memory_mib") * MIB,
     )
-    spec = row.get("gpu_spec") or ""
+    spec = row.get("gpu_spec", "")
     affinity = (AffinityTerm((Expression(MODEL_LABEL, "In", tuple(spec.split("|"))),)),) if spec and count else ()
-    return Job(row["name"], one_group(TaskGroup(request=request)), affinity=affinity)
+    return Job(row.text("name"), one_group(TaskGroup(request=request)), affinity=affinity)
 
 
 def trace(name: str, jobs: Sequence[Job], seed: int, arrivals: float, capacity: int) -> Trace:

@@ -6,24 +6,21 @@ own: job, submitted, gpus, tasks, duration, queue, user, cpu, class), `journal` 
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import Job
 from gpuyard.worlds.sim import muri, openb, philly, tables
+from gpuyard.worlds.sim.rows import Row, parse
 from gpuyard.worlds.sim.trace import Trace, Window
 
 FORMATS = ("openb", "philly", "muri", "csv", "journal")
 OPENB_ARRIVALS = 1.3
 """The FGD experiment inflates arrivals to 130 % of the GPUs."""
-
-Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class Source:
 def read(path: Path, form: str = "", arrivals: float | None = None, window: Window | None = None) -> Source:
     """Read a trace file; `form` empty: guess."""
     text = text_of(path)
-    rows = _rows(text)
+    rows = parse(text, path.name)
     if not rows:
         raise Refused(f"{path} holds no jobs")
     form = form or guess(rows[0], str(path))
@@ -69,15 +66,13 @@ def text_of(path: Path) -> str:
     """The text of a file, plain or gzipped."""
     try:
         data = path.read_bytes()
+        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except FileNotFoundError:
         raise NotFound(f"there is no file {path}") from None
-    return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-
-
-def _rows(text: str) -> list[Row]:
-    if text.lstrip()[:1] == "{":
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    return list(csv.DictReader(io.StringIO(text)))
+    except UnicodeDecodeError:
+        raise Refused(f"{path} is no text, so it holds neither a trace nor a fleet") from None
+    except (OSError, EOFError, zlib.error) as wrong:
+        raise Refused(f"{path} cannot be read: {getattr(wrong, 'strerror', None) or wrong}") from None
 
 
 def guess(row: Row, name: str) -> str:
@@ -91,6 +86,6 @@ def guess(row: Row, name: str) -> str:
         ("csv", {"submitted", "gpus"}),
     ))  # fmt: skip
     for form, columns in known:
-        if columns <= set(row):
+        if columns <= row.columns:
             return form
     raise Refused(f"{name}: the header fits none of {', '.join(FORMATS)}; name one with --format")
