@@ -153,9 +153,8 @@ def test_whatif_without_a_change_names_the_changes(trace: str, capsys: pytest.Ca
 
 def test_a_journal_replays_gangs_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "t.csv").write_text("job,submitted,gpus,tasks,duration\na,0,4,2,60\nb,0,4,2,60\n")
-    assert (
-        run(["sim", str(tmp_path / "t.csv"), "--fleet", "4x2", "--placements", str(tmp_path / "p"), "-o", "json"]) == 0
-    )
+    words = ["--fleet", "4x2", "-o", "json"]
+    assert run(["sim", str(tmp_path / "t.csv"), *words, "--placements", str(tmp_path / "p")]) == 0
     first = json.loads(capsys.readouterr().out)["runs"][0]
     assert run(["sim", str(tmp_path / "p"), *words]) == 0
     again = json.loads(capsys.readouterr().out)["runs"][0]
