@@ -68,6 +68,12 @@ class Costs:
         return [0] * len(self.tree.resources)
 
 
+def add(total: Amounts, amounts: Amounts, count: int = 1) -> None:
+    """Add the cost of several to a total."""
+    for r, amount in enumerate(amounts):
+        total[r] += count * amount
+
+
 def times(amounts: Amounts, count: int) -> Amounts:
     """The cost of several."""
     return [amount * count for amount in amounts]

@@ -15,7 +15,7 @@ import numpy as np
 from gpuyard.brain.engine import precedence
 from gpuyard.brain.engine.asks import Ask, Checker, content_key
 from gpuyard.brain.engine.columns import Columns, Held
-from gpuyard.brain.engine.costs import Costs, plus, times
+from gpuyard.brain.engine.costs import Costs, add, plus, times
 from gpuyard.brain.engine.demand import Seen
 from gpuyard.brain.engine.feasibility import Shapes
 from gpuyard.brain.engine.lines import Lines
@@ -151,13 +151,13 @@ class Fleet:
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
-        parts = [(1, self.vector(h.cost, h.cpu, h.memory, h.node)) for h in row.held if not h.terminating]
-        waiting = [max(row.pending(leaf), 0) for leaf in range(len(row.asks))]
-        parts += [(count, self.costs.most(ask)) for count, ask in zip(waiting, row.asks, strict=True) if count]
         total = self.costs.nothing()
-        for count, amounts in parts:
-            for r, amount in enumerate(amounts):
-                total[r] += count * amount
+        for held in row.held:
+            if not held.terminating:
+                add(total, self.vector(held.cost, held.cpu, held.memory, held.node))
+        for leaf, ask in enumerate(row.asks):
+            if (waiting := row.pending(leaf)) > 0:
+                add(total, self.costs.most(ask), waiting)
         row.wanted = total
         return total
 
@@ -189,7 +189,9 @@ class Fleet:
     def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
         """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
         asks = tuple(self.ask(job, group, waived) for group in job.task_groups())
-        return JobRow(job, asks, row.queue, self.policy)
+        probe = JobRow(job, asks, row.queue, self.policy)
+        probe.turn = row.turn
+        return probe
 
     def ending(self) -> list[JobRow]:
         """Jobs of ours or others that run and will end."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuyard.brain.engine import precedence
 from gpuyard.brain.engine.asks import Ask
 from gpuyard.brain.engine.columns import Held
 from gpuyard.brain.engine.quota import Amounts
@@ -64,7 +63,7 @@ class JobRow:
         self.firm = not policy.preemptible(job)
         """Not preemptible: its quota is never a loan (rule 3)."""
         self.age = (job.submitted, job.name)
-        self.turn = precedence.turn(job, policy.order)
+        self.turn = 0.0
         """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
         self.held: list[Held] = []
         self.live = [0] * len(self.groups)
