@@ -192,6 +192,7 @@ class EmbeddedYard:
         """The active jobs and the newest hundred that ended; all that ended on request; only `fields` if any."""
         tell = telling.Teller(self.settings.fleet.policy, fields, self._sees_all(caller)).tell
         with self._desk.lock:
+            self.world.note_reasons()
             shown = [*self._desk.book.active(), *([] if all_ended else self._desk.book.ended)]
             found = [tell(entry) for entry in shown if self._may_see(caller, entry)]
         if all_ended:
@@ -235,6 +236,7 @@ class EmbeddedYard:
         """One job with its attempts, placements, exit codes and history."""
         with self._desk.lock:
             self.store.flush()
+            self.world.note_reasons()
             entry = self._seen(caller, name)
             attempts = books.attempts(self.store, entry.id)
             document = telling.Teller(self.settings.fleet.policy, (), self._sees_all(caller)).tell(entry)

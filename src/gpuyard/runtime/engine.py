@@ -42,8 +42,8 @@ from gpuyard.worlds.local.store import FILE, Store
 from gpuyard.worlds.local.world import Fault, LocalWorld
 
 CROWDED_JOBS = 2000
-"""With so many jobs the loop rests as long as it works: people who submit must not wait for it."""
-BURST_S = 1.0
+"""With so many jobs the loop rests twice as long as it works: people who submit must not wait for it."""
+BURST_S = 0.3
 """So much deciding may come at once: whoever submits to a yard at rest does not wait."""
 REST_MAX_S = 2.0
 
@@ -72,7 +72,7 @@ class Pace:
 
     def rest(self, now: float, took: float, crowded: bool) -> float:
         """How long to rest after a turn that took so long."""
-        share = 0.5 if crowded else 0.7
+        share = 0.33 if crowded else 0.7
         self._credit = min(BURST_S, self._credit + (now - self._at) * share) - took
         self._at = now
         return min(max(0.0, -self._credit) / share, REST_MAX_S)

@@ -13,7 +13,7 @@ def test_turns_after_a_quiet_time_need_no_rest():
     assert pace.rest(100.1, BURST_S / 2, crowded=True) == 0
 
 
-@pytest.mark.parametrize(("crowded", "share"), [(True, 0.5), (False, 0.7)])
+@pytest.mark.parametrize(("crowded", "share"), [(True, 0.33), (False, 0.7)])
 def test_in_the_long_run_deciding_takes_its_share_of_the_time_and_no_more(crowded: bool, share: float):
     pace, now, worked = Pace(), 0.0, 0.0
     while now < 100.0:

@@ -61,6 +61,8 @@ class LocalWorld:
         self._lost: dict[str, Node] = {}
         self._faults = sorted(faults, key=lambda fault: fault.at)
         self._over = False
+        self._untold: Sequence[Waiting] = ()
+        """What the last plan says of those who wait, as long as nobody has asked."""
         self._look_at = 0.0
         self._flush_at = 0.0
         self.pause_until = 0.0
@@ -136,8 +138,8 @@ class LocalWorld:
     def apply(self, plan: Plan) -> None:
         """Carry out the actions, as far as the world is still as the brain saw it."""
         self.carry_out(plan.actions)
-        with self.desk.lock:  # once everybody is on the way: there may be ten thousand to be told
-            self._note_reasons(plan.waiting)
+        with self.desk.lock:
+            self._untold = plan.waiting
 
     def carry_out(self, actions: Iterable[Action]) -> None:
         """Do these; what they lead to comes back as events."""
@@ -159,19 +161,22 @@ class LocalWorld:
                         pass
             self._launch_promised()
 
-    def _note_reasons(self, waiting: Iterable[Waiting]) -> None:
-        """Why each waits, without its name: jobs that are alike share one reason, told of the first of them."""
-        told: dict[int, Reason] = {}
-        waiting = list(waiting)
-        for each in waiting:
-            reason = each.reason
-            if id(reason) not in told or reason.message.startswith(f"{each.job} "):
-                told[id(reason)] = replace(reason, message=reason.message.removeprefix(f"{each.job} "))
-        names, entries = self.desk.book.names, self.desk.book.entries
-        for each in waiting:
-            entry = entries.get(names.get(each.job, -1))
-            if entry is not None and entry.phase is Phase.WAITING:
-                entry.reason = told[id(each.reason)]
+    def note_reasons(self) -> None:
+        """Note why each job waits by the last plan; only when somebody asks, for there may be ten thousand.
+
+        Noted without its name: jobs that are alike share one reason, told of the first of them.
+        """
+        with self.desk.lock:
+            waiting, self._untold = list(self._untold), ()
+            told: dict[int, Reason] = {}
+            for each in waiting:
+                reason = each.reason
+                if id(reason) not in told or reason.message.startswith(f"{each.job} "):
+                    told[id(reason)] = replace(reason, message=reason.message.removeprefix(f"{each.job} "))
+            for each in waiting:
+                entry = self.desk.book.find(each.job)
+                if entry is not None and entry.shown and entry.phase is Phase.WAITING:
+                    entry.reason = told[id(each.reason)]
 
     def _start(self, action: Start) -> None:
         entry = self.desk.book.find(action.job)
