@@ -142,6 +142,8 @@ def _lay_inside(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: 
     if limits is not None or shape.ask.style is Style.SPREAD:
         return _lay_singly(draft, wish, shape, region)
     if region.island >= 0:
+        if shape.room[region.start] < wish.tasks:
+            return False  # the island has the devices, but the node is not for this task, or lacks CPU or memory
         return _put(draft, wish, shape, [(region.start, wish.tasks)], region.island)
     counts = _pack(draft.fleet.columns, wish, shape, region)
     return counts is not None and _put(draft, wish, shape, counts, -1)
@@ -215,11 +217,12 @@ def _descend(
         if len(holding):
             # who cannot hold all tasks is chosen for holding most of them
             best = holding[sums[holding].argmin() if enough == wish.most else sums[holding].argmax()]
-            return _descend(columns, shape, level.region(first + int(best)), levels[1:], wish)
+            inner = within(level.region(first + int(best)), region)
+            return _descend(columns, shape, inner, levels[1:], wish)
     counts: list[tuple[int, int]] = []
     for domain, count in _fewest(sums, wish.tasks):
         part = wish._replace(tasks=count, most=count)
-        counts += _descend(columns, shape, level.region(first + domain), levels[1:], part)
+        counts += _descend(columns, shape, within(level.region(first + domain), region), levels[1:], part)
     return counts
 
 
