@@ -229,8 +229,10 @@ class _Tree:
             fixed = locality.home(self.draft, self.row, leaves, required)
             if fixed is not None:
                 yield within(fixed, region)
-            elif required == NVLINK:
+            elif required == NVLINK and region.island < 0:
                 yield from self._islands(leaves, region)
+            elif required == NVLINK:
+                yield region  # what is outside it has chosen the island already
             else:
                 yield from self._roomy_domains(required, leaves, region)
             return
@@ -248,7 +250,7 @@ class _Tree:
             inside = place.start >= region.start and place.stop <= region.stop
             if known and inside and all(self._could(leaf, place) for leaf in leaves):
                 found.append((int(columns.idle[place.start : place.stop].sum()), domain, place))
-        yield from (place for _, _, place in sorted(found))
+        yield from (within(place, region) for _, _, place in sorted(found))
 
     def _could(self, leaf: int, place: Region) -> bool:
         row, shapes = self.row, self.draft.fleet.shapes
