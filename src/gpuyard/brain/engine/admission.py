@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gpuyard.brain.engine.costs import add
 from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.quota import Amounts, Excess
+from gpuyard.brain.engine.quota import CPU, GPU, MEMORY, Amounts, Excess
 from gpuyard.brain.engine.rows import JobRow
 from gpuyard.model.job import Bundle
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.model.resources import as_gpus
+from gpuyard.model.resources import as_gpus, gpu_words
 
 
 def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
@@ -49,30 +50,39 @@ def allowed(draft: Draft, row: JobRow, mark: int) -> bool:
         return True
     if len(tree.resources) == 1 and not any(ask.request.gpu_memory for ask in row.asks):
         return True
+    return excess_of(draft, row, mark) is None
+
+
+def excess_of(draft: Draft, row: JobRow, mark: int) -> Excess | None:
+    """Where what the job took since the mark passes a limit or quota."""
     taken = draft.fleet.costs.nothing()
     for held in draft.tx.added(row, mark):
-        for r, amount in enumerate(draft.fleet.vector(held.cost, held.cpu, held.memory, held.node)):
-            taken[r] += amount
-    return tree.exceeds(row.queue, taken, row.firm) is None
+        add(taken, draft.fleet.vector(held.cost, held.cpu, held.memory, held.node))
+    return draft.fleet.tree.exceeds(row.queue, taken, row.firm)
 
 
 def over_reason(row: JobRow, excess: Excess) -> Reason:
     """A limit or quota in the way, told with its numbers."""
     code = Code.OVER_LIMIT if excess.kind == "limit" else Code.OVER_QUOTA
     left = max(excess.allowed - excess.used, 0)
-    unit = "GPUs" if excess.resource not in ("cpu", "memory") else excess.resource
     what = "limit" if excess.kind == "limit" else "quota for non-preemptible jobs"
+    model = f" ({excess.resource})" if excess.resource not in (GPU, CPU, MEMORY) else ""
     message = (
-        f"{row.name} needs {_amount(excess.asked, excess)} {unit}; queue {excess.queue} has "
-        f"{_amount(left, excess)} left of its {what} of {_amount(excess.allowed, excess)}"
-        + (f" ({excess.resource})" if unit == "GPUs" and excess.resource != "gpu" else "")
+        f"{row.name} needs {_needs(excess)}; queue {excess.queue} has {_amount(left, excess)} left of its "
+        f"{what} of {_amount(excess.allowed, excess)}{model}"
     )
     return Reason(code, needed=excess.asked, free=left, where=excess.queue, message=message)
 
 
+def _needs(excess: Excess) -> str:
+    if excess.resource in (CPU, MEMORY):
+        return f"{_amount(excess.asked, excess)} {excess.resource}"
+    return gpu_words(excess.asked)
+
+
 def _amount(amount: int, excess: Excess) -> object:
-    if excess.resource == "cpu":
+    if excess.resource == CPU:
         return f"{amount / 1000:g}"
-    if excess.resource == "memory":
+    if excess.resource == MEMORY:
         return f"{amount / 2**30:g}Gi"
     return as_gpus(amount)

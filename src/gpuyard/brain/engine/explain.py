@@ -78,7 +78,8 @@ def _dominant(draft: Draft, row: JobRow, view: View, started: list[JobRow]) -> R
         return not_enough(row, view, draft.fleet.shortfall(row)[0], 0)
     if failed:
         return failed[0][0]
-    return _crowded_out(draft, row) or (_not_together(draft, row, view) if len(row.groups) > 1 else _puzzled(row))
+    found = _over_where_it_fits(draft, row) or _crowded_out(draft, row)
+    return found or (_not_together(draft, row, view) if len(row.groups) > 1 else _puzzled(row))
 
 
 def _not_together(draft: Draft, row: JobRow, view: View) -> Reason:
@@ -87,6 +88,17 @@ def _not_together(draft: Draft, row: JobRow, view: View) -> Reason:
     code = Code.NOT_ENOUGH_GPUS if free < needed else Code.FRAGMENTED
     message = f"{row.name} needs {gpu_words(needed)}; its groups fit one by one, but not side by side"
     return Reason(code, needed=needed, free=free, largest_fit=view.best, message=message)
+
+
+def _over_where_it_fits(draft: Draft, row: JobRow) -> Reason | None:
+    """A limit or quota on the model that has room; on another model the job would stay within it."""
+    mark = draft.tx.checkpoint()
+    draft.quota_aside = True
+    fits = gang.place(draft, row)
+    draft.quota_aside = False
+    excess = admission.excess_of(draft, row, mark) if fits else None
+    draft.tx.rollback(mark)
+    return None if excess is None else admission.over_reason(row, excess)
 
 
 def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
