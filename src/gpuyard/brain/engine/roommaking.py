@@ -304,9 +304,13 @@ class RoomMaker:
         return self.draft.fleet.tree.refuses(self.row.queue, asked, self.row.firm)
 
     def _let_back(self, gone: list[Unit]) -> list[Unit]:
-        """Whoever can stand again where it stood does, the dearest first; returns the others."""
+        """Whoever can stand again where it stood does, minimums before extras, the dearest first; returns the others.
+
+        An extra without its minimum is no use to anybody.
+        """
         dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
-        return [unit for unit in dearest if not self._may_return(unit) or not self._stand_again(unit)]
+        ordered = [*(unit for unit in dearest if not unit.extra), *(unit for unit in dearest if unit.extra)]
+        return [unit for unit in ordered if not self._may_return(unit) or not self._stand_again(unit)]
 
     def _stand_again(self, unit: Unit) -> bool:
         """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
@@ -319,7 +323,9 @@ class RoomMaker:
         return True
 
     def _may_return(self, unit: Unit) -> bool:
-        """Whether the queues of a unit still have room for it under their limits."""
+        """Whether a unit still has what it is an extra to, and its queues have room for it under their limits."""
+        if unit.extra and not unit.row.complete():
+            return False
         fleet = self.draft.fleet
         total = fleet.costs.nothing()
         for held in unit.places:
