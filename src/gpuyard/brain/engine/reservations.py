@@ -71,9 +71,16 @@ def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
     return False
 
 
+def hold_against(draft: Draft, row: JobRow) -> None:
+    """Put the reservations of this plan that bind the job back in force, once the cycle has taken them off."""
+    for kept in draft.kept.values():
+        if not kept.stand_in.held and _binds(draft, kept, row):
+            _hold(draft, kept)
+
+
 def _binds(draft: Draft, kept: Kept, row: JobRow) -> bool:
     """Whether the reservation holds this job off: not its owner, not who is gone in time, not who is within quota."""
-    if kept.row is row:
+    if kept.row.name == row.name:
         return False
     limit = row.job.time_limit
     if kept.until is not None and limit is not None and draft.now + limit <= kept.until:

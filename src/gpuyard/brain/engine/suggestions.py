@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from gpuyard.brain.engine import gang
+from gpuyard.brain.engine import gang, reservations
 from gpuyard.brain.engine.draft import Draft
 from gpuyard.brain.engine.quota import Amounts, Excess
 from gpuyard.brain.engine.rows import JobRow
@@ -30,10 +30,12 @@ def find(draft: Draft, row: JobRow, reason: Reason) -> list[Suggestion]:
 
 
 def starts(draft: Draft, row: JobRow) -> bool:
-    """Whether the job (or a stand-in) finds its places now and its queues let it."""
+    """Whether the job (or a stand-in) finds its places now, and its queues and others' reservations let it."""
+    if draft.fleet.tree.refuses(row.queue, draft.fleet.shortfall(row), row.firm) is not None:
+        return False
     mark = draft.tx.checkpoint()
-    allowed = draft.fleet.tree.refuses(row.queue, draft.fleet.shortfall(row), row.firm) is None
-    fits = allowed and gang.place(draft, row)
+    reservations.hold_against(draft, row)
+    fits = gang.place(draft, row)
     draft.tx.rollback(mark)
     return fits
 
