@@ -63,18 +63,23 @@ def start_all(draft: Draft) -> list[Bucket]:
 def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
     """Start what fits now that something fell free: those who may fit, and whoever gave way meanwhile."""
     waiting = [bucket for bucket in waiting if bucket.left()]
-    victims = ordering.buckets_of(draft.fleet, _newly_waiting(draft, waiting))
+    changed = [row for row in draft.tx.touched() if draft.fleet.short.get(row.name) is row]
+    victims = ordering.buckets_of(draft.fleet, _weigh_anew(draft, waiting, changed)) if changed else []
     ask_all = bool(draft.quota_waits or draft.kept or draft.policy.order.strict)
     asked = [bucket for bucket in waiting if ask_all or gang.might_fit(draft, bucket.head)]
     blocked = _start_those(draft, [*asked, *victims])
     return [*(bucket for bucket in waiting if bucket not in asked), *blocked]
 
 
-def _newly_waiting(draft: Draft, waiting: list[Bucket]) -> list[JobRow]:
-    """Those who wait by this plan's doing, and did not when its buckets were filled."""
-    short = draft.fleet.short
-    changed = [row for row in draft.tx.touched() if short.get(row.name) is row]
-    known = {row.name for bucket in waiting for row in bucket.left()} if changed else set()
+def _weigh_anew(draft: Draft, waiting: list[Bucket], changed: list[JobRow]) -> list[JobRow]:
+    """Those whom this plan changed and who wait now: whoever waited already may lack more by now, the others are new."""
+    names = {row.name for row in changed}
+    known: set[str] = set()
+    for bucket in waiting:
+        mine = names.intersection(row.name for row in bucket.left())
+        if mine:
+            bucket.asked = draft.fleet.shortfall(bucket.head)
+            known |= mine
     return [row for row in changed if row.name not in known]
 
 
