@@ -60,7 +60,7 @@ def _change(row: JobRow, before: tuple[Held, ...]) -> _Change:
             gone.append(held)
         else:
             come.remove(same)
-            kept += 1
+            kept += not held.terminating  # who is on its way out anyway keeps no gang alive
     return _Change(row, gone, come, kept)
 
 
