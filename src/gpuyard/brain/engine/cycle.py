@@ -72,7 +72,7 @@ def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
 
 
 def _weigh_anew(draft: Draft, waiting: list[Bucket], changed: list[JobRow]) -> list[JobRow]:
-    """Those whom this plan changed and who wait now: whoever waited already may lack more by now, the others are new."""
+    """Those whom this plan changed and who wait now: who waited already may lack more by now, the others are new."""
     names = {row.name for row in changed}
     known: set[str] = set()
     for bucket in waiting:
