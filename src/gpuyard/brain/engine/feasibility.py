@@ -122,9 +122,10 @@ class Shape:
     def _work_out(self, nodes: Ints) -> None:
         room = room_on(self.columns, self.ask, self.need, nodes, self.careful)
         self.room[nodes] = room
-        score = scoring.pack(self, nodes)
-        score[room == 0] = -1.0
-        self.score[nodes] = score
+        self.score[nodes] = -1.0
+        fitting = nodes[room > 0]  # full nodes are the many, and need no weighing
+        if len(fitting):
+            self.score[fitting] = scoring.pack(self, fitting)
 
 
 def room_when_empty(ask: Ask, node: Node) -> int:
