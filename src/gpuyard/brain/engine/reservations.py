@@ -195,8 +195,12 @@ def _pools_left(draft: Draft) -> bool:
 
 
 def _stand_in(draft: Draft, row: JobRow) -> JobRow:
-    job = replace(row.job, name=f"reserved for {row.name}", foreign=True, placements=())
-    return JobRow(job, row.asks, NO_QUEUE, draft.policy)
+    """Who holds the places of a reservation; made once for a job, for reservations are made anew in every cycle."""
+    if row.stand_in is None:
+        job = replace(row.job, name=f"reserved for {row.name}", foreign=True, placements=())
+        row.stand_in = JobRow(job, row.asks, NO_QUEUE, draft.policy)
+    assert not row.stand_in.held
+    return row.stand_in
 
 
 def _keep(draft: Draft, kept: Kept) -> None:

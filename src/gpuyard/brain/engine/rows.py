@@ -48,6 +48,7 @@ class JobRow:
         "queue",
         "rigid",
         "running",
+        "stand_in",
         "started",
         "turn",
         "wanted",
@@ -77,6 +78,8 @@ class JobRow:
         self.rigid = _is_rigid(job.gang, self.groups)
         """Never has extras to take on or give back."""
         self.wanted: Amounts = []
+        self.stand_in: JobRow | None = None
+        """Holds what is kept free for it while a plan is made; see `reservations`."""
         self.line: Line | None = None
         """Where it waits, if it does with nothing in hand."""
         self._signature: object = None
