@@ -78,8 +78,9 @@ def _impossible(draft: Draft, row: JobRow, view: View) -> Failed:
 
 def not_enough(row: JobRow, view: View, needed: int, free: int) -> Reason:
     """Too few are free, however they lie."""
-    together = "at once" if row.groups[view.leaf].min > 1 or len(row.groups) > 1 else "together"
-    message = f"{row.name} needs {gpu_words(needed)} {together}; {as_gpus(free)} are free where it may run"
+    several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
+    together = " at once" if several else " together" if needed > WHOLE else ""
+    message = f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} are free where it may run"
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * task_cost(row, view)
     largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
