@@ -119,6 +119,17 @@ def test_hold_release_and_requeue(yard: TestYard):
         yard.act(ME, "a", "cancel")
 
 
+def test_a_held_job_that_was_cancelled_and_is_queued_again_is_still_held(yard: TestYard):
+    yard.put(sh("true", name="a", held=True))
+    yard.until("a", "held")
+    yard.act(ME, "a", "cancel")
+    yard.until("a", "cancelled")
+    yard.act(ME, "a", "requeue")
+    assert yard.until("a", "held")["reason"]["code"] == "Held"
+    yard.act(ME, "a", "release")
+    assert yard.until("a")["phase"] == "succeeded"
+
+
 def test_an_array_runs_as_many_at_once_as_it_says(yard: TestYard):
     names = yard.put(sh("echo $GPUYARD_ARRAY_INDEX; sleep 0.1", name="sweep", array="0-5%2", gpus=1))
     assert names == [f"sweep-{n}" for n in range(6)]

@@ -307,7 +307,8 @@ class LocalWorld:
         self.desk.launcher.wake()
 
     def _revive(self, entry: Entry) -> None:
-        entry.phase, entry.told, entry.failures, entry.losses = Phase.WAITING, "", 0, 0
+        entry.phase = Phase.HELD if entry.held else Phase.WAITING  # held while it ran its last, it stays held
+        entry.told, entry.failures, entry.losses = "", 0, 0
         entry.ended = entry.exit = entry.started = None
         self.desk.book.revive(entry)
         self.desk.keep(entry)
