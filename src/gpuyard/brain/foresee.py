@@ -124,7 +124,7 @@ class Foresight:
         known: dict[object, Explanation] = {}
         found = []
         for row in self._waiting():
-            key = row.name if row.held or row.job.held else (row.queue, row.firm, row.signature)
+            key = row.name if row.held or row.job.held else row.likeness
             if key not in known:
                 known[key] = self.explain(row)
             found.append(explain.for_job(known[key], row.name))

@@ -20,7 +20,6 @@ svg{width:100%;height:auto}.axis{stroke:#9aa7b4}.grid{stroke:#e6ecf1}.tick{fill:
 @media(prefers-color-scheme:dark){.grid{stroke:#26313c}.tick{fill:#93a1af}.dot{fill:#5aa9f5}}
 """
 
-HOUR = 3600.0
 _CLOCK = (60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000)
 """Round spans of time between ticks."""
 

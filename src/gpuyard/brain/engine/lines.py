@@ -56,7 +56,7 @@ class Lines:
     def join(self, row: JobRow) -> None:
         """The job waits; joining twice is joining once."""
         if row.line is None:
-            key = (row.queue, row.firm, row.signature)
+            key = row.likeness
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = Line(key)

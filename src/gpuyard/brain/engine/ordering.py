@@ -173,7 +173,7 @@ def buckets_of(fleet: Fleet, rows: Iterable[JobRow]) -> list[Bucket]:
     """The same for some of them."""
     found: dict[object, list[JobRow]] = {}
     for row in sorted(rows, key=rank_in_queue):
-        found.setdefault(row.name if row.held else (row.queue, row.firm, row.signature), []).append(row)
+        found.setdefault(row.name if row.held else row.likeness, []).append(row)
     return _filled(fleet, map(tuple, found.values()))
 
 

@@ -97,6 +97,11 @@ class JobRow:
             self._signature = _NUMBERS.setdefault(_signature(self), len(_NUMBERS) + 1)
         return self._signature
 
+    @property
+    def likeness(self) -> object:
+        """Equal for jobs that are answered alike in every respect, so that one of them is asked for all."""
+        return (self.queue, self.firm, self.signature)
+
     def pending(self, leaf: int) -> int:
         """Tasks of a group that could still be started; ended members are not restarted by a plan."""
         group = self.groups[leaf]
