@@ -12,11 +12,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuyard.cli import options, terminal, words
+from gpuyard.cli import options, terminal, words, yard_log
+from gpuyard.cli.yard_log import Log
 from gpuyard.client import Client, Unreachable, places
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
@@ -29,8 +30,6 @@ DEFAULT_PORT = 7411
 READY_S = 30.0
 GONE_S = 30.0
 LOOK_S = 0.02
-LOG = "yard.log"
-LOG_MAX = 1 << 20
 SAID_S = 5.0
 LAST_WORDS = "Up. Try:  "
 
@@ -103,6 +102,7 @@ def stay(wish: Wish) -> None:
     from gpuyard.server.hosting import Hosting
 
     clock = SystemClock()
+    yard_log.fold(wish.state, clock.monotonic)
     fleet = yards.find(wish.fleet, clock.now())
     hosting = Hosting(_yard(fleet, wish, clock), doors(wish), clock)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -149,39 +149,14 @@ def start_detached(wish: Wish) -> None:
     """Start the yard as a process of its own, and return when it answers."""
     import subprocess
 
-    with _opened_log(wish.state) as file:
-        log = Log(wish.state / LOG, file.tell())
+    with yard_log.opened(wish.state) as file:
+        log = Log(wish.state / yard_log.NAME, file.tell())
         child = subprocess.Popen(
             [sys.executable, "-m", "gpuyard", "up", *_arguments(wish)],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/",
         )  # fmt: skip
     _await_answer(child, Client(places.Place(socket=wish.socket)), log)
     terminal.write(_first_words(log))
-
-
-@dataclass(frozen=True)
-class Log:
-    """What one yard has said, in a file that others before it, or beside it in vain, have written to."""
-
-    path: Path
-    begin: int
-
-    def words(self) -> str:
-        """All of it so far."""
-        return self.path.read_bytes()[self.begin :].decode(errors="replace")
-
-
-def _opened_log(state: Path) -> BinaryIO:
-    """The log, at its end; only its owner reads it, for it has the live page's address."""
-    path = state / LOG
-    try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > LOG_MAX:
-            path.rename(path.with_suffix(".old"))
-        return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
-    except OSError as error:
-        told = f"The state folder {state} cannot be written: {error.strerror}. Give rights to it, or name another"
-        raise Refused(f"{told} with --state.") from None
 
 
 def _first_words(log: Log) -> str:
@@ -222,7 +197,7 @@ def _await_answer(child: Any, client: Client, log: Log) -> None:
 
 def _speechless(state: Path) -> str:
     """Why a yard ended that could not even say why."""
-    if shutil.disk_usage(state).free < LOG_MAX:
+    if shutil.disk_usage(state).free < yard_log.SIZE_MAX:
         return f"The yard ended at once: the disk of {state} is full. Free some space on it, or name another --state."
     return "The yard ended at once, without a word; `yard up` without --detach shows more."
 

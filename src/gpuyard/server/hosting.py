@@ -13,8 +13,9 @@ from pathlib import Path
 from gpuyard.client import places
 from gpuyard.model.ports import Clock
 from gpuyard.runtime.service import Yard
-from gpuyard.server import api, listening
+from gpuyard.server import api, descriptors, listening
 from gpuyard.server.access import Access, make_token
+from gpuyard.server.admitting import Door
 from gpuyard.server.desk import Desk
 from gpuyard.server.gate import Gate
 from gpuyard.server.listening import Listener, Tcp
@@ -60,12 +61,14 @@ class Hosting:
         )
         self.desk = desk = Desk(self._yard, access, self._clock.now, self.stop, str(self._socket))
         app = api.build(desk)
-        opened = listening.open_unix(self._socket, self._doors.group)
+        local, remote = descriptors.limits_of(descriptors.raise_limit())
+        opened = Door(listening.open_unix(self._socket, self._doors.group), local)
         self._listeners.append(Listener(Gate(app, access, LOCAL_NAMES), [opened]))
         if tcp := self._doors.tcp:
             bound, port = listening.open_tcp(tcp)
             desk.urls.append(tcp.url(port))
-            self._listeners.append(Listener(Gate(app, access, {*LOCAL_NAMES, tcp.host}), [bound], tcp))
+            door = Door(bound, remote)
+            self._listeners.append(Listener(Gate(app, access, {*LOCAL_NAMES, tcp.host}), [door], tcp))
         for listener in self._listeners:
             listener.start()
         return desk

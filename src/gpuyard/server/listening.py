@@ -26,6 +26,8 @@ PORTS_TRIED = 100
 START_S = 10.0
 GRACE_S = 2
 LOOK_S = 0.01
+BACKLOG = 128
+"""How many may have knocked and not been let in yet; the rest wait in the kernel of those who knock."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def open_unix(path: Path, group: str = "") -> socket.socket:
         os.umask(before)
     if group:
         _open_to_group(path, group)
-    opened.listen(128)
+    opened.listen(BACKLOG)
     return opened
 
 
@@ -105,7 +107,7 @@ def _bind(host: str, port: int) -> tuple[socket.socket, int]:
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((host, port))
-        opened.listen(128)
+        opened.listen(BACKLOG)
     except OSError:
         opened.close()
         raise
@@ -152,6 +154,7 @@ def _config(app: ASGIApp, tls: Tcp | None) -> uvicorn.Config:
         # A header that says whom a request comes from is worth nothing here: no proxy stands before us.
         proxy_headers=False,
         server_header=False,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=(tls.certificate or None) if tls else None,
         ssl_keyfile=(tls.key or None) if tls else None,

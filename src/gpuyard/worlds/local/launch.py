@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import resource
 import select
 import shutil
 import signal
@@ -22,8 +23,12 @@ from gpuyard.worlds.local.adopt import Watched
 from gpuyard.worlds.local.notes import boot_id, write_pairs
 from gpuyard.worlds.local.ports import FaultPoint, Report, StopOrder, TaskKey, TaskOrder, no_fault
 
+DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
+"""As this process was started with: the yard raises its own, and tasks get this one back."""
+
 BOOT = (
-    f"import sys; sys.path.append({str(pathlib.Path(__file__).parents[3])!r}); "
+    f"import resource, sys; sys.path.append({str(pathlib.Path(__file__).parents[3])!r}); "
+    f"resource.setrlimit(resource.RLIMIT_NOFILE, {DESCRIPTORS!r}); "
     "from gpuyard.worlds.local import supervisor; sys.exit(supervisor.main(sys.argv[1]))"
 )
 """Imported and not run as a script, so that its compiled form is kept: that halves the start."""
