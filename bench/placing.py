@@ -5,8 +5,8 @@ from __future__ import annotations
 from bench import workloads
 from bench.measuring import Case, Sample, worked
 from gpuyard.brain.decide import Decision, decide
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Foresight
 from gpuyard.model.actions import Start
 from gpuyard.model.events import JobGone, JobSeen, TasksEnded, TasksStarted

@@ -8,8 +8,8 @@ from functools import partial
 from bench import contention
 from bench.measuring import Case, Sample, worked
 from gpuyard.brain.decide import decide
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Foresight, defrag
 from gpuyard.model.actions import Evict, Move, Start
 from gpuyard.model.outlook import Outlook

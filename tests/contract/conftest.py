@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import pytest
 
 from gpuyard import files
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan
 from gpuyard.model.events import NodeSeen
 from gpuyard.model.job import Phase

@@ -9,8 +9,8 @@ from hypothesis import given, target
 from hypothesis import strategies as st
 
 from gpuyard.brain import foresee
-from gpuyard.brain.engine import defragmentation
-from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.defrag import defragmentation
+from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.model.actions import Running
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.job import Job, JobClass, Placement, TaskGroup, one_group

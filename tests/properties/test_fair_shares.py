@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpuyard.brain.engine.quota import QueueTree, Shares, fair_shares
+from gpuyard.brain.engine.sharing.fair_share import Shares, fair_shares
+from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE
 from tests.support.fleets import queue_trees

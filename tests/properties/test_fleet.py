@@ -8,10 +8,11 @@ from hypothesis import note
 from hypothesis import strategies as st
 
 from gpuyard.brain.decide import decide
-from gpuyard.brain.engine import cycle, gang
-from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine import cycle
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.placing import gang
 from gpuyard.model.events import Event
 from gpuyard.model.snapshot import Snapshot
 from tests.support.fleets import snapshots

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 
 from gpuyard.brain.decide import decide
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Foresight, outlook
 from gpuyard.files import parse_snapshot, snapshot_document
 from gpuyard.model.snapshot import Snapshot

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.brain.engine.columns import Columns, Level
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.nodes.columns import Columns, Level
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
 
 Picture = dict[str, Any]
 

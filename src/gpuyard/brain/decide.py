@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gpuyard.brain.controllers import deadlock
-from gpuyard.brain.engine import cycle, evacuation, staying
-from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine import cycle
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.settling import evacuation, keeping_places
 from gpuyard.model.actions import Plan
 
 
@@ -35,7 +36,7 @@ def plan(fleet: Fleet, memory: Memory, now: float) -> Draft:
 def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
     """Plan one moment and undo the trial: only the world can say what really happened, and it says so by events."""
     draft = plan(fleet, memory, now)
-    staying.keep_places(draft, draft.before)
+    keeping_places.keep_places(draft, draft.before)
     actions = evacuation.net_actions(fleet, draft.before, evacuation.Story(draft.because, draft.served))
     draft.tx.rollback()
     actions = (*actions, *draft.reserves)

@@ -11,15 +11,19 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.brain import decide
-from gpuyard.brain.engine import defragmentation, evacuation, explain, gang, reservations, staying, tolls
-from gpuyard.brain.engine.asks import STATIC_CHECKERS
-from gpuyard.brain.engine.columns import Held
-from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.feasibility import free_gpus
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.fragmentation import follow_demand, measure
-from gpuyard.brain.engine.memory import Memory
-from gpuyard.brain.engine.rows import JobRow, rank_in_queue
+from gpuyard.brain.engine.defrag import defragmentation
+from gpuyard.brain.engine.explaining import explain
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.nodes.feasibility import free_gpus
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.placing.fragmentation import follow_demand, measure
+from gpuyard.brain.engine.reserving import reservations
+from gpuyard.brain.engine.settling import billing, evacuation, keeping_places
 from gpuyard.model.actions import Deadlock, QueueLine, Running
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.errors import NotFound
@@ -57,7 +61,7 @@ class Foresight:
             self.cycles += 1
             settled = not self._take_over(draft)
             # whoever may stand where it stood makes other room, so the end is only the end if nobody does
-            if staying.keep_places(draft, self.origin):
+            if keeping_places.keep_places(draft, self.origin):
                 draft.tx.commit()
             elif settled:
                 break
@@ -86,7 +90,7 @@ class Foresight:
             fragmentation=self.fragmentation(),
             deadlocks=tuple(self.deadlocks),
             cycles=self.cycles,
-            bill=tolls.bill(self.draft, changes, self.origin),
+            bill=billing.bill(self.draft, changes, self.origin),
         )
 
     def fragmentation(self) -> Fragmentation:

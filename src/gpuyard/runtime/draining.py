@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from gpuyard.brain.engine import evacuation, gang, reservations, tolls, victims
-from gpuyard.brain.engine.columns import Held
-from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.fragmentation import follow_demand
-from gpuyard.brain.engine.memory import Memory
-from gpuyard.brain.engine.rows import JobRow
-from gpuyard.brain.engine.victims import Unit
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way.victims import Unit
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.placing.fragmentation import follow_demand
+from gpuyard.brain.engine.reserving import reservations
+from gpuyard.brain.engine.settling import billing, evacuation
 from gpuyard.model.actions import Action
 from gpuyard.model.bill import NO_BILL, Bill
 from gpuyard.model.job import JobClass
@@ -61,7 +64,7 @@ def decide(fleet: Fleet, memory: Memory, now: float, places: Collection[Place]) 
             stays[row.name] = told
     story = evacuation.Story(draft.because, draft.served)
     actions = evacuation.net_actions(fleet, draft.before, story)
-    bill = tolls.bill(draft, actions, draft.before)
+    bill = billing.bill(draft, actions, draft.before)
     draft.tx.rollback(kept)
     draft.tx.rollback()
     return Drainage(actions, bill, stays)

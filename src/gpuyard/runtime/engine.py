@@ -13,8 +13,8 @@ import threading
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.files.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
 from gpuyard.model.actions import Move

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuyard.brain.engine import eta
+from gpuyard.brain.engine.reserving import eta
 from gpuyard.brain.foresee import Foresight
 from gpuyard.files.explanations import explanation_document
 from gpuyard.model.errors import NotFound

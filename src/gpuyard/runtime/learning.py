@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gpuyard.brain.engine.eta import duration_key
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.reserving.eta import duration_key
 from gpuyard.model.actions import Evict, Plan
 from gpuyard.model.events import Event, JobGone, TasksEnded
 

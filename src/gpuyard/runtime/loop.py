@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gpuyard.brain.decide import decide
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan
 from gpuyard.model.events import Event
 from gpuyard.runtime import learning

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuyard import files
-from gpuyard.brain.engine import quota
-from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.foresee import Foresight
 from gpuyard.files.entries import API_VERSION
 from gpuyard.files.writing import queue_document
@@ -27,7 +27,7 @@ Document = dict[str, Any]
 def documents(moment: Snapshot) -> list[Document]:
     """The queues with quota, limit, use, fair share and how many wait."""
     fleet = Fleet(moment)
-    shares = quota.fair_shares(fleet.tree, fleet.demand, fleet.capacity())
+    shares = fair_share.fair_shares(fleet.tree, fleet.demand, fleet.capacity())
     waiting = [row.queue for row in fleet.short.values()]
     found = []
     for at, queue in enumerate(fleet.tree.queues):

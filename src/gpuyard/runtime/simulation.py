@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan
 from gpuyard.model.events import Event
 from gpuyard.model.policy import Policy
@@ -97,7 +97,7 @@ def _rules(rules: Rules, policy: Policy) -> Rules:
 
 def _gauge(fleet: Fleet) -> Callable[[], float]:
     def stranded() -> float:
-        from gpuyard.brain.engine.fragmentation import stranded_now
+        from gpuyard.brain.engine.placing.fragmentation import stranded_now
 
         return stranded_now(fleet)
 

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from gpuyard.brain import foresee
-from gpuyard.brain.engine import defragmentation
-from gpuyard.brain.engine.fleet import Fleet
+from gpuyard.brain.engine.defrag import defragmentation
+from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.files import parse_snapshot
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.job import Placement

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Evict, Move, Plan
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Health

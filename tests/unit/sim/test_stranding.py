@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from gpuyard.brain.engine.columns import Columns, Held
-from gpuyard.brain.engine.demand import DemandClass
-from gpuyard.brain.engine.fragmentation import Gauge
+from gpuyard.brain.engine.nodes.columns import Columns, Held
+from gpuyard.brain.engine.nodes.demand import DemandClass
+from gpuyard.brain.engine.nodes.stranding import Gauge
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import MILLI, WHOLE
 

@@ -6,10 +6,10 @@ can: foreign schedulers, members that died, limits that were lowered. The cycle 
 
 from __future__ import annotations
 
-from gpuyard.brain.engine import stale, victims
-from gpuyard.brain.engine.asks import STATIC_CHECKERS
-from gpuyard.brain.engine.draft import Draft
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.giving_way import stale_gangs, victims
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.model.actions import Deadlock
 from gpuyard.model.policy import DeadlockRule
 from gpuyard.model.reasons import Code, Reason
@@ -28,7 +28,7 @@ def resolve(draft: Draft) -> None:
             return
         others = [draft.fleet.jobs[name] for name in found.jobs if name != row.name]
         saved = _who_is_helped(draft, row, [other for other in others if not other.job.foreign])
-        stale.release(draft, row, Reason(Code.DEADLOCK, message=found.message))
+        stale_gangs.release(draft, row, Reason(Code.DEADLOCK, message=found.message))
         draft.served[row.name] = saved
 
 
@@ -57,7 +57,9 @@ def _who_is_helped(draft: Draft, victim: JobRow, rows: list[JobRow]) -> str:
     saved, noted = (dict(draft.because), dict(draft.served)), draft.waits.checkpoint()
     draft.remember(victim)
     draft.tx.lift_all(victim, victims.whole(victim).places)
-    helped = next((row.name for row in stale.in_order(rows) if row is not victim and stale.repair(draft, row)), "")
+    helped = next(
+        (row.name for row in stale_gangs.in_order(rows) if row is not victim and stale_gangs.repair(draft, row)), ""
+    )
     draft.tx.rollback(mark)
     draft.because, draft.served = saved
     draft.waits.rollback(noted)
@@ -74,7 +76,7 @@ def _can_be_repaired(draft: Draft, row: JobRow) -> bool:
     others = {other.name: tuple(other.held) for other in _half_placed(draft) if other is not row}
     mark = draft.tx.checkpoint()
     saved, noted = (dict(draft.because), dict(draft.served)), draft.waits.checkpoint()
-    repaired = stale.repair(draft, row)
+    repaired = stale_gangs.repair(draft, row)
     disturbed = any(sorted(draft.fleet.jobs[name].held) != sorted(held) for name, held in others.items())
     draft.tx.rollback(mark)
     draft.because, draft.served = saved

@@ -6,24 +6,16 @@ fleet is left as the plan would make it: the caller commits (foresight) or rolls
 
 from __future__ import annotations
 
-from gpuyard.brain.engine import (
-    admission,
-    consolidation,
-    explain,
-    fragmentation,
-    gang,
-    growth,
-    ordering,
-    preemption,
-    reservations,
-    slicing,
-    stale,
-)
-from gpuyard.brain.engine.draft import FITS, REPAIRED, Draft
-from gpuyard.brain.engine.fleet import Fleet
-from gpuyard.brain.engine.memory import Memory
-from gpuyard.brain.engine.ordering import Bucket, Turns
-from gpuyard.brain.engine.rows import JobRow
+from gpuyard.brain.engine.explaining import explain
+from gpuyard.brain.engine.giving_way import consolidation, growth, preemption, stale_gangs, time_slicing
+from gpuyard.brain.engine.picture.draft import FITS, REPAIRED, Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.placing import fragmentation, gang
+from gpuyard.brain.engine.queueing import admission, ordering
+from gpuyard.brain.engine.queueing.ordering import Bucket, Turns
+from gpuyard.brain.engine.reserving import reservations
 from gpuyard.model.reasons import Code, Reason
 
 
@@ -44,10 +36,10 @@ def open_draft(fleet: Fleet, memory: Memory, now: float) -> Draft:
 def run(draft: Draft) -> None:
     """The numbered steps."""
     reservations.restore(draft)
-    slicing.promote(draft)
-    stale.repair_all(draft)  # 1 gangs below their minimum
+    time_slicing.promote(draft)
+    stale_gangs.repair_all(draft)  # 1 gangs below their minimum
     blocked = start_all(draft)  # 2 all that fits, in order
-    if slicing.lift_later(draft, blocked):
+    if time_slicing.lift_later(draft, blocked):
         blocked = start_all(draft)
     make_room_all(draft, blocked)  # 3 room by moving, else by taking
     growth.grow_all(draft)  # 4 extras last
@@ -119,7 +111,7 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     reason = admission.refuses(draft, row, bucket.asked)
     if reason is None:
-        if reservations.try_aside(draft, row, lambda: slicing.resume(draft, row) or gang.start(draft, row)):
+        if reservations.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row)):
             draft.accept(row, REPAIRED if row.running else FITS)
             return True
         reason = reservations.in_the_way(draft, row) or explain.no_place(draft, row)

@@ -1,0 +1,213 @@
+"""Why a job waits: one dominant reason with numbers, the ladder with counts, and what would let it run (rule 24).
+
+`no_place` is what the cycle notes in passing; `explain` tells the whole story and is asked only when somebody wants to
+know. It folds what the checkers say; it never parses text. A rung is dominant if leaving it out alone, in a
+transaction, lets the job start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from gpuyard.brain.engine.explaining import obstacles, suggestions, views
+from gpuyard.brain.engine.explaining.rungs import failed_rungs, not_enough, required_levels, would_start
+from gpuyard.brain.engine.explaining.views import View, fits_alone, task_cost
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.queueing import admission
+from gpuyard.brain.engine.reserving import eta
+from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
+from gpuyard.model.resources import gpu_words
+
+
+def no_place(draft: Draft, row: JobRow) -> Reason:
+    """The cheap answer while planning: nothing fits now."""
+    return Reason(Code.NOT_ENOUGH_GPUS, needed=draft.fleet.shortfall(row)[0])
+
+
+def explain(draft: Draft, row: JobRow, started: list[JobRow], ever: Callable[[JobRow], bool]) -> Explanation:
+    """The whole story of one waiting job.
+
+    `started` are the jobs that start in this plan; `ever` says whether a job could run on the fleet if it were empty.
+    """
+    seen = [views.look(draft, row, leaf) for leaf in range(len(row.groups))]
+    open_ = [view for view in seen if 0 < row.missing(view.leaf) <= row.pending(view.leaf)] or seen
+    view = next((view for view in open_ if not fits_alone(row, view)), open_[0])
+    reason = _dominant(draft, row, view, started)
+    if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not ever(row):
+        reason = replace(reason, outcome=Outcome.NEVER)
+    changes = tuple(suggestions.find(draft, row, reason))
+    soon = reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT
+    return Explanation(
+        row.name,
+        reason,
+        _ladder(draft, row, view, reason),
+        changes,
+        in_the_way=tuple(obstacles.in_the_way(draft, row)) if soon else (),
+        eta=eta.estimate(draft, row) if soon else None,
+    )
+
+
+PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.OVER_QUOTA))
+"""Codes that somebody's decision ends, not the fleet."""
+
+
+# --- the dominant reason ----------------------------------------------------------------------------------------------
+
+
+def _dominant(draft: Draft, row: JobRow, view: View, started: list[JobRow]) -> Reason:
+    """The cheapest rung whose removal alone lets the job start, else the first that failed."""
+    refusal = admission.refuses(draft, row, draft.fleet.shortfall(row))
+    if refusal is not None:
+        return refusal  # quota is the first rung: either its removal suffices or it is the first of several
+    noted = draft.waits.of(row.name)
+    if noted is not None and noted.code in (Code.RESERVED, Code.OUTRANKED):
+        return noted
+    if started and _if_first(draft, row, started):
+        return _outranked(row, started)
+    failed = failed_rungs(draft, row, view)
+    for reason, relaxed in failed:
+        if reason.code is Code.FRAGMENTED:
+            return reason  # the free GPUs suffice, so packing what runs is all it takes
+        if relaxed is not None and would_start(draft, relaxed):
+            return reason
+        if reason.code is Code.GPUS_SICK and _if_well(draft, row):
+            return reason
+    if not failed and not view.suitable.any():
+        return not_enough(row, view, draft.fleet.shortfall(row)[0], 0)
+    if failed:
+        return failed[0][0]
+    found = _over_where_it_fits(draft, row) or _crowded_out(draft, row)
+    return found or (_not_together(draft, row, view) if len(row.groups) > 1 else _puzzled(row))
+
+
+def _not_together(draft: Draft, row: JobRow, view: View) -> Reason:
+    """Groups that fit one by one, but not side by side."""
+    needed, free = draft.fleet.shortfall(row)[0], int(view.free[view.suitable].sum())
+    code = Code.NOT_ENOUGH_GPUS if free < needed else Code.FRAGMENTED
+    message = f"{row.name} needs {gpu_words(needed)}; its groups fit one by one, but not side by side"
+    return Reason(code, needed=needed, free=free, largest_fit=view.best, message=message)
+
+
+def _over_where_it_fits(draft: Draft, row: JobRow) -> Reason | None:
+    """A limit or quota on the model that has room; on another model the job would stay within it."""
+    mark = draft.tx.checkpoint()
+    draft.quota_aside = True
+    fits = gang.place(draft, row)
+    draft.quota_aside = False
+    excess = admission.excess_of(draft, row, mark) if fits else None
+    draft.tx.rollback(mark)
+    return None if excess is None else admission.over_reason(row, excess)
+
+
+def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
+    """Caps or neighbours that let single tasks in, but not all of them together."""
+    fleet = draft.fleet
+    capped, fleet.capped = fleet.capped, []
+    fits = bool(capped) and would_start(draft, row)
+    fleet.capped = capped
+    needed = fleet.shortfall(row)[0]
+    if fits:
+        message = f"{row.name} needs {gpu_words(needed)}; a pool's cap on busy GPUs leaves no room for all of them"
+        return Reason(Code.POWER_CAP, needed=needed, message=message)
+    avoiders, fleet.avoiders = fleet.avoiders, {}
+    fits = bool(avoiders) and would_start(draft, row)
+    fleet.avoiders = avoiders
+    message = f"{row.name} would fit, but not beside those it avoids or who avoid it"
+    return Reason(Code.NEIGHBOURS, needed=needed, message=message) if fits else None
+
+
+def _puzzled(row: JobRow) -> Reason:
+    message = f"{row.name} seems to fit, yet was not started: please report this with the snapshot"
+    return Reason(Code.NOT_ENOUGH_GPUS, Outcome.BUG, message=message)
+
+
+def _if_first(draft: Draft, row: JobRow, started: list[JobRow]) -> bool:
+    """Whether it would start had it gone before those that start in this plan."""
+    mark = draft.tx.checkpoint()
+    for other in started:
+        if other is not row:
+            draft.tx.lift_all(other, [held for held in other.held if held not in draft.origin(other)])
+    fits = gang.place(draft, row)
+    draft.tx.rollback(mark)
+    return fits
+
+
+def _if_well(draft: Draft, row: JobRow) -> bool:
+    columns = draft.fleet.columns
+    columns.pretend_well(True)
+    draft.fleet.shapes.revalue()
+    fits = would_start(draft, row)
+    columns.pretend_well(False)
+    draft.fleet.shapes.revalue()
+    return fits
+
+
+def _outranked(row: JobRow, started: list[JobRow]) -> Reason:
+    names = ", ".join(other.name for other in started[:3]) + (" and others" if len(started) > 3 else "")
+    return Reason(
+        Code.OUTRANKED,
+        where=started[0].name,
+        message=f"{row.name} would fit, but {names} came first in the order and took the room",
+    )
+
+
+# --- the ladder -------------------------------------------------------------------------------------------------------
+
+
+def _ladder(draft: Draft, row: JobRow, view: View, reason: Reason) -> tuple[RungCount, ...]:
+    """Every rung: whether it holds, and how many nodes fail first there."""
+    counts = _first_failures(draft, row, view)
+    refused = admission.refuses(draft, row, draft.fleet.shortfall(row))
+    lines = []
+    for rung in Rung:
+        nodes = counts.get(rung, 0)
+        holds = rung is not reason.code.rung and not (rung is Rung.QUOTA and refused is not None)
+        lines.append(RungCount(rung, holds, nodes, reason.message if rung is reason.code.rung else ""))
+    return tuple(lines)
+
+
+def _first_failures(draft: Draft, row: JobRow, view: View) -> dict[Rung, int]:
+    """Nodes per rung; each node counts once, at the first rung it fails."""
+    suitable, cost = view.suitable, task_cost(row, view)
+    sick = view.with_sick > view.free
+    closed = np.zeros(len(suitable), dtype=bool)
+    for mask in view.policy.values():
+        closed |= mask
+    failing = {
+        Rung.PRIORITY: suitable & (view.free == 0) & (view.with_sick == 0) & (cost > 0),
+        Rung.SHAPE: ~view.shape,
+        Rung.FRAGMENTATION: suitable & (view.gpu_room == 0) & ((view.with_sick < max(cost, 1)) | ~sick),
+        Rung.MODEL: ~view.model,
+        Rung.HEALTH: suitable & (view.gpu_room == 0),
+        Rung.LABELS: ~view.labels,
+        Rung.CPU_MEMORY: ~view.cpu,
+        Rung.POLICY: closed,
+        Rung.MACHINERY: ~view.machinery,
+    }
+    counts: dict[Rung, int] = {}
+    rest = np.ones(len(suitable), dtype=bool)
+    for rung in sorted(failing):
+        first = failing[rung] & rest
+        counts[rung] = int(first.sum())
+        rest &= ~first
+    if draft.fleet.columns.nodes and required_levels(row.job.gang):
+        counts[Rung.TOPOLOGY] = int(rest.sum())
+    return counts
+
+
+def for_job(explanation: Explanation, name: str) -> Explanation:
+    """The same story told of another job that is answered alike."""
+    if explanation.job == name:
+        return explanation
+
+    def renamed(text: str) -> str:
+        return name + text.removeprefix(explanation.job) if text.startswith(explanation.job) else text
+
+    reason = replace(explanation.reason, message=renamed(explanation.reason.message))
+    ladder = tuple(replace(line, note=renamed(line.note)) for line in explanation.ladder)
+    return replace(explanation, job=name, reason=reason, ladder=ladder)

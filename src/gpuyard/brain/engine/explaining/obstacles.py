@@ -1,0 +1,67 @@
+"""Who stands in a waiting job's way, and what it would cost to make room (rule 24).
+
+Asked by `explain` for people. The search is that of preemption without asking for a right, so what it names would
+really do; it is undone at once.
+"""
+
+from __future__ import annotations
+
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way.clearing import Key
+from gpuyard.brain.engine.giving_way.room_making import Outcome, RoomMaker
+from gpuyard.brain.engine.giving_way.victims import Unit
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.model.reasons import Obstacle
+
+
+class Anybody:
+    """No right is asked for; the cheapest to stop come first."""
+
+    break_budgets = True
+    firm_too = True
+
+    def __init__(self, draft: Draft, row: JobRow) -> None:
+        self.draft = draft
+        self.row = row
+
+    def allows(self, unit: Unit) -> bool:
+        """Everybody who runs, foreign loads aside."""
+        return unit.row is not self.row and not unit.row.job.foreign and bool(unit.places)
+
+    def key(self, units: tuple[Unit, ...]) -> Key:
+        """Preemptible before firm, lowest priority, least lost work."""
+        return (
+            any(unit.row.firm for unit in units),
+            max(unit.row.priority for unit in units),
+            sum(victims.lost_work(self.draft, unit) for unit in units),
+            max(victims.youth(unit.row) for unit in units),
+        )
+
+    def accepts(self, outcome: Outcome) -> bool:
+        """Any outcome tells something."""
+        return True
+
+    def rank(self, outcome: Outcome) -> Key:
+        """The cheapest."""
+        return self.key(outcome.stopped) if outcome.stopped else ()
+
+
+def in_the_way(draft: Draft, row: JobRow) -> list[Obstacle]:
+    """The jobs that would have to stop or move so that this one starts, and what that would lose."""
+    mark, effort = draft.tx.checkpoint(), draft.effort
+    maker = RoomMaker(draft, row, Anybody(draft, row))
+    outcome = maker.first(maker.tries())
+    draft.tx.rollback(mark)
+    draft.effort = effort
+    if outcome is None:
+        return []
+    stopped = [_obstacle(draft, unit, "stop") for unit in outcome.stopped]
+    return [*stopped, *(_obstacle(draft, unit, "move") for unit in outcome.moved)]
+
+
+def _obstacle(draft: Draft, unit: Unit, must: str) -> Obstacle:
+    row = unit.row
+    queue = draft.fleet.tree.queues[row.queue].name if row.queue >= 0 else ""
+    lost = victims.lost_work(draft, unit) / max(unit.cost, 1)
+    return Obstacle(row.name, must, unit.cost, queue, row.priority, not row.firm, lost)

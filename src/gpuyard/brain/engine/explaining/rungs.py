@@ -1,0 +1,287 @@
+"""Each rung that stands between a job and its start, as a reason with numbers and a stand-in that leaves it out.
+
+Asked by `explain`. A rung here is one that nodes fail: what there is, how it lies, levels, models, health, labels, CPU,
+neighbours. Quota and order come before them and are `admission`'s and the cycle's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpuyard.brain.engine.explaining.views import View, fits_alone, task_cost, task_words
+from gpuyard.brain.engine.nodes import requests
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import fragmentation, gang
+from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
+from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
+
+Failed = list[tuple[Reason, JobRow | None]]
+"""Reasons in ladder order, each with a stand-in for the job that leaves this rung out (None: no such stand-in)."""
+
+
+def failed_rungs(draft: Draft, row: JobRow, view: View) -> Failed:
+    """Every rung that the job fails, in ladder order."""
+    failed: Failed = []
+    if row.asks[view.leaf].request.cpu_only:
+        return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_closed(draft, row, view)]
+    if not (view.shape & view.model & view.labels).any():
+        failed += _impossible(draft, row, view)
+        if failed:
+            return failed
+    needed = draft.fleet.shortfall(row)[0]
+    free = int(view.free[view.suitable].sum())
+    if view.suitable.any() and free < needed:
+        failed.append((not_enough(row, view, needed, free), None))
+    elif view.suitable.any() and _scattered(draft, row, view):
+        failed.append((_fragmented(row, view, needed, free), None))
+    failed += _topology(draft, row, view)
+    failed += _model(draft, row, view) or _one_model(draft, row, view)
+    failed += _health(draft, row, view, needed)
+    failed += _excluded(draft, row, view)
+    failed += _short_of_cpu(draft, row, view)
+    failed += _closed(draft, row, view)
+    return failed
+
+
+def _scattered(draft: Draft, row: JobRow, view: View) -> bool:
+    """Whether the GPUs do not fit as they lie, but would if what runs were packed."""
+    missing, request = row.missing(view.leaf), row.asks[view.leaf].request
+    if int(np.minimum(view.gpu_room, missing)[view.suitable].sum()) >= missing:
+        return False
+    if not request.gpus:
+        return True
+    usable = [draft.fleet.columns.usable[n].bit_count() for n in np.flatnonzero(view.suitable)]
+    free = int(view.free[view.suitable].sum()) // WHOLE
+    return fragmentation.if_packed(free, usable, request.gpus) >= missing
+
+
+def _impossible(draft: Draft, row: JobRow, view: View) -> Failed:
+    """No node could hold one task even when empty; told only if model and labels are not the cause."""
+    nodes = draft.fleet.columns.nodes
+    fitting = view.model & view.labels
+    if not fitting.any():
+        return []
+    most = max(len(nodes[i].gpus) for i in np.flatnonzero(fitting))
+    request = row.asks[view.leaf].request
+    cost = row.asks[view.leaf].cost_on(nodes[int(np.flatnonzero(fitting)[0])])
+    message = (
+        f"{row.name} asks for {task_words(row, view.leaf)} on one node; the largest node has {gpu_words(most * WHOLE)}"
+    )
+    if request.gpus <= most:
+        message = f"{row.name} asks for {task_words(row, view.leaf)} on one node; no node has that even when empty"
+    return [(Reason(Code.SHAPE_IMPOSSIBLE, needed=cost, largest_fit=most * WHOLE, message=message), None)]
+
+
+def not_enough(row: JobRow, view: View, needed: int, free: int) -> Reason:
+    """Too few are free, however they lie."""
+    several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
+    together = " at once" if several else " together" if needed > WHOLE else ""
+    message = f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} are free where it may run"
+    fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * task_cost(row, view)
+    largest = fit or view.best
+    return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
+
+
+def _fragmented(row: JobRow, view: View, needed: int, free: int) -> Reason:
+    fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum())
+    best = view.best
+    largest = fit * task_cost(row, view) or best
+    tasks = row.missing(view.leaf)
+    if tasks == 1:
+        message = (
+            f"{row.name} needs {gpu_words(needed)} on one {_place_word(row, view)}; {as_gpus(free)} are free "
+            f"but scattered: the most on one {_place_word(row, view)} is {as_gpus(best)}"
+        )
+    else:
+        message = (
+            f"{row.name} needs {tasks} tasks of {task_words(row, view.leaf)}; {gpu_words(free)} are free "
+            f"but scattered: {fit} of its tasks fit"
+        )
+    return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
+
+
+def _place_word(row: JobRow, view: View) -> str:
+    return "device" if row.asks[view.leaf].request.shared else "node"
+
+
+def _topology(draft: Draft, row: JobRow, view: View) -> Failed:
+    levels = required_levels(row.job.gang)
+    if not levels:
+        return []
+    relaxed = draft.fleet.probe(row, replace(row.job, gang=_without_levels(row.job.gang), placements=()))
+    if row.alive():
+        if not fits_alone(row, view):
+            return []
+    elif not would_start(draft, relaxed):
+        return []
+    level = gang.innermost(draft, levels) or levels[0]
+    room, where = _best_domain(draft, view, level, row.missing(view.leaf))
+    needed = draft.fleet.shortfall(row)[0]
+    fit = room * task_cost(row, view)
+    message = (
+        f"{row.name} needs {gpu_words(needed)} inside one {level}; the roomiest ({where}) holds {as_gpus(fit)} of them"
+        if where
+        else f"{row.name} needs {gpu_words(needed)} inside one {level}, and no node says which {level} it is in"
+    )
+    free = int(view.free[view.suitable].sum())
+    if row.alive():
+        message = f"{row.name} runs in part and must stay inside one {level}, where there is no room for the rest"
+    reason = Reason(Code.TOPOLOGY_UNMET, needed=needed, free=free, largest_fit=fit, where=level, message=message)
+    return [(reason, None if row.alive() else relaxed)]
+
+
+def _without_levels(bundle: Bundle) -> Bundle:
+    groups = tuple(
+        _without_levels(g) if isinstance(g, Bundle) else replace(g, topology=ANYWHERE) for g in bundle.groups
+    )
+    return replace(bundle, topology=ANYWHERE, groups=groups)
+
+
+def _best_domain(draft: Draft, view: View, level: str, missing: int) -> tuple[int, str]:
+    columns = draft.fleet.columns
+    domains = columns.level(NODE if level == NVLINK else level)
+    sums = np.bincount(domains.domain, weights=np.minimum(view.room, missing), minlength=len(domains.names))
+    sums = np.where(domains.known, sums, -1)
+    best = int(sums.argmax()) if len(sums) else -1
+    if best < 0 or sums[best] < 0:
+        return 0, ""
+    return int(sums[best]), f"{level} {domains.names[best]}"
+
+
+def _model(draft: Draft, row: JobRow, view: View) -> Failed:
+    job = row.job
+    if not (job.models or job.min_gpu_memory or job.min_architecture):
+        return []
+    free_job = replace(job, models=(), min_gpu_memory=0, min_architecture="", placements=())
+    relaxed = draft.fleet.probe(row, free_job)
+    exists = bool((view.model & view.shape).any())
+    if exists and not would_start(draft, relaxed):
+        return []
+    needed = draft.fleet.shortfall(row)[0]
+    free = int(view.free[view.suitable].sum())
+    wanted = " or ".join(job.models) or (
+        f"{job.min_architecture} or newer" if job.min_architecture else "enough memory"
+    )
+    if exists:
+        message = (
+            f"{row.name} needs {gpu_words(needed)} of {wanted}; "
+            f"{as_gpus(free)} of those are free, other models have room"
+        )
+    else:
+        message = f"{row.name} asks for {wanted}, and no node of the fleet has that"
+    reason = Reason(Code.MODEL_UNAVAILABLE, needed=needed, free=free, where=wanted, message=message)
+    return [(reason, relaxed)]
+
+
+def _one_model(draft: Draft, row: JobRow, view: View) -> Failed:
+    """The tasks of a group need one model (rule 11), and no single model has room for all of them."""
+    missing, model = row.missing(view.leaf), draft.fleet.columns.model
+    rooms = np.bincount(model, weights=np.minimum(view.room, missing), minlength=len(draft.fleet.columns.models))
+    if row.asks[view.leaf].request.cpu_only or rooms.max(initial=0) >= missing or rooms.sum() < missing:
+        return []
+    best = int(rooms.argmax())
+    needed, fit = draft.fleet.shortfall(row)[0], int(rooms[best]) * task_cost(row, view)
+    message = (
+        f"{row.name} needs {missing} tasks on one GPU model; "
+        f"{draft.fleet.columns.models[best]} has room for {int(rooms[best])}, other models for the rest"
+    )
+    free = int(view.free[view.suitable].sum())
+    return [(Reason(Code.MODEL_UNAVAILABLE, needed=needed, free=free, largest_fit=fit, message=message), None)]
+
+
+def _health(draft: Draft, row: JobRow, view: View, needed: int) -> Failed:
+    sick = view.with_sick - view.free
+    held_up = view.suitable & (sick > 0)
+    if not held_up.any():
+        return []
+    count = int(sick[held_up].sum())
+    message = f"{row.name} needs {gpu_words(needed)}; {as_gpus(count)} that it could use are sick and take nothing new"
+    free = int(view.free[view.suitable].sum())
+    return [(Reason(Code.GPUS_SICK, needed=needed, free=free, message=message), None)]
+
+
+LABEL_CHECKS: frozenset[requests.Checker] = frozenset((requests.has_labels, requests.bears_taints))
+
+
+def _excluded(draft: Draft, row: JobRow, view: View) -> Failed:
+    failed: Failed = []
+    out = ~view.labels & view.model & view.shape
+    if out.any():
+        message = f"{row.name} is kept off {int(out.sum())} nodes by taints or by its own selector"
+        relaxed = draft.fleet.probe(row, replace(row.job, placements=()), LABEL_CHECKS)
+        failed.append((Reason(Code.NODES_EXCLUDED, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
+    shut = ~view.machinery & view.labels & view.model & view.shape
+    if shut.any():
+        names = [draft.fleet.columns.nodes[i].name for i in np.flatnonzero(shut)[:3]]
+        message = f"{row.name} could use {', '.join(names)}, but {'it is' if len(names) == 1 else 'they are'} cordoned"
+        relaxed = draft.fleet.probe(row, replace(row.job, placements=()), frozenset((requests.is_open,)))
+        failed.append((Reason(Code.NODES_UNAVAILABLE, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
+    return failed
+
+
+def _short_of_cpu(draft: Draft, row: JobRow, view: View) -> Failed:
+    request = row.asks[view.leaf].request
+    if not (request.cpu or request.memory) or not (view.room < view.gpu_room).any():
+        return []
+    columns = draft.fleet.columns
+    with_gpus = view.gpu_room > 0
+    cpu = int(columns.cpu[with_gpus].max(initial=0))
+    memory = int(columns.memory[with_gpus].max(initial=0))
+    tight_cpu = request.cpu > cpu or (request.memory <= memory and request.cpu > 0)
+    if tight_cpu:
+        reason = Reason(Code.NOT_ENOUGH_CPU, needed=request.cpu, free=cpu, message=(
+            f"{row.name} needs {request.cpu / 1000:g} CPUs a task; "
+            f"the most free on a node with GPUs for it is {cpu / 1000:g}"))  # fmt: skip
+    else:
+        reason = Reason(Code.NOT_ENOUGH_MEMORY, needed=request.memory, free=memory, message=(
+            f"{row.name} needs {request.memory / 2**30:g}Gi of memory a task; "
+            f"the most free on a node with GPUs for it is {memory / 2**30:g}Gi"))  # fmt: skip
+    return [(reason, draft.fleet.probe(row, replace(row.job, gang=_without_cpu(row.job.gang), placements=())))]
+
+
+def _without_cpu(bundle: Bundle) -> Bundle:
+    def bare(group: TaskGroup) -> TaskGroup:
+        return replace(group, request=replace(group.request, cpu=0, memory=0))
+
+    groups = tuple(_without_cpu(g) if isinstance(g, Bundle) else bare(g) for g in bundle.groups)
+    return replace(bundle, groups=groups)
+
+
+def _closed(draft: Draft, row: JobRow, view: View) -> Failed:
+    failed: Failed = []
+    if view.single and int(np.minimum(view.room, 1).sum()) < row.missing(view.leaf):
+        message = f"{row.name} keeps its own tasks apart: it needs {row.missing(view.leaf)} places, there are fewer"
+        return [(Reason(Code.NEIGHBOURS, needed=draft.fleet.shortfall(row)[0], message=message), None)]
+    for code, mask in view.policy.items():
+        shut = mask & view.suitable
+        if shut.any():
+            what = "whom it avoids, or who avoids it," if code is Code.NEIGHBOURS else "the pool's cap on busy GPUs"
+            message = f"{row.name} is kept off {int(shut.sum())} nodes by {what}"
+            failed.append((Reason(code, needed=draft.fleet.shortfall(row)[0], message=message), None))
+    return failed
+
+
+def required_levels(bundle: Bundle) -> list[str]:
+    """The levels that a gang or its groups must stay inside."""
+    levels = [bundle.topology.required] if bundle.topology.required else []
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            levels += required_levels(group)
+        elif group.topology.required:
+            levels.append(group.topology.required)
+    return levels
+
+
+def would_start(draft: Draft, row: JobRow) -> bool:
+    """Whether the job (or a stand-in for it) finds its places now, quota aside."""
+    mark = draft.tx.checkpoint()
+    draft.quota_aside = True
+    fits = gang.place(draft, row)
+    draft.quota_aside = False
+    draft.tx.rollback(mark)
+    return fits

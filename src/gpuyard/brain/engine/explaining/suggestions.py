@@ -1,0 +1,245 @@
+"""What would let a waiting job run: the smallest changes, each tried in a transaction before it is told (rule 24)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.reserving import reservations
+from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.quota import Excess
+from gpuyard.model.job import Bundle, Job, TaskGroup
+from gpuyard.model.reasons import Code, Outcome, Reason, Suggestion
+from gpuyard.model.resources import MILLI, WHOLE, as_gpus, gpu_words
+from gpuyard.model.topology import NVLINK, TopologyAsk
+
+MOVE_CANDIDATES = 64
+"""How many running jobs are tried as the one that could move; more would not be read anyway."""
+
+Finder = Callable[[Draft, JobRow, Reason], Iterator[Suggestion]]
+
+
+def find(draft: Draft, row: JobRow, reason: Reason) -> list[Suggestion]:
+    """Changes that were tried and work, the gentlest first."""
+    if reason.code in (Code.HELD, Code.MEMBERS_ENDED, Code.RESERVED):
+        return []  # nothing the job could change would help
+    finders: tuple[Finder, ...] = (_more_quota, _move_one, _other_model, _other_level, _smaller_gang, _other_size)
+    return [found for finder in finders for found in islice(finder(draft, row, reason), 3)]
+
+
+def starts(draft: Draft, row: JobRow) -> bool:
+    """Whether the job (or a stand-in) finds its places now, and its queues and others' reservations let it."""
+    if draft.fleet.tree.refuses(row.queue, draft.fleet.shortfall(row), row.firm) is not None:
+        return False
+    mark = draft.tx.checkpoint()
+    reservations.hold_against(draft, row)
+    fits = gang.place(draft, row)
+    draft.tx.rollback(mark)
+    return fits
+
+
+def _probe(draft: Draft, row: JobRow, job: Job) -> JobRow:
+    return draft.fleet.probe(row, replace(job, placements=()))
+
+
+# --- quota ------------------------------------------------------------------------------------------------------------
+
+
+def _more_quota(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+    """Every quota and limit that must rise, and to what; told only if the job then starts."""
+    if reason.code not in (Code.OVER_LIMIT, Code.OVER_QUOTA):
+        return
+    raised = _raised(draft, row)
+    if raised:
+        yield Suggestion(f"raise {' and '.join(raised)}", "quota")
+    if reason.code is Code.OVER_QUOTA and starts(draft, _probe(draft, row, replace(row.job, preemptible=True))):
+        yield Suggestion("submit it as preemptible: it may then borrow above quota", "preemptible")
+
+
+def _raised(draft: Draft, row: JobRow) -> list[str]:
+    """What was raised, level by level, until the job started; empty if it does not start even then."""
+    tree, asked = draft.fleet.tree, draft.fleet.shortfall(row)
+    undo: list[tuple[Amounts, int, int]] = []
+    told: list[str] = []
+    while (excess := tree.refuses(row.queue, asked, row.firm)) is not None:
+        q, r = tree.index[excess.queue], tree.resources.index(excess.resource)
+        amounts = (tree.limit if excess.kind == "limit" else tree.quota)[q]
+        undo.append((amounts, r, amounts[r]))
+        told.append(_raise_words(excess))
+        amounts[r] = excess.used + excess.asked
+    fits = starts(draft, row)
+    for amounts, r, amount in reversed(undo):
+        amounts[r] = amount
+    return told if fits else []
+
+
+def _raise_words(excess: Excess) -> str:
+    new = (
+        -(-(excess.used + excess.asked) // MILLI) * MILLI
+        if excess.resource not in ("cpu", "memory")
+        else (excess.used + excess.asked)
+    )  # told numbers are rounded up, or following them would fall short by a hair
+    steps = (new - excess.allowed, excess.allowed, new)
+    if excess.resource in ("cpu", "memory"):
+        unit, scale = ("CPUs", 1000) if excess.resource == "cpu" else ("Gi", 2**30)
+        more, old, total = (f"{amount / scale:g}" for amount in steps)
+    else:
+        unit = "GPUs"
+        more, old, total = (str(as_gpus(amount)) for amount in steps)
+    what = "" if excess.resource == "gpu" else f"{excess.resource} "
+    return f"the {what}{excess.kind} of queue {excess.queue} by {more}, from {old} to {total} {unit}"
+
+
+# --- make room --------------------------------------------------------------------------------------------------------
+
+
+def _move_one(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+    """One running job that, moved elsewhere, lets this one start."""
+    if reason.outcome is Outcome.NEVER or reason.code in (Code.OVER_LIMIT, Code.OVER_QUOTA):
+        return
+    movable = [other for other in draft.fleet.jobs.values() if _movable(other, row)]
+    movable.sort(key=lambda other: (sum(held.cost for held in other.held), other.age))
+    for other in movable[:MOVE_CANDIDATES]:
+        if _fits_after_moving(draft, row, other):
+            gpus = gpu_words(sum(held.cost for held in other.held))
+            source = ", ".join(sorted({draft.fleet.columns.nodes[held.node].name for held in other.held}))
+            yield Suggestion(f"move {other.name} ({gpus}) off {source}", "move")
+            return
+
+
+def _movable(other: JobRow, row: JobRow) -> bool:
+    return bool(other.held) and not other.firm and not other.job.foreign and other.complete() and other is not row
+
+
+def _fits_after_moving(draft: Draft, row: JobRow, other: JobRow) -> bool:
+    mark = draft.tx.checkpoint()
+    places = list(other.held)
+    draft.tx.lift_all(other, places)
+    fits = gang.place(draft, row) and gang.place(draft, other)
+    draft.tx.rollback(mark)
+    return fits
+
+
+# --- ask for something else -------------------------------------------------------------------------------------------
+
+
+def _other_model(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+    if not row.job.models:
+        return
+    for model in draft.fleet.columns.models:
+        if model and starts(draft, _probe(draft, row, replace(row.job, models=(model,)))):
+            yield Suggestion(f"allow {model}", "model")
+
+
+def _other_level(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+    """The narrowest wider level that works, else none at all."""
+    bundle = row.job.gang
+    required = gang.innermost(draft, [bundle.topology.required, *_leaf_levels(bundle)])
+    if not required:
+        return
+    order = (*draft.fleet.columns.level_names, NVLINK)
+    for level in (*reversed(order[: order.index(required)]), ""):
+        if starts(draft, _probe(draft, row, replace(row.job, gang=_with_level(bundle, required, level)))):
+            change = (
+                f"require the same {level} instead of the same {required}"
+                if level
+                else f"only prefer the same {required}"
+            )
+            yield Suggestion(change, "level")
+            return
+
+
+def _leaf_levels(bundle: Bundle) -> list[str]:
+    return [group.topology.required for group in bundle.leaves()]
+
+
+def _with_level(bundle: Bundle, old: str, new: str) -> Bundle:
+    def changed(ask: TopologyAsk) -> TopologyAsk:
+        return replace(ask, required=new) if ask.required == old else ask
+
+    groups = tuple(
+        _with_level(g, old, new) if isinstance(g, Bundle) else replace(g, topology=changed(g.topology))
+        for g in bundle.groups
+    )
+    return replace(bundle, topology=changed(bundle.topology), groups=groups)
+
+
+def _smaller_gang(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+    """The most tasks that would start now, fewer than asked."""
+    if len(row.groups) != 1 or row.groups[0].min <= 1 or _some_ended(row):
+        return
+    low, high = 0, row.groups[0].min - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if starts(draft, _with_tasks(draft, row, middle)):
+            low = middle
+        else:
+            high = middle - 1
+    if low:
+        yield Suggestion(f"run with {low} tasks instead of {row.groups[0].min}", "gang")
+
+
+def _some_ended(row: JobRow) -> bool:
+    """Whether members ended already: another size would be another job."""
+    return any(group.failed or group.succeeded for group in row.groups)
+
+
+def _with_tasks(draft: Draft, row: JobRow, tasks: int) -> JobRow:
+    group = replace(row.groups[0], tasks=tasks, min=tasks)
+    return _probe(draft, row, replace(row.job, gang=_with_group(row.job.gang, group)))
+
+
+def _with_group(bundle: Bundle, group: TaskGroup) -> Bundle:
+    inner = bundle.groups[0]
+    return replace(bundle, groups=(_with_group(inner, group) if isinstance(inner, Bundle) else group,))
+
+
+def _other_size(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+    """Sizes that divide a node evenly, with the number of places that open up."""
+    if len(row.groups) != 1 or row.asks[0].gpus < 2 or _some_ended(row):
+        return
+    for gpus, tasks in _sizes(draft, row):
+        request = replace(row.groups[0].request, gpus=gpus)
+        group = replace(row.groups[0], request=request, tasks=tasks, min=tasks)
+        other = _probe(draft, row, replace(row.job, gang=_with_group(row.job.gang, group)))
+        if starts(draft, other):
+            places = _places(draft, other)
+            each = gpu_words(gpus * WHOLE)
+            asked = each if tasks == 1 else f"{tasks} tasks of {each}"
+            opened = f"{places} places are open" if places != 1 else "1 place is open"
+            yield Suggestion(f"ask for {asked} instead of {_now(row)}", "size", f"{opened} for {each}")
+
+
+def _now(row: JobRow) -> str:
+    gpus, tasks = row.asks[0].gpus, row.groups[0].min
+    return gpu_words(gpus * WHOLE) if tasks == 1 else f"{tasks} × {gpus}"
+
+
+def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:
+    """(GPUs a task, tasks): the same total in pieces that fit a node, then the next smaller power of two."""
+    gpus, tasks = row.asks[0].gpus, row.groups[0].min
+    width = draft.fleet.columns.width
+    if width and (gpus > width or gpus & (gpus - 1)):
+        piece = 1 << (min(gpus, width).bit_length() - 1)
+        while piece > 1:
+            if gpus * tasks % piece == 0 and (piece, gpus * tasks // piece) != (gpus, tasks):
+                yield piece, gpus * tasks // piece
+                break
+            piece //= 2
+    smaller = 1 << (gpus.bit_length() - 1)
+    if smaller == gpus:
+        smaller //= 2
+    while smaller >= 1 and smaller <= width:
+        yield smaller, tasks
+        smaller //= 2
+
+
+def _places(draft: Draft, row: JobRow) -> int:
+    """How many tasks of this kind fit now, over all models."""
+    shapes = draft.fleet.shapes
+    tiers = shapes.tiers(row.asks[0], True)
+    return sum(int(shapes.get(row.asks[0], tier).room.sum()) for tier in tiers)

@@ -1,0 +1,211 @@
+"""Clearing nodes for a waiting job: which tasks must leave so that its tasks fit, cheapest first.
+
+Preemption and consolidation share it: they bring a `Leave` that says who may go and what that is worth. Sets of
+leavers are weighed per node by plain arithmetic; whole gangs take one node after the other until all tasks fit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Protocol
+
+import numpy as np
+
+from gpuyard.brain.engine.giving_way.victims import Unit, spare_tasks, units_on
+from gpuyard.brain.engine.nodes.columns import Region
+from gpuyard.brain.engine.nodes.feasibility import Shape
+from gpuyard.brain.engine.nodes.vacancy import Vacancy
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.model.resources import WHOLE
+
+Key = tuple[object, ...]
+
+
+class Leave(Protocol):
+    """Who may leave, and in which order of preference."""
+
+    firm_too: bool
+    """Whether those who may never be disturbed are looked at as well."""
+
+    def allows(self, unit: Unit) -> bool:
+        """Whether the unit may go now."""
+
+    def key(self, units: tuple[Unit, ...]) -> Key:
+        """How dear it is that these go; the smaller the better. More leavers are never cheaper."""
+
+
+class NodeClearing:
+    """Sets of leavers for one kind of task, over the nodes of a region, cheapest first.
+
+    Kept between equal claims: nodes that changed are weighed anew, all others keep their place in the heap.
+    """
+
+    def __init__(self, draft: Draft, leave: Leave, shape: Shape, region: Region) -> None:
+        self.draft = draft
+        self.leave = leave
+        self.shape = shape
+        self.region = region
+        self._touched = draft.fleet.columns.touched
+        self._seen = len(self._touched)
+        self._stamps: dict[int, int] = {}
+        self._heap: list[tuple[Key, int, int, tuple[Unit, ...]]] = []
+        self._unweighed = plausible(draft, shape, region, leave.firm_too)
+        self._weigh_more()
+
+    def _weigh_more(self) -> bool:
+        """Weigh the next batch of nodes, the emptiest first; False if all are weighed."""
+        batch = self.draft.policy.search_limit
+        now, self._unweighed = self._unweighed[:batch], self._unweighed[batch:]
+        for node in now:
+            self._stamps[node] = 0
+            self._weigh(node)
+        return bool(now)
+
+    def _weigh(self, node: int, floor: Key = ()) -> None:
+        """Find the node's cheapest set; it counts as no cheaper than `floor`."""
+        units = cheapest_set(self.draft, self.leave, self.shape, node)
+        self._stamps[node] += 1
+        if units:
+            heappush(self._heap, (max(self.leave.key(units), floor), node, self._stamps[node], units))
+
+    def sync(self, leave: Leave) -> None:
+        """Go on with another claim like the last one: weigh anew what changed since."""
+        self.leave = leave
+        changed = set(self._touched[self._seen :])
+        self._seen = len(self._touched)
+        for node in sorted(changed & self._stamps.keys()):
+            self._weigh(node)
+
+    def next(self) -> tuple[int, tuple[Unit, ...]] | None:
+        """The cheapest set that still stands; None when nothing more can be cleared."""
+        self.sync(self.leave)
+        while self._heap or self._weigh_more():
+            if not self._heap:
+                continue
+            key, node, stamp, units = heappop(self._heap)
+            if stamp != self._stamps[node]:
+                continue
+            if self._stands(units) and self.leave.key(units) <= key:
+                heappush(self._heap, (key, node, stamp, units))  # it is taken only once somebody leaves
+                return node, units
+            self._weigh(node, floor=key)
+        return None
+
+    def _stands(self, units: tuple[Unit, ...]) -> bool:
+        return not too_many_extras(units) and all(
+            self.leave.allows(unit) and all(held in unit.row.held for held in unit.places) for unit in units
+        )
+
+
+def plausible(draft: Draft, shape: Shape, region: Region, firm_too: bool = False) -> list[int]:
+    """Eligible nodes of the region where free and preemptible GPUs together could hold a task, the emptiest first."""
+    columns, inside = draft.fleet.columns, slice(region.start, region.stop)
+    enough = shape.eligible[inside]
+    if shape.ask.gpus and not firm_too:
+        enough = enough & (columns.idle[inside] + draft.fleet.loose[inside] >= shape.ask.gpus * WHOLE)
+    nodes = np.flatnonzero(enough) + region.start
+    order = np.lexsort((nodes, -columns.idle[nodes]))
+    return nodes[order].tolist()  # type: ignore[no-any-return]
+
+
+def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
+    """The cheapest leavers that let one more task of the shape fit on the node; empty if none do."""
+    units = candidates(draft, leave, node)
+    if not units:
+        return ()
+    vacancy = Vacancy(draft.fleet.columns, shape.ask, node)
+    base = vacancy.room()
+    alone = _alone(vacancy, units, base)
+    if alone and alone[0] is units[0]:
+        return alone  # the cheapest unit suffices
+    found = [those for those in (alone, _greedy(vacancy, units, base)) if those]
+    return min(found, key=leave.key) if found else ()
+
+
+def candidates(draft: Draft, leave: Leave, node: int) -> list[Unit]:
+    """Units with a task on the node that may leave, cheapest first."""
+    found = [unit for row in draft.fleet.tenants[node] for unit in units_on(row, node) if leave.allows(unit)]
+    return sorted(found, key=lambda unit: leave.key((unit,)))
+
+
+def _alone(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
+    for unit in units:
+        _leave(vacancy, unit)
+        enough = vacancy.room() > base
+        _enter(vacancy, unit)
+        if enough:
+            return (unit,)
+    return ()
+
+
+def _greedy(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
+    """Leave one after the other until it fits, then let back in whoever was not needed, the dearest first."""
+    gone: list[Unit] = []
+    for unit in units:
+        if _overlaps(unit, gone):
+            continue
+        _leave(vacancy, unit)
+        gone.append(unit)
+        if vacancy.room() > base:
+            break
+    kept = _needed(vacancy, gone, base) if vacancy.room() > base else ()
+    for unit in kept or gone:
+        _enter(vacancy, unit)
+    return kept
+
+
+def _needed(vacancy: Vacancy, gone: list[Unit], base: int) -> tuple[Unit, ...]:
+    """Those of the gone without whom it would not fit; the others are let back in, the dearest first."""
+    if vacancy.ask.gpus and vacancy.whole == vacancy.ask.gpus * (base + 1):
+        return tuple(gone)  # not one GPU too many
+    kept = list(gone)
+    for unit in reversed(gone):
+        _enter(vacancy, unit)
+        if vacancy.room() > base:
+            kept.remove(unit)
+        else:
+            _leave(vacancy, unit)
+    return tuple(kept)
+
+
+def _overlaps(unit: Unit, gone: list[Unit]) -> bool:
+    return any(other.row is unit.row and set(other.places) & set(unit.places) for other in gone)
+
+
+def _leave(vacancy: Vacancy, unit: Unit) -> None:
+    for held in unit.places:
+        if held.node == vacancy.node:
+            vacancy.leave(held)
+
+
+def _enter(vacancy: Vacancy, unit: Unit) -> None:
+    for held in unit.places:
+        if held.node == vacancy.node:
+            vacancy.enter(held)
+
+
+def too_many_extras(units: tuple[Unit, ...]) -> bool:
+    """Whether some job would give more extras than it has to spare."""
+    if not any(unit.extra for unit in units):
+        return False
+    extras = Counter((unit.row.name, unit.places[0].leaf) for unit in units if unit.extra)
+    rows = {unit.row.name: unit.row for unit in units}
+    return any(count > spare_tasks(rows[name], leaf) for (name, leaf), count in extras.items())
+
+
+def everyone(draft: Draft, leave: Leave, region: Region) -> Iterator[Unit]:
+    """Every unit with a task in the region that may leave, cheapest first; a gang's extras before the gang."""
+    rows: dict[str, JobRow] = {}
+    for node in range(region.start, region.stop):
+        rows.update((row.name, row) for row in draft.fleet.tenants[node])
+    units = [
+        unit
+        for row in rows.values()
+        for node in sorted({held.node for held in row.held if region.start <= held.node < region.stop})
+        for unit in units_on(row, node)
+    ]
+    unique = {(unit.row.name, unit.places): unit for unit in units if leave.allows(unit)}
+    yield from sorted(unique.values(), key=lambda unit: leave.key((unit,)))

@@ -1,0 +1,95 @@
+"""Room by moving: preemptible jobs step aside so that a waiting one fits, and all still run (rule 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way.clearing import Key
+from gpuyard.brain.engine.giving_way.room_making import Outcome, RoomMaker
+from gpuyard.brain.engine.giving_way.victims import Unit
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.queueing import admission
+from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
+from gpuyard.model.reasons import Code, Reason
+
+
+def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
+    """Start the job by moving others; nobody stops. Whether it worked."""
+    if not draft.policy.consolidate or admission.refuses(draft, row, asked) is not None:
+        return False
+    if asked[0] > draft.fleet.columns.idle_total + _slices_free(draft):
+        return False  # moving frees nothing: what is needed must be free already, only elsewhere
+    maker = RoomMaker(draft, row, Movers(draft, row, asked))
+    outcome = maker.first(chain(maker.node_tries(), maker.clearing_tries()))
+    if outcome is None:
+        return False
+    tell_moved(draft, row, outcome.moved)
+    draft.accept(row, Reason(Code.FITS, message="fits once others are moved"))
+    return True
+
+
+def tell_moved(draft: Draft, row: JobRow, moved: tuple[Unit, ...]) -> None:
+    """Note for whom others were moved."""
+    for unit in moved:
+        draft.accept(unit.row, Reason(Code.CONSOLIDATED, where=row.name, message=f"moved so that {row.name} fits"))
+        draft.served[unit.row.name] = row.name
+
+
+def _slices_free(draft: Draft) -> int:
+    return 1 << 62 if draft.fleet.columns.profiles else 0
+
+
+class Movers:
+    """Whom a claimant may move: preemptible jobs of any queue; above its fair share only its equals, and not much."""
+
+    break_budgets = False
+    firm_too = False
+
+    def __init__(self, draft: Draft, row: JobRow, asked: Amounts) -> None:
+        self.draft = draft
+        self.row = row
+        self.asked = asked
+        self.borrower = _above_share(draft, row, asked)
+        self.hole = int(draft.fleet.columns.whole.max(initial=0))
+        """The most whole GPUs free on one node: larger tasks have nowhere to go."""
+
+    def allows(self, unit: Unit) -> bool:
+        """Whether the unit may be moved for the claimant."""
+        if unit.row is self.row or not unit.row.complete() or not victims.may_be_disturbed(self.draft, unit):
+            return False
+        if self.borrower and unit.row.priority > self.row.priority:
+            return False
+        return victims.budgets_allow(self.draft, (unit,))
+
+    def key(self, units: tuple[Unit, ...]) -> Key:
+        """Tasks that fit a hole elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
+        return (
+            any(len(held.gpus) > self.hole for unit in units for held in unit.places if not held.share),
+            sum(unit.cost for unit in units),
+            sum(victims.lost_work(self.draft, unit) for unit in units),
+            max(unit.row.priority for unit in units),
+            max(victims.youth(unit.row) for unit in units),
+        )
+
+    def accepts(self, outcome: Outcome) -> bool:
+        """Everybody still runs, and a borrower moved no more than the policy's multiple of its own GPUs."""
+        return not outcome.stopped and self.few_enough(outcome.moved)
+
+    def few_enough(self, units: Iterable[Unit]) -> bool:
+        """Whether moving these stays within what a borrower may move."""
+        moved = sum(unit.cost for unit in units)
+        return not self.borrower or moved <= self.draft.policy.move_factor * self.asked[0]
+
+    def rank(self, outcome: Outcome) -> Key:
+        """Fewest GPUs moved."""
+        return self.key(outcome.moved) if outcome.moved else ()
+
+
+def _above_share(draft: Draft, row: JobRow, asked: Amounts) -> bool:
+    tree, share = draft.fleet.tree, draft.shares[row.queue]
+    used, quota = tree.used[row.queue], tree.quota[row.queue]
+    return any(quota[r] != NOT_COUNTED and amount and used[r] + amount > share[r] for r, amount in enumerate(asked))

@@ -1,0 +1,185 @@
+"""Who may be disturbed, and what that costs: protections, disruption budgets and lost work (rules 19 and 21).
+
+Used by preemption, consolidation, defragmentation and drains. Whether a certain claimant may take from a certain job
+is not decided here but in `claims`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.model.node import Budget
+from gpuyard.model.policy import PdbRule
+
+DAY = 86_400.0
+
+
+class Unit(NamedTuple):
+    """What goes together: a whole gang, or one extra task of an elastic job."""
+
+    row: JobRow
+    places: tuple[Held, ...]
+    extra: bool
+    cost: int
+    """GPUs it holds, in grains."""
+
+
+def whole(row: JobRow) -> Unit:
+    """The whole gang: every task that is not going already."""
+    places = tuple(held for held in row.held if not held.terminating)
+    return Unit(row, places, False, sum(held.cost for held in places))
+
+
+def spare_tasks(row: JobRow, leaf: int) -> int:
+    """How many tasks of a group run above its minimum."""
+    group = row.groups[leaf]
+    return max(0, row.live[leaf] - max(0, group.min - group.succeeded))
+
+
+def units_on(row: JobRow, node: int) -> list[Unit]:
+    """What could go so that a job gives back something on this node: single extras first, then the whole gang."""
+    if row.rigid:
+        return [whole(row)]
+    units = _extras_on(row, node) if row.complete() else []
+    if len(row.held) == 1 and units:
+        return units
+    return [*units, whole(row)]
+
+
+def units_of(row: JobRow) -> list[Unit]:
+    """Everything that could go from a job, wherever it is."""
+    nodes = sorted({held.node for held in row.held if not held.terminating})
+    units = {unit.places: unit for node in nodes for unit in units_on(row, node)}
+    return list(units.values())
+
+
+def _extras_on(row: JobRow, node: int) -> list[Unit]:
+    """The extras a job could give back on this node, the youngest tasks first, never more than it has to spare."""
+    found: list[Unit] = []
+    for leaf in range(len(row.groups)):
+        spare = spare_tasks(row, leaf)
+        if spare:
+            here = [held for held in row.held if held.node == node and held.leaf == leaf and not held.terminating]
+            here.sort(key=lambda held: -held.task)
+            found += [Unit(row, (held,), True, held.cost) for held in here[:spare]]
+    return found
+
+
+# --- protections ------------------------------------------------------------------------------------------------------
+
+
+class Profile(NamedTuple):
+    """What is true of a running job for the whole of a cycle, worked out once."""
+
+    gang_may_go: bool
+    extras_may_go: bool
+    evictions: int
+    lost: float
+    """Seconds of work since the last checkpoint."""
+    warm_up: float
+    """Seconds that a restart spends before it works again."""
+    youth: tuple[object, ...]
+
+
+def profile(draft: Draft, row: JobRow) -> Profile:
+    """The job's profile in this cycle."""
+    found = draft.profiles.get(row)
+    if found is None:
+        free = not (row.firm or row.job.foreign or spared(draft, row))
+        since = max((at for at in (row.started, _last_checkpoint(row)) if at is not None), default=draft.now)
+        found = draft.profiles[row] = Profile(
+            gang_may_go=free and not in_min_runtime(draft, row),
+            extras_may_go=free,
+            evictions=evictions(draft, row),
+            lost=max(0.0, draft.now - since),
+            warm_up=draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up,
+            youth=youth(row),
+        )
+    return found
+
+
+def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
+    """Not firm, not foreign, not inside its minimum runtime (extras aside), not spared after earlier evictions."""
+    known = profile(draft, unit.row)
+    if not unit.extra:
+        return known.gang_may_go and bool(unit.places)
+    return known.extras_may_go and spare_tasks(unit.row, unit.places[0].leaf) > 0
+
+
+def in_min_runtime(draft: Draft, row: JobRow) -> bool:
+    """Whether the job has not yet run as long as it may count on."""
+    shortest = draft.policy.min_runtime if row.job.min_runtime is None else row.job.min_runtime
+    return bool(shortest) and row.started is not None and draft.now - row.started < shortest
+
+
+def evictions(draft: Draft, row: JobRow) -> int:
+    """How often the job was evicted in the last day."""
+    times = draft.memory.evictions.get(row.name)
+    return row.job.evictions if times is None else sum(draft.now - at < DAY for at in times)
+
+
+def spared(draft: Draft, row: JobRow) -> bool:
+    """Whether it was evicted too often today, or too recently (rule 21)."""
+    count = evictions(draft, row)
+    if not count:
+        return False
+    if count >= draft.policy.protect_after:
+        return True
+    times = draft.memory.evictions.get(row.name, ())
+    return bool(times) and draft.now - max(times) < draft.policy.eviction_grace * 2 ** (count - 1)
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def budgets_allow(draft: Draft, units: Iterable[Unit]) -> bool:
+    """Whether every disruption budget survives if these go, on top of what this plan disturbs already."""
+    units = list(units)
+    return all(
+        headroom(draft, budget) >= going
+        for budget in draft.fleet.budgets
+        if (going := sum(len(unit.places) for unit in units if unit.row.name in budget.jobs)) > 0
+    )
+
+
+def headroom(draft: Draft, budget: Budget) -> int:
+    """How many more tasks may be disturbed before the budget breaks."""
+    rows = [draft.fleet.jobs[name] for name in budget.jobs if name in draft.fleet.jobs]
+    healthy = sum(_undisturbed(draft, row) for row in rows)
+    if budget.min_available is not None:
+        return healthy - budget.min_available
+    wanted = sum(group.tasks - group.succeeded - group.failed for row in rows for group in row.groups)
+    return (budget.max_unavailable or 0) - (wanted - healthy)
+
+
+def _undisturbed(draft: Draft, row: JobRow) -> int:
+    """Tasks that ran when the plan began and still stand where they stood."""
+    before = draft.origin(row)
+    return sum(held in row.held for held in before if not held.terminating)
+
+
+def budget_rule(draft: Draft) -> PdbRule:
+    """Whether a budget may be broken when nothing else helps."""
+    return draft.policy.pdb
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def lost_work(draft: Draft, unit: Unit) -> float:
+    """GPU-seconds since the last checkpoint, and those a restart spends warming up (an extra costs no restart)."""
+    known = profile(draft, unit.row)
+    return (known.lost + (0.0 if unit.extra else known.warm_up)) * unit.cost
+
+
+def _last_checkpoint(row: JobRow) -> float | None:
+    return row.job.checkpoint.last if row.job.checkpoint is not None else None
+
+
+def youth(row: JobRow) -> tuple[object, ...]:
+    """Sorts the younger first, and among equals the larger name."""
+    return (-row.job.submitted, tuple(-ord(letter) for letter in row.name), 1)

@@ -1,0 +1,277 @@
+"""The demand that placement is measured by: classes of tasks, as tables that answer for any node how much can use it.
+
+Seen (what runs and waits, kept by `Fleet`) or known beforehand (`Fleet.expect`). Asked by `stranding.Gauge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuyard.brain.engine.nodes import remainders
+from gpuyard.brain.engine.nodes.columns import Bools, Ints
+from gpuyard.brain.engine.nodes.requests import Ask, has_labels, has_model
+from gpuyard.model.policy import DemandView, Weigh
+from gpuyard.model.resources import UNLIMITED, WHOLE
+
+if TYPE_CHECKING:
+    from gpuyard.brain.engine.nodes.feasibility import Shapes
+
+Floats = npt.NDArray[np.float64]
+
+
+class DemandClass(NamedTuple):
+    """Tasks alike in GPUs, CPU and eligible nodes, their weight in the demand and their number (any unit)."""
+
+    gpus: int
+    share: int
+    cpu: int
+    eligible: Bools
+    weight: float
+    tasks: float
+
+    @property
+    def asked(self) -> float:
+        """GPUs that all its tasks ask for."""
+        return self.tasks * (self.gpus or self.share / WHOLE)
+
+
+class Demand:
+    """The classes of demand as tables that answer, for any free part of a device, how much of the demand can use it.
+
+    F = idle - sum of r * part[r] over devices - whole * gang[whole]: a fraction needs one device that is large enough,
+    a task of k GPUs needs k whole ones, and both need the CPU. So a node is looked up, not compared with each class.
+    Classes without GPUs use no device: they only make the others count for less, as FGD has it.
+    """
+
+    def __init__(self, classes: Sequence[DemandClass], width: int = 8) -> None:
+        self.count = len(classes)
+        self.fractional = any(c.share for c in classes)
+        self.needs = np.array(sorted({c.share for c in classes if c.share}), dtype=np.int64)
+        self.cpus = np.array(sorted({c.cpu for c in classes}), dtype=np.int64)
+        self.holes = remainders.values(_fractions(classes))
+        """What the free rest of a device is worth, by its size."""
+        eligible = np.array([c.eligible for c in classes], dtype=bool).T if classes else np.zeros((1, 0), bool)
+        kinds: dict[bytes, int] = {}  # np.unique would do, but loads modules worth a hundred decisions
+        self.group: Ints = np.array([kinds.setdefault(line.tobytes(), len(kinds)) for line in eligible], dtype=np.int64)
+        """Which classes a node could serve at all: nodes of one group are alike in that."""
+        patterns = np.array([np.frombuffer(kind, dtype=bool) for kind in kinds], dtype=bool).reshape(
+            len(kinds), len(classes)
+        )
+        self._lay_tables(classes, patterns, width)
+        self.part_of_grain = np.ravel(self.part / WHOLE)
+        self.gang_of = np.ravel(self.gang)
+        """The tables laid flat, a row per group and CPU thresholds met: one look-up is the cheapest there is."""
+
+    def rows(self, nodes: Ints, cpu: Ints) -> Ints:
+        """Which row of the flat tables each of `nodes` has with this much CPU free."""
+        row: Ints = self.group[nodes] * (len(self.cpus) + 1) + self.cpus.searchsorted(cpu, side="right")
+        return row
+
+    def useful(self, rows: Ints, shares: Ints) -> Floats:
+        """Per device with this much free (less than nothing: nothing), what fractions could use of it, weighted."""
+        if not self.fractional:
+            return np.zeros(shares.shape)
+        at = self.needs.searchsorted(shares, side="right")
+        at += (rows * (len(self.needs) + 1))[:, None]
+        useful: Floats = shares * self.part_of_grain[at]
+        return useful
+
+    def useful_whole(self, rows: Ints) -> Floats:
+        """What fractions could use of one device that is wholly free, weighted."""
+        useful: Floats = self.part_of_grain[rows * (len(self.needs) + 1) + len(self.needs)] * WHOLE
+        return useful
+
+    def gangs(self, rows: Ints, whole: Ints) -> Floats:
+        """Per node with so many whole devices free, what whole-GPU tasks could use of it, weighted."""
+        useful: Floats = whole * self.gang_of[rows * self.gang.shape[2] + whole]
+        return useful
+
+    def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
+        total = sum(c.weight for c in classes) or 1.0
+        self.part = np.zeros((len(patterns), len(self.cpus) + 1, len(self.needs) + 1))
+        """Popularity of fractions served, by group, CPU thresholds met, sizes met."""
+        self.gang = np.zeros((len(patterns), len(self.cpus) + 1, width + 1))
+        """Popularity of whole-GPU tasks served, by group, CPU thresholds met, free devices."""
+        for m, each in enumerate(classes):
+            enough = 1 + int(np.searchsorted(self.cpus, each.cpu))
+            groups = patterns[:, m]
+            if each.share:
+                self.part[groups, enough:, 1 + int(np.searchsorted(self.needs, each.share)) :] += each.weight / total
+            elif each.gpus:
+                self.gang[groups, enough:, each.gpus :] += each.weight / total
+
+    def scarcity(self, classes: Sequence[DemandClass], gpus: Ints) -> Floats:
+        """How much of each node's GPUs demand that cannot go everywhere would take, were the fleet full of demand."""
+        everything, total = float(gpus.sum()), sum(c.asked for c in classes) or 1.0
+        found = np.zeros(len(gpus))
+        for each in classes:
+            reach = float(gpus[each.eligible].sum())
+            if 0 < reach < everything:
+                found[each.eligible] += each.asked / total * everything / reach
+        return found
+
+
+def _fractions(classes: Sequence[DemandClass]) -> tuple[tuple[int, float], ...]:
+    """Tasks per size of a share, in parts of a device as `remainders` counts them."""
+    tasks: dict[int, float] = {}
+    for each in classes:
+        if each.share:
+            size = min(-(-each.share // GRAINS_PER_STEP), remainders.STEPS)
+            tasks[size] = tasks.get(size, 0.0) + each.tasks
+    return tuple(sorted(tasks.items(), reverse=True))
+
+
+GRAINS_PER_STEP = WHOLE // remainders.STEPS
+
+
+class Proportion(NamedTuple):
+    """How much CPU belongs to a GPU, and how badly a node is out of proportion."""
+
+    lean: float = 0.0
+    """CPU that tasks with GPUs ask for per GPU."""
+    full: float = 0.0
+    """CPU that all tasks ask for per GPU."""
+    mix: float = 0.0
+    """How much of the fleet's spare CPU the tasks without GPUs would take: 0 none of it, 1 all."""
+    varies: float = 0.0
+    """How much CPU per GPU differs among tasks, as a share of its mean."""
+
+    @property
+    def matters(self) -> bool:
+        """Whether anybody asks for CPU beside GPUs."""
+        return self.lean > 0
+
+    def strain(self, cpu: Ints, idle: Floats, spread: float) -> Floats:
+        """GPUs, or their worth in CPU, that nobody could use for want of the other.
+
+        With no spread it is the plain distance |GPUs that the CPU would serve - GPUs|. Tasks differ in the CPU they
+        ask for, the more so the more of them there is room for: spread rounds the corner by that much.
+        """
+        corner = (spread * self.varies) ** 2 * np.abs(idle)
+        found: Floats = np.zeros(len(idle))
+        for per_gpu, part in ((self.lean, 1.0 - self.mix), (self.full, self.mix)):
+            if part:
+                lack = idle - cpu / per_gpu
+                found += part * np.sqrt(lack * lack + corner)
+        return found
+
+
+def proportion(classes: Sequence[DemandClass], cpu: Ints, gpus: Ints) -> Proportion:
+    """What the demand asks of CPU beside each GPU, on nodes with this much of both."""
+    asked = sum(c.asked for c in classes)
+    with_gpus = [c for c in classes if c.asked]
+    beside = sum(c.tasks * c.cpu for c in with_gpus)
+    without = sum(c.tasks * c.cpu for c in classes if not c.asked)
+    if not asked or not beside:
+        return Proportion(without / asked if asked else 0.0, without / asked if asked else 0.0)
+    lean = beside / asked
+    variance = sum(c.tasks * c.cpu**2 / (c.asked / c.tasks) for c in with_gpus) / asked - lean**2
+    known = cpu < UNLIMITED
+    spare = float(np.maximum(cpu[known] - lean * gpus[known], 0.0).sum())
+    taken = without / asked * float(gpus.sum())
+    mix = min(1.0, (taken / spare) ** KEENNESS) if spare else float(taken > 0)
+    return Proportion(lean, (beside + without) / asked, mix, max(variance, 0.0) ** 0.5 / lean)
+
+
+KEENNESS = 3
+"""Spare CPU counts as needed only when tasks without GPUs would take most of it."""
+
+
+COARSE = 32
+"""Popularity is rounded to this many parts, so that one job more or less does not make every score stale."""
+
+
+Kind = tuple[object, ...]
+"""What makes tasks one class of demand seen: their GPUs and the models they accept."""
+
+
+class Outline(NamedTuple):
+    """The demand seen, coarse: per kind an example, its weight in parts of COARSE, its tasks and their mean CPU."""
+
+    kind: Kind
+    ask: Ask
+    weight: int
+    cpu: int
+
+
+class _Tally:
+    """Tasks of one kind that run or wait, and the CPU they ask for together."""
+
+    __slots__ = ("ask", "cpu", "kind", "tasks")
+
+    def __init__(self, kind: Kind, ask: Ask) -> None:
+        self.kind = kind
+        self.ask = ask
+        self.tasks = self.cpu = 0
+
+    def outline(self, weight: int) -> Outline:
+        cores = round(self.cpu / self.tasks / 1000)
+        return Outline(self.kind, self.ask, weight, cores * 1000)
+
+
+class Seen:
+    """The demand seen: tasks with GPUs that run or wait, counted as jobs come and go."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Kind, _Tally] = {}
+        self._of: dict[int, _Tally] = {}
+        self.changed = True
+        """Whether anything was counted since the last outline."""
+
+    def count(self, ask: Ask, tasks: int) -> None:
+        """So many tasks more (or fewer) are asked for."""
+        if tasks and (ask.gpus or ask.request.shared):
+            tally = self._of.get(ask.id) or self._tally(ask)
+            tally.tasks += tasks
+            tally.cpu += tasks * ask.request.cpu
+            self.changed = True
+
+    def _tally(self, ask: Ask) -> _Tally:
+        kind = (ask.gpus, ask.request.share, ask.request.gpu_memory, ask.models, ask.min_gpu_memory,
+                ask.min_architecture, ask.node_selector, ask.affinity)  # fmt: skip
+        tally = self._of[ask.id] = self._kinds.setdefault(kind, _Tally(kind, ask))
+        return tally
+
+    def counts(self) -> dict[Kind, tuple[int, int]]:
+        """Tasks and their CPU together, per kind that anybody asks for."""
+        return {kind: (tally.tasks, tally.cpu) for kind, tally in self._kinds.items() if tally.tasks}
+
+    def outline(self, shapes: Shapes) -> tuple[Outline, ...]:
+        """The demand as kinds weighted by the GPUs they ask for; rare kinds fall out."""
+        self.changed = False
+        weights = [(tally, gpus_of(shapes, tally.ask) * tally.tasks) for tally in self._kinds.values() if tally.tasks]
+        total = sum(weight for _, weight in weights)
+        parts = [(tally, round(COARSE * weight / total)) for tally, weight in weights]
+        return tuple(tally.outline(part) for tally, part in parts if part > 0)
+
+
+def gpus_of(shapes: Shapes, ask: Ask) -> int:
+    """What one task asks for, in grains; at least, where cards differ."""
+    return ask.gpus * WHOLE or int(shapes.need(ask).min())
+
+
+def as_class(shapes: Shapes, seen: Outline) -> DemandClass:
+    """A kind seen, as a class of demand."""
+    return _class(shapes, seen.ask, seen.cpu, seen.weight, seen.weight / max(gpus_of(shapes, seen.ask) / WHOLE, 1e-9))
+
+
+def _class(shapes: Shapes, ask: Ask, cpu: int, weight: float, tasks: float) -> DemandClass:
+    share = min(int(shapes.need(ask).min()), WHOLE) if ask.request.shared else 0
+    return DemandClass(ask.gpus, share, cpu, shapes.static(ask, (has_model, has_labels)), weight, tasks)
+
+
+def demand_known(shapes: Shapes, kinds: Sequence[tuple[Ask, float]], view: DemandView) -> tuple[DemandClass, ...]:
+    """The demand somebody knows beforehand, as numbers of tasks per kind: the commonest kinds, CPU-only ones too."""
+    total, seen, classes = sum(count for _, count in kinds), 0.0, []
+    for ask, count in sorted(kinds, key=lambda kind: -kind[1]):
+        if seen >= view.cover * total:
+            break
+        seen += count
+        by_gpus = view.weigh is Weigh.GPUS and not ask.request.cpu_only
+        weight = count * gpus_of(shapes, ask) / WHOLE if by_gpus else count
+        classes.append(_class(shapes, ask, ask.request.cpu, weight, count))
+    return tuple(classes)

@@ -1,0 +1,324 @@
+"""Where could it run: for each kind of task, which nodes are eligible and how many such tasks fit on each now.
+
+A `Shape` is one kind of task on one set of models. It keeps its columns and brings only the nodes up to date that
+changed since it was last asked, so a decision costs what has changed, not what exists.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes import scoring
+from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Ask, Checker, dislikes, has_labels, has_model
+from gpuyard.brain.engine.nodes.stranding import Gauge
+from gpuyard.model.node import Gpu, Node
+from gpuyard.model.policy import Policy
+from gpuyard.model.queue import model_matches
+from gpuyard.model.resources import WHOLE
+
+Tier = frozenset[int]
+"""Models (by id) that are equally good for a task group."""
+
+PLENTY = 1 << 31
+"""Room where only CPU-less, GPU-less tasks are asked for."""
+
+
+FEW = 4
+"""Up to so many changed nodes a look into what was seen before is cheaper than columns."""
+
+
+class Shape:
+    """One kind of task on one tier of models, with its room and score per node.
+
+    `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room);
+    `device[n]` where on node n a part of a device strands least, if the policy's scoring asks for that.
+    """
+
+    __slots__ = (
+        "_empty",
+        "_seen_states",
+        "_shapes",
+        "ask",
+        "careful",
+        "columns",
+        "device",
+        "dislike",
+        "disliked",
+        "eligible",
+        "gauge",
+        "has_choice",
+        "need",
+        "room",
+        "score",
+        "scoring",
+        "seen",
+        "weights",
+    )
+
+    def __init__(self, shapes: Shapes, ask: Ask, eligible: Bools, careful: bool) -> None:
+        self.ask = ask
+        self.careful = careful
+        """Whether suspect GPUs are left out (rule 13)."""
+        self.columns = shapes.columns
+        self.gauge = shapes.gauge
+        self.weights = shapes.weights
+        self.scoring = shapes.scoring
+        self.eligible = eligible
+        self.need = shapes.need(ask)
+        self.dislike = shapes.static(ask, (dislikes,))
+        self.disliked = bool(self.dislike.any())
+        self.has_choice = bool(shapes.static(ask, (has_model, has_labels)).all())
+        """Whether it may go on any model, so that it can leave scarce ones to others."""
+        count = len(shapes.columns.nodes)
+        self.room: Ints = np.zeros(count, dtype=np.int64)
+        self.score = np.full(count, -1.0)
+        self.device: Ints = np.zeros(count, dtype=np.int64)
+        self.seen = 0
+        self._seen_states: dict[object, tuple[int, float, int]] = {}
+        self._empty: Ints | None = None
+        self._shapes = shapes
+        self._work_out(np.flatnonzero(eligible))
+        self.seen = len(shapes.columns.touched)
+
+    @property
+    def empty_room(self) -> Ints:
+        """How many such tasks each node would hold if it were empty; 0 where it is not eligible."""
+        if self._empty is None:
+            self._empty = np.where(self.eligible, self._shapes.room_when_empty(self.ask), 0)
+        return self._empty
+
+    def sync(self) -> None:
+        """Bring room and score up to date with what changed since."""
+        touched = self.columns.touched
+        if self.seen == len(touched):
+            return
+        eligible = self.eligible
+        nodes = [node for node in self.columns.touched_since(self.seen) if eligible[node]]
+        self.seen = len(touched)
+        if len(nodes) > FEW:
+            self._work_out(np.array(nodes, dtype=np.int64))
+        elif nodes:
+            self._recall(nodes)
+
+    def _recall(self, nodes: list[int]) -> None:
+        """Few nodes one by one, for a node's state is often one that was seen before."""
+        unseen: dict[int, object] = {}
+        for node in nodes:
+            state = self.columns.state(node)
+            known = self._seen_states.get(state)
+            if known is None:
+                unseen[node] = state
+            else:
+                self.room[node], self.score[node], self.device[node] = known
+        if unseen:
+            self._work_out(np.fromiter(unseen, np.int64, len(unseen)))
+            for node, state in unseen.items():
+                self._seen_states[state] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
+
+    def _work_out(self, nodes: Ints) -> None:
+        room = room_on(self.columns, self.ask, self.need, nodes, self.careful)
+        self.room[nodes] = room
+        self.score[nodes] = -1.0
+        fitting = nodes[room > 0]  # full nodes are the many, and need no weighing
+        if len(fitting):
+            self.score[fitting] = scoring.pack(self, fitting)
+
+
+def room_when_empty(ask: Ask, node: Node) -> int:
+    """How many tasks of `ask` an empty node holds, sick devices left out."""
+    sound = [gpu for gpu in node.gpus if not gpu.sick]
+    whole = sum(gpu.slices is None for gpu in sound)
+    room = PLENTY
+    if ask.gpus:
+        room = whole // ask.gpus
+    elif ask.request.shared:
+        room = whole * (WHOLE // max(ask.share_on(node), 1))
+    elif ask.request.mig:
+        have = Counter(profile for gpu in sound for profile in gpu.slices or ())
+        room = min(have[profile] // count for profile, count in ask.request.mig)
+    if ask.request.cpu:
+        room = min(room, node.cpu // ask.request.cpu)
+    return min(room, node.memory // ask.request.memory) if ask.request.memory else room
+
+
+def room_on(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    """How many tasks of `ask` fit on each of `nodes` now, counting devices, CPU and memory."""
+    room = gpu_room(columns, ask, need, nodes, careful)
+    if ask.request.cpu:
+        room = np.minimum(room, columns.cpu[nodes] // ask.request.cpu)
+    if ask.request.memory:
+        room = np.minimum(room, columns.memory[nodes] // ask.request.memory)
+    return np.maximum(room, 0)
+
+
+def gpu_room(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    """How many tasks of `ask` the free devices of each node could take, CPU and memory aside."""
+    if ask.gpus:
+        free = columns.healthy if careful else columns.whole
+        return free[nodes] // ask.gpus
+    if ask.request.shared:
+        return _share_room(columns, need, nodes, careful)
+    if ask.request.mig:
+        rooms = [columns.slices_of(profile)[nodes] // count for profile, count in ask.request.mig]
+        fewest: Ints = np.minimum.reduce(rooms)
+        return fewest
+    return np.full(len(nodes), PLENTY, dtype=np.int64)
+
+
+def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    shares = columns.shares.take(nodes, axis=0)
+    if careful:
+        shares = shares * columns.trusted[nodes]
+    room: Ints = np.add.reduce(shares // need[nodes, None], axis=1)
+    return room
+
+
+class Shapes:
+    """All shapes asked for so far. Thrown away when the nodes themselves change."""
+
+    def __init__(self, columns: Columns, policy: Policy) -> None:
+        self.columns = columns
+        self.weights = policy.weights
+        self.scoring = policy.scoring
+        self.gauge = Gauge(columns)
+        self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
+        self._static: dict[tuple[int, tuple[Checker, ...]], Bools] = {}
+        self._needs: dict[int, Ints] = {}
+        self._empty: dict[int, Ints] = {}
+        self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
+        self._codes: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
+        columns.kind = self._kinds(())[0].tolist()
+
+    def get(self, ask: Ask, tier: Tier, careful: bool = False) -> Shape:
+        """The shape, up to date."""
+        key = (ask.id, tier, careful)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = Shape(self, ask, self.eligible(ask, tier), careful)
+        shape.sync()
+        return shape
+
+    def revalue(self) -> None:
+        """The demand changed: every score is worth nothing now."""
+        self._shapes.clear()
+
+    def eligible(self, ask: Ask, tier: Tier) -> Bools:
+        """Nodes that could ever run the task, on models of the tier."""
+        fits = self.static(ask, STATIC_CHECKERS)
+        if ask.request.cpu_only or len(tier) == len(self.columns.models):
+            return fits
+        return fits & np.isin(self.columns.model, sorted(tier))
+
+    def room_when_empty(self, ask: Ask) -> Ints:
+        """How many tasks of `ask` each node would hold if it were empty; worked out once, for it never changes."""
+        room = self._empty.get(ask.id)
+        if room is None:
+            room = self._empty[ask.id] = self._work_out_empty(ask)
+        return room
+
+    def _work_out_empty(self, ask: Ask) -> Ints:
+        """Nodes of one kind with as many sound devices are asked once; those with MIG slices one by one."""
+        columns, known, rooms = self.columns, dict[object, int](), []
+        for n, node in enumerate(columns.nodes):
+            key = (columns.kind[n], columns.usable[n].bit_count(), n if columns.sliced[n] else -1)
+            if key not in known:
+                known[key] = room_when_empty(ask, node)
+            rooms.append(known[key])
+        return np.array(rooms, dtype=np.int64)
+
+    def need(self, ask: Ask) -> Ints:
+        """The share of a device the task takes on each node (WHOLE and more: it cannot)."""
+        need = self._needs.get(ask.id)
+        if need is None:
+            need = self._needs[ask.id] = self._need(ask)
+        return need
+
+    def _need(self, ask: Ask) -> Ints:
+        if not ask.request.gpu_memory:
+            return np.full(len(self.columns.nodes), max(ask.request.share, 1), dtype=np.int64)
+        return np.array([ask.share_on(node) for node in self.columns.nodes], dtype=np.int64)
+
+    # --- static eligibility ---------------------------------------------------------------------------------------
+
+    def static(self, ask: Ask, checkers: tuple[Checker, ...]) -> Bools:
+        """Where all (for `dislikes`: any) of the checkers hold; they look at a node's description only."""
+        key = (ask.id, checkers)
+        mask = self._static.get(key)
+        if mask is None:
+            codes, examples = self._kinds(_label_keys(ask))
+            nodes = self.columns.nodes
+            asked = [check for check in checkers if check not in ask.waived]
+            verdicts = [all(check(ask, nodes[i]) for check in asked) for i in examples]
+            mask = self._static[key] = np.array(verdicts, dtype=bool)[codes] if examples else np.zeros(0, dtype=bool)
+        return mask
+
+    def _kinds(self, label_keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
+        """Nodes grouped by what checkers can see: a kind per node, and an example node per kind."""
+        found = self._codes.get(label_keys)
+        if found is None:
+            kinds: dict[object, int] = {}
+            examples: list[int] = []
+            codes = np.zeros(len(self.columns.nodes), dtype=np.int64)
+            for i, node in enumerate(self.columns.nodes):
+                labels = dict(node.labels) if label_keys else {}
+                seen = tuple(labels.get(key) for key in label_keys)
+                kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.cordoned, node.cpu,
+                        node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
+                if kind not in kinds:
+                    kinds[kind] = len(examples)
+                    examples.append(i)
+                codes[i] = kinds[kind]
+            found = self._codes[label_keys] = (codes, examples)
+        return found
+
+    # --- tiers of models ------------------------------------------------------------------------------------------
+
+    def tiers(self, ask: Ask, alone: bool) -> tuple[Tier, ...]:
+        """Sets of models to try, in order of preference (rule 11).
+
+        A single task may land on any model of an entry; several tasks need one model, so each gets its own tier.
+        Without a preference the tiers of several tasks stand in order of model name; who has room decides.
+        """
+        key = (ask.id, alone)
+        found = self._tiers.get(key)
+        if found is None:
+            found = self._tiers[key] = tuple(self._find_tiers(ask, alone))
+        return found
+
+    def _find_tiers(self, ask: Ask, alone: bool) -> list[Tier]:
+        models = self.columns.models
+        if ask.request.cpu_only:
+            return [frozenset(range(len(models)))]
+        fits = self.static(ask, STATIC_CHECKERS)
+        present = set(self.columns.model[fits].tolist())
+        tiers: list[Tier] = []
+        for wanted in ask.models or ("",):
+            matching = [i for i in sorted(present) if not wanted or model_matches(wanted, models[i])]
+            present -= set(matching)
+            if alone and matching:
+                tiers.append(frozenset(matching))
+            else:
+                tiers.extend(frozenset((i,)) for i in matching)
+        return tiers
+
+
+def _label_keys(ask: Ask) -> tuple[str, ...]:
+    keys = {key for key, _ in ask.node_selector}
+    keys |= {expression.key for term in ask.affinity for expression in term.expressions}
+    return tuple(sorted(keys))
+
+
+def _gpu_kind(gpus: Sequence[Gpu]) -> object:
+    """What checkers can see of a node's GPUs: how many whole ones, or every slice."""
+    if all(gpu.slices is None for gpu in gpus):
+        return len(gpus)
+    return tuple(gpu.slices for gpu in gpus)
+
+
+def free_gpus(columns: Columns, nodes: Bools | Ints) -> int:
+    """GPUs free on these nodes, parts of shared devices and MIG slices included, in grains."""
+    return int(columns.shares[nodes].sum()) if columns.width else 0

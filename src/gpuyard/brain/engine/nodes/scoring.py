@@ -1,0 +1,186 @@
+"""How good a node is for the next task: terms in 0..1, weighted by the policy.
+
+Called by `feasibility.Shape` for nodes that changed. Looks at nodes only: what a job's other tasks do is `placing`'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Ints
+from gpuyard.brain.engine.nodes.demand import GRAINS_PER_STEP, Floats
+from gpuyard.model.policy import Curve, Device, Scoring
+from gpuyard.model.resources import UNLIMITED, WHOLE
+
+if TYPE_CHECKING:
+    from gpuyard.brain.engine.nodes.feasibility import Shape
+
+
+def pack(shape: Shape, nodes: Ints) -> Floats:
+    """The packing score of each of `nodes` for one more task of the shape."""
+    weights, columns, request = shape.weights, shape.columns, shape.ask.request
+    score = weights.tightness * tightness(shape, nodes) if weights.tightness else np.zeros(len(nodes))
+    if request.shared:
+        score += best_part(shape, nodes)
+    elif weights.fragmentation and not request.mig and shape.gauge.demand.count:
+        score += weights.fragmentation * kept_usable(shape, nodes)
+    if weights.island and shape.ask.gpus > 1:
+        score += weights.island * one_island(shape, nodes)
+    if weights.snug and shape.ask.gpus and columns.several_islands:
+        score += weights.snug * snugness(shape, nodes)
+    if not shape.careful and columns.any_suspect:
+        score += weights.health * trust(shape, nodes)
+    if shape.disliked:
+        score -= weights.taste * shape.dislike[nodes]
+    if weights.cpu_tightness:
+        score += weights.cpu_tightness * cpu_tightness(shape, nodes)
+    if weights.balance and shape.gauge.proportion.matters:
+        score += weights.balance * balance(shape, nodes)
+    if weights.scarcity and shape.has_choice and shape.gauge.any_scarce:
+        score += weights.scarcity * spares_scarce(shape, nodes)
+    return rounded(score, shape.scoring)
+
+
+def rounded(score: Floats, scoring: Scoring) -> Floats:
+    """The score in coarse steps, if the policy wants near equals to tie."""
+    return np.floor(score * scoring.steps) / scoring.steps if scoring.steps else score
+
+
+def tightness(shape: Shape, nodes: Ints) -> Floats:
+    """1 where the task fills the node, less the more stays free: full nodes first, whole ones last."""
+    columns = shape.columns
+    width = max(columns.width, 1)
+    left = columns.idle[nodes] / WHOLE - _asked(shape)
+    score: Floats = 1.0 - left / width
+    if shape.ask.request.cpu_only and not shape.weights.cpu_tightness:
+        score = 0.5 * score + 0.5 * cpu_tightness(shape, nodes)
+    return score
+
+
+def _asked(shape: Shape) -> float:
+    request = shape.ask.request
+    return request.gpus or (request.share / WHOLE)
+
+
+def cpu_tightness(shape: Shape, nodes: Ints) -> Floats:
+    """1 where the task uses up the node's CPU, less the more stays free."""
+    columns = shape.columns
+    score: Floats = 1.0 - np.clip(_cpu_after(shape, nodes) / max(columns.cpu_width, 1), 0.0, 1.0)
+    return score
+
+
+def kept_usable(shape: Shape, nodes: Ints) -> Floats:
+    """0.5 where the task strands nothing, less the more it does, more where it uses up what was stranded."""
+    gauge = shape.gauge
+    gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.ask.gpus, _cpu_after(shape, nodes))
+    return _curved(shape, gain)
+
+
+def best_part(shape: Shape, nodes: Ints) -> Floats:
+    """For a task that takes a part of a device: how usable the rest stays, what it is worth, and whether the device is
+    shared already, weighted, on the device of each node that the policy would take; if the best, the shape notes it."""
+    weights = shape.weights
+    gains = np.zeros((len(nodes), shape.columns.width))
+    if weights.sharing:
+        gains += weights.sharing * joins(shape, nodes)
+    if weights.fragmentation and shape.gauge.demand.count:
+        gains += weights.fragmentation * share_gains(shape, nodes)
+    if weights.holes and shape.gauge.demand.count:
+        gains += weights.holes * hole_gains(shape, nodes)
+    if shape.scoring.device is Device.BEST:
+        np.putmask(gains, shape.columns.shares.take(nodes, axis=0) < shape.need[nodes, None], -1.0)
+        shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
+        return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
+    device = tightest_device(shape, nodes)
+    return np.asarray(gains[np.arange(len(nodes)), device])
+
+
+def hole_gains(shape: Shape, nodes: Ints) -> Floats:
+    """0.5 where the rest of a device loses no worth to the demand, less the more it does; 0 where it does not fit."""
+    worth, shares = shape.gauge.demand.holes, shape.columns.shares.take(nodes, axis=0)
+    rest = shares - shape.need[nodes, None]
+    lost = worth[shares // GRAINS_PER_STEP] - worth[np.maximum(rest, 0) // GRAINS_PER_STEP]
+    found: Floats = (0.5 - lost / (2 * max(shape.columns.width, 1))) * (rest >= 0)
+    return found
+
+
+def share_gains(shape: Shape, nodes: Ints) -> Floats:
+    """The same term per node and device, for a task that takes a part of one; 0 where it does not fit."""
+    gauge = shape.gauge
+    after = gauge.after_share(nodes, shape.need[nodes], _cpu_after(shape, nodes))
+    found: Floats = np.maximum(_curved(shape, gauge.now(nodes)[:, None] - after), 0.0)
+    return found
+
+
+def _curved(shape: Shape, gain: Floats) -> Floats:
+    """GPUs saved from being stranded, as a score around 0.5."""
+    if shape.scoring.curve is Curve.SIGMOID:
+        curved: Floats = 1.0 / (1.0 + np.exp(-gain))
+        return curved
+    return 0.5 + gain / (2 * max(shape.columns.width, 1))
+
+
+def tightest_device(shape: Shape, nodes: Ints) -> Ints:
+    """The fullest device of each node that holds the task's share."""
+    shares = shape.columns.shares.take(nodes, axis=0)
+    fitting = np.where(shares >= shape.need[nodes, None], shares, 2 * WHOLE)
+    return np.asarray(fitting.argmin(axis=1))
+
+
+def _cpu_after(shape: Shape, nodes: Ints) -> Ints:
+    return shape.columns.cpu[nodes] - shape.ask.request.cpu
+
+
+def balance(shape: Shape, nodes: Ints) -> Floats:
+    """0.5 where the task leaves free CPU and free GPUs as well or badly in proportion as they were; more is better."""
+    columns = shape.columns
+    proportion, spread = shape.gauge.proportion, shape.scoring.spread
+    if shape.scoring.cores_per_gpu:
+        fixed = 1000 * shape.scoring.cores_per_gpu
+        proportion = proportion._replace(lean=fixed, full=fixed)
+    cpu, idle = columns.cpu[nodes], columns.idle[nodes] / WHOLE
+    before = proportion.strain(cpu, idle, spread)
+    after = proportion.strain(_cpu_after(shape, nodes), idle - _asked(shape), spread)
+    score: Floats = 0.5 - np.where(cpu < UNLIMITED // 2, after - before, 0.0) / (2 * max(columns.width, 1))
+    return score
+
+
+def spares_scarce(shape: Shape, nodes: Ints) -> Floats:
+    """0.5 on models that everybody can do without, less the more others depend on the node's model."""
+    taken = shape.gauge.scarcity[nodes] * _asked(shape)
+    score: Floats = 0.5 - taken / (2 * max(shape.columns.width, 1))
+    return score
+
+
+def one_island(shape: Shape, nodes: Ints) -> Floats:
+    """1 where the task's GPUs lie in one NVLink island, else the share of them that does."""
+    columns = shape.columns
+    best = columns.island_healthy if shape.careful else columns.island
+    score: Floats = np.minimum(best[nodes] / shape.ask.gpus, 1.0)
+    return score
+
+
+def snugness(shape: Shape, nodes: Ints) -> Floats:
+    """1 where the task fills its NVLink island, less the more stays free in it: large islands stay whole."""
+    columns, gpus = shape.columns, shape.ask.gpus
+    left = columns.tightest[nodes, min(gpus, columns.width)] - gpus
+    score: Floats = 1.0 - left / max(columns.width, 1)
+    return score
+
+
+def joins(shape: Shape, nodes: Ints) -> Floats:
+    """Per device, 1 where the task joins a device already shared, 0 where it must open a new one or does not fit."""
+    shares = shape.columns.shares.take(nodes, axis=0)
+    joined: Floats = ((shares < WHOLE) & (shares >= shape.need[nodes, None])).astype(float)
+    return joined
+
+
+def trust(shape: Shape, nodes: Ints) -> Floats:
+    """1 where no suspect GPU must be used."""
+    columns, gpus = shape.columns, max(shape.ask.gpus, 1)
+    if shape.ask.request.cpu_only:
+        return np.ones(len(nodes))
+    score: Floats = np.minimum(columns.healthy[nodes] / gpus, 1.0)
+    return score

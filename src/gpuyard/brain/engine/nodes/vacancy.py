@@ -1,0 +1,75 @@
+"""What a node would have free if some tasks left it: plain arithmetic, so that many sets of victims can be weighed
+without touching the fleet."""
+
+from __future__ import annotations
+
+from gpuyard.brain.engine.nodes.columns import Columns, Held
+from gpuyard.brain.engine.nodes.feasibility import PLENTY
+from gpuyard.brain.engine.nodes.requests import Ask
+from gpuyard.model.resources import WHOLE
+
+
+class Vacancy:
+    """One node's free devices, slices, CPU and memory, for one kind of task."""
+
+    __slots__ = ("_columns", "_slices", "_used", "ask", "cpu", "memory", "need", "node", "whole")
+
+    def __init__(self, columns: Columns, ask: Ask, node: int) -> None:
+        self._columns = columns
+        self.ask = ask
+        self.node = node
+        self.whole = columns.free_mask[node].bit_count()
+        self.cpu = int(columns.cpu[node])
+        self.memory = int(columns.memory[node])
+        self._used = list(columns.used[node])
+        self._slices = dict(columns.free_slices[node]) if ask.request.mig else {}
+        self.need = ask.share_on(columns.nodes[node]) if ask.request.shared else 0
+
+    def leave(self, held: Held) -> None:
+        """One task leaves the node."""
+        self._shift(held, 1)
+
+    def enter(self, held: Held) -> None:
+        """It comes back."""
+        self._shift(held, -1)
+
+    def _shift(self, held: Held, sign: int) -> None:
+        self.cpu += sign * held.cpu
+        self.memory += sign * held.memory
+        if held.mig:
+            for key in zip(held.gpus, held.mig, strict=True):
+                self._slices[key] = self._slices.get(key, 0) + sign
+            return
+        usable = self._columns.usable[self.node]
+        for g in held.gpus:
+            was_free = self._used[g] == 0
+            self._used[g] -= sign * (held.share or WHOLE)
+            if usable >> g & 1:
+                self.whole += (self._used[g] == 0) - was_free
+
+    def room(self) -> int:
+        """How many tasks fit."""
+        request = self.ask.request
+        room = self._gpu_room()
+        if request.cpu:
+            room = min(room, self.cpu // request.cpu)
+        if request.memory:
+            room = min(room, self.memory // request.memory)
+        return max(room, 0)
+
+    def _gpu_room(self) -> int:
+        request = self.ask.request
+        if request.gpus:
+            return self.whole // request.gpus
+        if request.mig:
+            return min(self._free_slices(profile) // count for profile, count in request.mig)
+        if not request.shared:
+            return PLENTY
+        usable = self._columns.usable[self.node]
+        return sum((WHOLE - used) // self.need for g, used in enumerate(self._used) if usable >> g & 1)
+
+    def _free_slices(self, profile: str) -> int:
+        columns = self._columns
+        return sum(
+            free for (g, name), free in self._slices.items() if name == profile and columns.usable_slice(self.node, g)
+        )

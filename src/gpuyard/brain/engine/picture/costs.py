@@ -1,0 +1,69 @@
+"""What a request costs before it is placed (rule 5), in the queue tree's resources.
+
+Until a task is placed its model is open, so there are two answers: the least it must cost on any node it could use
+(what ordering and the first quota check count), and the most it may want of each resource (what demand counts).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Columns
+from gpuyard.brain.engine.nodes.feasibility import Shapes
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Ask
+from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.quota import QueueTree
+from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.node import Node
+from gpuyard.model.resources import WHOLE
+
+
+class Costs:
+    """Costs per kind of task, worked out once each."""
+
+    def __init__(self, columns: Columns, tree: QueueTree, shapes: Shapes) -> None:
+        self.columns = columns
+        self.tree = tree
+        self.shapes = shapes
+        self._bounds: dict[int, tuple[Amounts, Amounts]] = {}
+
+    def least(self, ask: Ask) -> Amounts:
+        """What one task costs at least in every resource, wherever it lands."""
+        return self._bound(ask)[0]
+
+    def most(self, ask: Ask) -> Amounts:
+        """What one task may want of every resource; a model it could use counts in full."""
+        return self._bound(ask)[1]
+
+    def _bound(self, ask: Ask) -> tuple[Amounts, Amounts]:
+        found = self._bounds.get(ask.id)
+        if found is None:
+            found = self._bounds[ask.id] = self._work_out(ask)
+        return found
+
+    def _work_out(self, ask: Ask) -> tuple[Amounts, Amounts]:
+        vectors = [self._on(ask, node) for node in self._examples(ask)]
+        least = [min(column) for column in zip(*vectors, strict=True)]
+        most = [max(column) for column in zip(*vectors, strict=True)]
+        most[0] = least[0]  # a memory request counts by the largest eligible card until it is placed
+        return least, most
+
+    def _on(self, ask: Ask, node: Node) -> Amounts:
+        cost = min(ask.cost_on(node), WHOLE) if ask.request.shared else ask.cost_on(node)
+        return self.tree.vector(cost, ask.request.cpu, ask.request.memory, node.model)
+
+    def _examples(self, ask: Ask) -> list[Node]:
+        """One eligible node per model and card size; any node at all where none is eligible."""
+        fits = np.flatnonzero(self.shapes.static(ask, STATIC_CHECKERS))
+        nodes = {(node.model, node.gpu_memory): node for node in (self.columns.nodes[i] for i in fits)}
+        return list(nodes.values()) or [Node("", model=ask.models[0] if ask.models else "")]
+
+    def minimum(self, bundle: Bundle, parts: list[Amounts]) -> Amounts:
+        """The least a bundle costs to be complete; `parts` holds what each of its leaves lacks, and is used up."""
+        children = [parts.pop(0) if isinstance(g, TaskGroup) else self.minimum(g, parts) for g in bundle.groups]
+        cheapest = sorted(children)[: bundle.min_groups]
+        return [sum(column) for column in zip(*cheapest, strict=True)] if cheapest else self.nothing()
+
+    def nothing(self) -> Amounts:
+        """No cost at all."""
+        return [0] * len(self.tree.resources)

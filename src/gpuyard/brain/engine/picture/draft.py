@@ -1,0 +1,141 @@
+"""The plan in the making: one fleet, one moment, every change so far, and every "no" with its reason.
+
+Made by the cycle, passed to each step. Steps change the fleet through `tx` only, so the whole draft can be undone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Held, Ints
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.picture.transaction import Transaction
+from gpuyard.brain.engine.picture.waits import Waits
+from gpuyard.brain.engine.sharing import fair_share
+from gpuyard.brain.engine.sharing.fair_share import Shares
+from gpuyard.model.actions import Deadlock, Reserve
+from gpuyard.model.reasons import Code, Reason, Rung
+
+if TYPE_CHECKING:
+    from gpuyard.brain.engine.giving_way.clearing import NodeClearing
+    from gpuyard.brain.engine.giving_way.victims import Profile
+    from gpuyard.brain.engine.reserving.reservations import Kept
+
+
+class Draft:
+    """Working state of one cycle."""
+
+    def __init__(self, fleet: Fleet, memory: Memory, now: float) -> None:
+        self.fleet = fleet
+        self.memory = memory
+        self.policy = fleet.policy
+        self.now = now
+        self.tx = Transaction(fleet)
+        self._capacity = fleet.capacity()
+        self._shares: Shares | None = None
+        self._dues: Shares | None = None
+        self.before: dict[str, tuple[Held, ...]] = {}
+        """What changed jobs held when the cycle began."""
+        self.because: dict[str, Reason] = {}
+        """Why a job was changed."""
+        self.served: dict[str, str] = {}
+        """For whom a job was moved or evicted."""
+        self.waits = Waits()
+        """Why jobs could not start."""
+        self.quota_aside = False
+        """Set while `explain` asks whether a job would fit if its queues let it."""
+        self.clearings: dict[object, NodeClearing] = {}
+        """What equal claims left behind for the next one."""
+        self.profiles: dict[JobRow, Profile] = {}
+        """What is true of running jobs for the whole cycle; see `victims`."""
+        self.quota_waits = 0
+        """Jobs found waiting for a limit or quota only."""
+        self.refused: dict[str, float] = {}
+        """Claims that found no room, and when they were last asked."""
+        self.effort = 0
+        """How many sets of victims this cycle has tried."""
+        self._free: tuple[Ints, Ints, Ints, Ints]
+        self._free_at = 0
+        self._largest: list[int] | None = None
+        self.kept: dict[str, Kept] = {}
+        """Reservations in force, by job."""
+        self.reserves: list[Reserve] = []
+        self.promises = 0
+        """Jobs looked at for a reservation so far."""
+        self.deadlocks: list[Deadlock] = []
+
+    @property
+    def shares(self) -> Shares:
+        """What each queue is due of what there was when the cycle began; worked out when first asked for."""
+        if self._shares is None:
+            self._shares = fair_share.fair_shares(self.fleet.tree, self.fleet.demand, self._capacity)
+        return self._shares
+
+    @property
+    def dues(self) -> Shares:
+        """max(quota, fair share): what a queue's use is measured by."""
+        if self._dues is None:
+            self._dues = fair_share.dues(self.fleet.tree, self.shares)
+        return self._dues
+
+    def remember(self, row: JobRow, held: tuple[Held, ...] | None = None) -> None:
+        """Note what a job held before its first change."""
+        if row.name not in self.before:
+            self.before[row.name] = tuple(row.held) if held is None else held
+
+    def origin(self, row: JobRow) -> tuple[Held, ...]:
+        """What a job held when the plan began."""
+        return self.before.get(row.name, tuple(row.held))
+
+    def largest_gang(self, side: int) -> int:
+        """The most one job of a queue, or of any queue below it, held when the cycle began; in grains."""
+        if self._largest is None:
+            self._largest = [0] * len(self.fleet.tree.queues)
+            for row in self.fleet.jobs.values():
+                if row.held and row.queue >= 0:
+                    cost = sum(held.cost for held in row.held)
+                    for q in self.fleet.tree.paths[row.queue]:
+                        self._largest[q] = max(self._largest[q], cost)
+        return self._largest[side]
+
+    def note_free(self) -> None:
+        """Remember what is free, to learn later whether more has become free since nothing fitted."""
+        columns = self.fleet.columns
+        self._free = (columns.idle.copy(), columns.cpu.copy(), columns.memory.copy(), self._slices())
+        self._free_at = len(columns.touched)
+
+    def more_is_free(self) -> bool:
+        """Whether some node has more free now than when nothing more fitted."""
+        columns = self.fleet.columns
+        nodes = columns.changed_since(self._free_at)
+        idle, cpu, memory, slices = self._free
+        return bool(
+            (columns.idle[nodes] > idle[nodes]).any()
+            or (columns.cpu[nodes] > cpu[nodes]).any()
+            or (columns.memory[nodes] > memory[nodes]).any()
+            or (self._slices()[nodes] > slices[nodes]).any()
+        )
+
+    def _slices(self) -> Ints:
+        slices = self.fleet.columns.slices.values()
+        return np.sum(list(slices), axis=0) if slices else np.zeros(len(self.fleet.columns.nodes), dtype=np.int64)
+
+    def accept(self, row: JobRow, reason: Reason) -> None:
+        """The job's change stands, for this reason."""
+        self.waits.note((row,), None)
+        self.because[row.name] = reason
+
+    def wait(self, rows: tuple[JobRow, ...], reason: Reason) -> None:
+        """These jobs cannot start, all for this reason."""
+        self.waits.note(rows, reason)
+        if reason.code.rung is Rung.QUOTA:
+            self.quota_waits += len(rows)
+
+
+FITS = Reason(Code.FITS, message="fits now")
+GROWS = Reason(Code.GROWS, message="room for more of its tasks")
+REPAIRED = Reason(Code.REPAIRED, message="brought back to its minimum")

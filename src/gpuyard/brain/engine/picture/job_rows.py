@@ -1,0 +1,173 @@
+"""One job inside the fleet: its description compiled, and what its tasks hold now.
+
+Made by `Fleet` when a job is seen, and by `Fleet.probe` for a job as it might be. Changed only by `Fleet.shift`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.nodes.requests import Ask
+from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.model.job import Bundle, Job, TaskGroup
+from gpuyard.model.policy import Policy
+
+if TYPE_CHECKING:
+    from gpuyard.brain.engine.picture.waiting_lines import Line
+
+Rank = tuple[object, ...]
+"""Sorts first what comes first."""
+
+NO_QUEUE = -1
+"""Foreign loads may stand in no queue; they hold GPUs and are charged to nobody."""
+
+
+_NUMBERS: dict[object, int] = {}
+"""A number for every signature met: waiting jobs are sorted by it in every cycle, and a number hashes at once."""
+
+
+class JobRow:
+    """One job inside the fleet: its description compiled, and what its tasks hold now."""
+
+    __slots__ = (
+        "_signature",
+        "age",
+        "asks",
+        "avoids",
+        "firm",
+        "groups",
+        "held",
+        "job",
+        "line",
+        "live",
+        "name",
+        "placements",
+        "priority",
+        "queue",
+        "rigid",
+        "running",
+        "stand_in",
+        "started",
+        "turn",
+        "wanted",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, asks: tuple[Ask, ...], queue: int, policy: Policy) -> None:
+        self.job = job
+        self.name = job.name
+        self.asks = asks
+        self.groups: tuple[TaskGroup, ...] = job.task_groups()
+        self.queue = queue
+        self.priority = policy.priority(job)
+        self.firm = not policy.preemptible(job)
+        """Not preemptible: its quota is never a loan (rule 3)."""
+        self.age = (job.submitted, job.name)
+        self.turn = 0.0
+        """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
+        self.held: list[Held] = []
+        self.live = [0] * len(self.groups)
+        """Tasks per group that run and are not terminating."""
+        self.placements = job.placements
+        """Where the world says its tasks are; a plan's trial changes `held` only."""
+        self.started = job.started
+        self.running = False
+        """Whether it ran when the plan began (rule 7)."""
+        self.avoids = job.avoid
+        self.rigid = _is_rigid(job.gang, self.groups)
+        """Never has extras to take on or give back."""
+        self.wanted: Amounts = []
+        self.stand_in: JobRow | None = None
+        """Holds what is kept free for it while a plan is made; see `reservations`."""
+        self.line: Line | None = None
+        """Where it waits, if it does with nothing in hand."""
+        self._signature: object = None
+
+    def described(self) -> Job:
+        """The job as the world last told it."""
+        if self.placements is self.job.placements and self.started == self.job.started:
+            return self.job
+        return replace(self.job, placements=self.placements, started=self.started)
+
+    @property
+    def signature(self) -> object:
+        """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""
+        if self._signature is None:  # running jobs are rarely asked for it
+            self._signature = _NUMBERS.setdefault(_signature(self), len(_NUMBERS) + 1)
+        return self._signature
+
+    @property
+    def likeness(self) -> object:
+        """Equal for jobs that are answered alike in every respect, so that one of them is asked for all."""
+        return (self.queue, self.firm, self.signature)
+
+    def pending(self, leaf: int) -> int:
+        """Tasks of a group that could still be started; ended members are not restarted by a plan."""
+        group = self.groups[leaf]
+        return group.tasks - group.failed - group.succeeded - self.live[leaf]
+
+    def missing(self, leaf: int) -> int:
+        """Tasks a group lacks to its minimum; succeeded members count towards it (rule 22)."""
+        group = self.groups[leaf]
+        return max(0, group.min - group.succeeded - self.live[leaf])
+
+    def complete(self) -> bool:
+        """Whether every group that must run has its minimum."""
+        if len(self.groups) == 1:
+            return self.live[0] + self.groups[0].succeeded >= self.groups[0].min
+        return self.bundle_complete(self.job.gang, 0)[0]
+
+    def bundle_complete(self, bundle: Bundle, first: int) -> tuple[bool, int]:
+        """Whether the bundle has enough complete groups, and the leaf that follows it."""
+        done, leaf = 0, first
+        for group in bundle.groups:
+            if isinstance(group, Bundle):
+                complete, leaf = self.bundle_complete(group, leaf)
+            else:
+                complete, leaf = self.missing(leaf) == 0, leaf + 1
+            done += complete
+        return done >= bundle.min_groups, leaf
+
+    def alive(self) -> bool:
+        """Whether any task runs (terminating ones do not count)."""
+        return any(self.live)
+
+    def lowest_free_tasks(self, leaf: int, count: int) -> list[int]:
+        """Numbers for new tasks of a group: the lowest that no live task has."""
+        taken = {held.task for held in self.held if held.leaf == leaf and not held.terminating}
+        numbers: list[int] = []
+        number = 0
+        while len(numbers) < count:
+            if number not in taken:
+                numbers.append(number)
+            number += 1
+        return numbers
+
+
+def rank_in_queue(row: JobRow) -> Rank:
+    """Priority, then what the policy's order says, then those running when the plan began, then age, then name."""
+    return (-row.priority, row.turn, not row.running, row.age)
+
+
+def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:
+    if len(groups) == 1:
+        return groups[0].min == groups[0].tasks
+    return all(group.min == group.tasks for group in groups) and not _has_optional_groups(gang)
+
+
+def _has_optional_groups(bundle: Bundle) -> bool:
+    inner = [group for group in bundle.groups if isinstance(group, Bundle)]
+    return bundle.min_groups < len(bundle.groups) or any(_has_optional_groups(group) for group in inner)
+
+
+def _signature(row: JobRow) -> object:
+    groups = tuple((ask.id, g.tasks, g.min, g.failed, g.succeeded) for ask, g in zip(row.asks, row.groups, strict=True))
+    shape = _outline(row.job.gang)
+    avoid = (row.job.avoid, row.queue) if row.job.avoid else None
+    return (groups, shape, avoid, row.job.held)
+
+
+def _outline(bundle: Bundle) -> tuple[object, ...]:
+    inner = tuple(_outline(g) if isinstance(g, Bundle) else g.topology for g in bundle.groups)
+    return (bundle.min_groups, bundle.topology, inner)

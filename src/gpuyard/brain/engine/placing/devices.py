@@ -1,0 +1,137 @@
+"""Which GPUs inside a node: one NVLink island if it can, the tightest; shares on devices already shared (rule 12).
+
+Called by `topology` once the node is chosen; assumes that the task fits there.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from gpuyard.brain.engine.nodes.columns import Columns, Held
+from gpuyard.brain.engine.nodes.requests import Ask
+from gpuyard.model.resources import WHOLE
+
+Pick = tuple[tuple[int, ...], tuple[str, ...]]
+"""Devices and, for MIG, the profile taken on each."""
+
+
+def pick(columns: Columns, ask: Ask, node: int, island: int) -> Pick | None:
+    """The devices the next task takes on the node (inside the island, if one is given); None if it does not fit."""
+    inside = columns.islands[node][island] if island >= 0 else -1
+    if ask.gpus:
+        free = columns.free_mask[node] & inside
+        if free.bit_count() < ask.gpus:
+            return None
+        return whole_devices(columns.islands[node], free, columns.suspect[node] & free, ask.gpus), ()
+    if ask.request.shared:
+        device = _shared_device(columns, ask, node, inside)
+        return None if device is None else ((device,), ())
+    if ask.request.mig:
+        return _slices(columns, ask, node, inside)
+    return (), ()
+
+
+def island_for(columns: Columns, node: int, gpus: int) -> int:
+    """The tightest island of the node that holds this many healthy devices, so that a gang shares one; -1 if none."""
+    free = columns.free_mask[node] & ~columns.suspect[node]
+    held = [((mask & free).bit_count(), island) for island, mask in enumerate(columns.islands[node])]
+    return min(((count, island) for count, island in held if count >= gpus), default=(0, -1))[1]
+
+
+@lru_cache(maxsize=1 << 16)
+def whole_devices(islands: tuple[int, ...], free: int, suspect: int, count: int) -> tuple[int, ...]:
+    """`count` devices out of the `free` bits: healthy ones first, then as few islands as can be, the tightest."""
+    healthy = free & ~suspect
+    if healthy.bit_count() >= count:
+        return _bits(_from_islands(islands, healthy, count))
+    return _bits(healthy | _from_islands(islands, free & suspect, count - healthy.bit_count()))
+
+
+def _from_islands(islands: tuple[int, ...], free: int, count: int) -> int:
+    taken = 0
+    while count:
+        parts = [mask & free for mask in islands]
+        holding = [part for part in parts if part.bit_count() >= count]
+        if holding:
+            best = min(holding, key=lambda part: (part.bit_count(), part & -part))
+            return taken | _lowest(best, count)
+        best = max(parts, key=lambda part: (part.bit_count(), -(part & -part)))
+        taken |= best
+        free &= ~best
+        count -= best.bit_count()
+    return taken
+
+
+def _lowest(mask: int, count: int) -> int:
+    taken = 0
+    for _ in range(count):
+        bit = mask & -mask
+        taken |= bit
+        mask ^= bit
+    return taken
+
+
+def _bits(mask: int) -> tuple[int, ...]:
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+
+
+def _shared_device(columns: Columns, ask: Ask, node: int, inside: int) -> int | None:
+    """The tightest device already shared that has room; else a free one, chosen like a whole device."""
+    need = ask.share_on(columns.nodes[node])
+    usable, used, suspect = columns.usable[node] & inside, columns.used[node], columns.suspect[node]
+    fitting = [
+        ((suspect >> g & 1), WHOLE - amount, g)
+        for g, amount in enumerate(used)
+        if usable >> g & 1 and 0 < amount <= WHOLE - need
+    ]
+    free = columns.free_mask[node] & inside
+    healthy_free = free & ~suspect
+    if fitting and not (min(fitting)[0] and healthy_free):
+        return min(fitting)[2]
+    if free and need <= WHOLE:
+        return whole_devices(columns.islands[node], free, suspect & free, 1)[0]
+    return None
+
+
+def _slices(columns: Columns, ask: Ask, node: int, inside: int) -> Pick | None:
+    free = {key: count for key, count in columns.free_slices[node].items() if columns.usable_slice(node, key[0])}
+    gpus: list[int] = []
+    profiles: list[str] = []
+    for profile, count in ask.request.mig:
+        for _ in range(count):
+            device = _slice_device(columns, node, free, profile, inside)
+            if device is None:
+                return None
+            free[device, profile] -= 1
+            gpus.append(device)
+            profiles.append(profile)
+    return tuple(gpus), tuple(profiles)
+
+
+def _slice_device(
+    columns: Columns, node: int, free: dict[tuple[int, str], int], profile: str, inside: int
+) -> int | None:
+    """The device with the fewest free slices that has one of this profile, suspects last."""
+    gpus = columns.nodes[node].gpus
+    left: dict[int, int] = {}
+    for (g, _), count in free.items():
+        left[g] = left.get(g, 0) + count
+    candidates = [
+        (gpus[g].health.value == "suspect", left[g], g)
+        for (g, name), count in free.items()
+        if name == profile and count > 0 and inside >> g & 1
+    ]
+    return min(candidates)[2] if candidates else None
+
+
+def stands_free(columns: Columns, held: Held) -> bool:
+    """Whether a place that was left is free again, device by device, with its CPU and memory."""
+    n = held.node
+    if held.cpu > columns.cpu[n] or held.memory > columns.memory[n]:
+        return False
+    if held.mig:
+        pairs = list(zip(held.gpus, held.mig, strict=True))
+        return all(columns.free_slices[n].get(pair, 0) >= pairs.count(pair) for pair in pairs)
+    if held.share:
+        return bool(columns.shares[n, held.gpus[0]] >= held.share)
+    return all(columns.free_mask[n] >> g & 1 for g in held.gpus)

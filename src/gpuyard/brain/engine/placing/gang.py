@@ -1,0 +1,356 @@
+"""Whole gangs: every task of every group that must run, or nothing; then extras, one by one (rules 8 to 11, 22).
+
+`start` brings a job to its minimum, `grow` adds to it. Nested bundles are placed depth first, each inside the domain
+its own level asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Region, within
+from gpuyard.brain.engine.nodes.feasibility import Shape
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import topology
+from gpuyard.brain.engine.placing.topology import Wish
+from gpuyard.brain.engine.queueing import admission
+from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.policy import Style
+from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk
+
+
+def start(draft: Draft, row: JobRow) -> bool:
+    """Bring the job to its minimum, all groups or none; whether it worked. Quota is checked before and after."""
+    mark, before = draft.tx.checkpoint(), tuple(row.held)
+    if place(draft, row) and admission.allowed(draft, row, mark):
+        draft.remember(row, before)
+        return True
+    draft.tx.rollback(mark)
+    return False
+
+
+def might_fit(draft: Draft, row: JobRow, unless: object = None) -> bool:
+    """A cheap look: whether every group alone finds room for what it lacks, topology and neighbours aside.
+
+    Where something else (`unless`) may yet step aside, the look proves nothing.
+    """
+    if unless or len(row.groups) > 1:
+        return True
+    lacks = row.missing(0)
+    return any(int(np.minimum(shape.room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
+
+
+def could_ever_fit(draft: Draft, row: JobRow) -> bool:
+    """A cheap look: whether the nodes, if they were empty, would hold what the job lacks."""
+    if len(row.groups) > 1:
+        return True
+    lacks = row.missing(0)
+    return any(int(np.minimum(shape.empty_room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
+
+
+def place(draft: Draft, row: JobRow) -> bool:
+    """Find places for all that the job lacks to its minimum, its queues' leave aside; partial work is left for the
+    caller to roll back."""
+    region = draft.fleet.columns.everywhere
+    if len(row.groups) == 1:
+        return _single_group(draft, row, region)
+    return _Tree(draft, row).place(row.job.gang, 0, region)
+
+
+# --- one group: the usual case ----------------------------------------------------------------------------------------
+
+
+def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
+    """A job with one task group: its own levels and the group's are one wish, the inner ones count."""
+    if row.job.gang.topology is ANYWHERE and row.groups[0].topology is ANYWHERE and len(row.job.gang.groups) == 1:
+        return lay_group(draft, row, 0, ANYWHERE, region)
+    asks = [row.job.gang.topology]
+    group: Bundle | TaskGroup = row.job.gang.groups[0]
+    while isinstance(group, Bundle):
+        asks.append(group.topology)
+        group = group.groups[0]
+    asks.append(group.topology)
+    wish = TopologyAsk(
+        innermost(draft, [ask.required for ask in asks]), innermost(draft, [ask.preferred for ask in asks])
+    )
+    return lay_group(draft, row, 0, wish, region)
+
+
+def innermost(draft: Draft, levels: list[str]) -> str:
+    """The narrowest of several levels."""
+    if not any(levels):
+        return ""
+    order = (*draft.fleet.columns.level_names, NVLINK)
+    return max((level for level in levels if level in order), key=order.index, default="")
+
+
+def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region: Region, extra: int = 0) -> bool:
+    """Bring one group to its minimum (or add `extra` tasks) on the first tier of models that has room (rule 11)."""
+    count = extra or row.missing(leaf)
+    if count == 0:
+        return True
+    if row.pending(leaf) < count:
+        return False
+    if levels.required and row.live[leaf]:
+        region = within(topology.home(draft, row, (leaf,), levels.required) or region, region)
+    most = count if extra else max(count, row.pending(leaf))
+    wish = Wish(row, leaf, count, most, levels.required, levels.preferred)
+    for shape in shapes(draft, row, leaf):
+        for place in _near(draft, wish, shape, region):
+            mark = draft.tx.checkpoint()
+            if topology.lay(draft, wish, shape, place) and admission.allowed(draft, row, mark):
+                return True
+            draft.tx.rollback(mark)
+    return False
+
+
+def _near(draft: Draft, wish: Wish, shape: Shape, region: Region) -> Iterator[Region]:
+    """Where to look first: close to members that run, from the inside out; then the whole region."""
+    if wish.row.live[wish.leaf] and shape.ask.style is Style.PACK and region.island < 0:
+        for level in reversed(draft.fleet.columns.level_names):
+            place = topology.home(draft, wish.row, (wish.leaf,), level)
+            if place is not None and place.start >= region.start and place.stop <= region.stop and place != region:
+                yield place
+    yield region
+
+
+def shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
+    """Tiers of models in order of preference; suspect GPUs last, and for gangs last of all (rule 13)."""
+    known, ask = draft.fleet.shapes, row.asks[leaf]
+    alone = sum(group.tasks for group in row.groups) == 1
+    tiers = known.tiers(ask, alone or row.groups[leaf].tasks == 1)
+    if row.live[leaf]:
+        model = int(draft.fleet.columns.model[next(h.node for h in row.held if h.leaf == leaf and not h.terminating)])
+        tiers = tuple(tier for tier in tiers if model in tier)
+        tiers = (frozenset((model,)),) if tiers and not ask.request.cpu_only else tiers
+    elif not ask.models and len(tiers) > 1:
+        tiers = _tightest_first(draft, row, leaf, tiers)
+    if alone and _cost_varies(draft, row, leaf):
+        tiers = tuple(dict.fromkeys(part for tier in tiers for part in (tier, *_models_of(tier))))
+    if not draft.fleet.columns.any_suspect:
+        yield from (known.get(ask, tier) for tier in tiers)
+    elif alone:
+        yield from (known.get(ask, tier, careful) for tier in tiers for careful in (True, False))
+    else:
+        yield from (known.get(ask, tier, careful) for careful in (True, False) for tier in tiers)
+
+
+def _cost_varies(draft: Draft, row: JobRow, leaf: int) -> bool:
+    """Whether a task may be within quota on one model and over it on another."""
+    return bool(row.asks[leaf].request.gpu_memory) or len(draft.fleet.tree.resources) > 1
+
+
+def _models_of(tier: frozenset[int]) -> Iterator[frozenset[int]]:
+    return (frozenset((model,)) for model in sorted(tier))
+
+
+def _tightest_first(
+    draft: Draft, row: JobRow, leaf: int, tiers: tuple[frozenset[int], ...]
+) -> tuple[frozenset[int], ...]:
+    """No preference: the model with least room that holds all tasks, else the one that holds most."""
+    most = row.pending(leaf)
+    rooms = [int(np.minimum(draft.fleet.shapes.get(row.asks[leaf], tier).room, most).sum()) for tier in tiers]
+    order = sorted(range(len(tiers)), key=lambda i: (rooms[i] < most, rooms[i] if rooms[i] >= most else -rooms[i], i))
+    return tuple(tiers[i] for i in order)
+
+
+def required_level(draft: Draft, row: JobRow) -> str:
+    """The level inside which the whole job must stay; "" if there is none."""
+    levels = [row.job.gang.topology.required]
+    if len(row.groups) == 1:
+        group: Bundle | TaskGroup = row.job.gang.groups[0]
+        while isinstance(group, Bundle):
+            levels.append(group.topology.required)
+            group = group.groups[0]
+        levels.append(group.topology.required)
+    return innermost(draft, levels)
+
+
+def home(draft: Draft, row: JobRow, level: str) -> Region | None:
+    """The domain of the level that running members of the job fix; None if none runs."""
+    return topology.home(draft, row, range(len(row.groups)), level)
+
+
+# --- several groups, nested -------------------------------------------------------------------------------------------
+
+
+class _Tree:
+    """Places a tree of groups, depth first."""
+
+    def __init__(self, draft: Draft, row: JobRow) -> None:
+        self.draft = draft
+        self.row = row
+
+    def place(self, group: Bundle | TaskGroup, first: int, region: Region) -> bool:
+        """Bring the group to its minimum inside the region; `first` is its first leaf."""
+        if isinstance(group, TaskGroup):
+            return lay_group(self.draft, self.row, first, group.topology, region)
+        for place in self._places(group, first, region):
+            mark = self.draft.tx.checkpoint()
+            if self._inside(group, first, place):
+                return True
+            self.draft.tx.rollback(mark)
+        return False
+
+    def _inside(self, bundle: Bundle, first: int, region: Region) -> bool:
+        """Enough groups of the bundle, those that are complete already first."""
+        done, leaf = 0, first
+        waiting: list[tuple[Bundle | TaskGroup, int]] = []
+        for group in bundle.groups:
+            if self.complete(group, leaf):
+                done += 1
+            else:
+                waiting.append((group, leaf))
+            leaf += leaf_count(group)
+        for group, at in waiting:
+            if done >= bundle.min_groups:
+                break
+            mark = self.draft.tx.checkpoint()
+            if self.place(group, at, region):
+                done += 1
+            else:
+                self.draft.tx.rollback(mark)
+        return done >= bundle.min_groups
+
+    def complete(self, group: Bundle | TaskGroup, leaf: int) -> bool:
+        """Whether the group has its minimum."""
+        if isinstance(group, TaskGroup):
+            return self.row.missing(leaf) == 0
+        return self.row.bundle_complete(group, leaf)[0]
+
+    def _places(self, bundle: Bundle, first: int, region: Region) -> Iterator[Region]:
+        """The domains to try for a bundle: the required level's, else the narrowest that holds all, else anywhere."""
+        leaves = range(first, first + leaf_count(bundle))
+        required = innermost(self.draft, [bundle.topology.required])
+        if required:
+            fixed = topology.home(self.draft, self.row, leaves, required)
+            if fixed is not None:
+                yield within(fixed, region)
+            elif required == NVLINK and region.island < 0:
+                yield from self._islands(leaves, region)
+            elif required == NVLINK:
+                yield region  # what is outside it has chosen the island already
+            else:
+                yield from self._roomy_domains(required, leaves, region)
+            return
+        for level in reversed(self.draft.fleet.columns.level_names):
+            if level != NODE:
+                yield from self._roomy_domains(level, leaves, region)
+        yield region
+
+    def _roomy_domains(self, level: str, leaves: range, region: Region) -> Iterator[Region]:
+        """Domains of a level in the region where every group alone would fit, least room first."""
+        columns = self.draft.fleet.columns
+        found = []
+        for domain, known in enumerate(columns.level(level).known):
+            place = columns.level(level).region(domain)
+            inside = place.start >= region.start and place.stop <= region.stop
+            if known and inside and all(self._could(leaf, place) for leaf in leaves):
+                found.append((int(columns.idle[place.start : place.stop].sum()), domain, place))
+        yield from (within(place, region) for _, _, place in sorted(found))
+
+    def _could(self, leaf: int, place: Region) -> bool:
+        row, shapes = self.row, self.draft.fleet.shapes
+        missing = row.missing(leaf)
+        if not missing or self._optional():
+            return True
+        tiers = shapes.tiers(row.asks[leaf], row.groups[leaf].tasks == 1)
+        rooms = (shapes.get(row.asks[leaf], tier).room[place.start : place.stop] for tier in tiers)
+        return any(int(np.minimum(room, missing).sum()) >= missing for room in rooms)
+
+    def _optional(self) -> bool:
+        """Whether some groups may be left out, so that one that does not fit proves nothing."""
+        return any(bundle.min_groups < len(bundle.groups) for bundle in bundles(self.row.job.gang))
+
+    def _islands(self, leaves: range, region: Region) -> Iterator[Region]:
+        columns = self.draft.fleet.columns
+        need = sum(self.row.missing(leaf) * self.row.asks[leaf].gpus for leaf in leaves)
+        found = []
+        for n in range(region.start, region.stop):
+            for island, mask in enumerate(columns.islands[n]):
+                free = (columns.free_mask[n] & mask).bit_count()
+                if free >= need:
+                    found.append((free, n, island))
+        yield from (Region(n, n + 1, island) for _, n, island in sorted(found))
+
+
+def leaf_count(group: Bundle | TaskGroup) -> int:
+    """How many task groups a group has inside."""
+    return 1 if isinstance(group, TaskGroup) else sum(leaf_count(inner) for inner in group.groups)
+
+
+def bundles(bundle: Bundle) -> Iterator[Bundle]:
+    """The bundle and every bundle inside it."""
+    yield bundle
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            yield from bundles(group)
+
+
+# --- extras -----------------------------------------------------------------------------------------------------------
+
+
+def grow(draft: Draft, row: JobRow) -> bool:
+    """Add one more task, or one more group that was left out so far, to a job that has its minimum."""
+    mark, before = draft.tx.checkpoint(), tuple(row.held)
+    for extra in _extras(row.job.gang, 0):
+        if _add(draft, row, extra) and admission.allowed(draft, row, mark):
+            draft.remember(row, before)
+            return True
+        draft.tx.rollback(mark)
+    return False
+
+
+def add_task(draft: Draft, row: JobRow, leaf: int) -> bool:
+    """Add one task to a group that runs."""
+    return any(
+        _add(draft, row, extra)
+        for extra in _extras(row.job.gang, 0)
+        if isinstance(extra.group, TaskGroup) and extra.first == leaf
+    )
+
+
+class _Extra(NamedTuple):
+    """A group that may grow: its place in the tree, outermost first."""
+
+    chain: tuple[Bundle, ...]
+    firsts: tuple[int, ...]
+    group: Bundle | TaskGroup
+    first: int
+
+
+def _extras(
+    bundle: Bundle, first: int, chain: tuple[Bundle, ...] = (), firsts: tuple[int, ...] = ()
+) -> Iterator[_Extra]:
+    """Every group, inner ones before the bundle that holds them, in order."""
+    chain, firsts = (*chain, bundle), (*firsts, first)
+    for group in bundle.groups:
+        if isinstance(group, Bundle):
+            yield from _extras(group, first, chain, firsts)
+        yield _Extra(chain, firsts, group, first)
+        first += leaf_count(group)
+
+
+def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
+    """One task more for a group that runs; a group that does not run is taken on whole; all else is left alone."""
+    tree = _Tree(draft, row)
+    if not all(tree.complete(bundle, first) for bundle, first in zip(extra.chain, extra.firsts, strict=True)):
+        return False
+    region = draft.fleet.columns.everywhere
+    for bundle, first in zip(extra.chain, extra.firsts, strict=True):
+        if bundle.topology.required:
+            leaves = range(first, first + leaf_count(bundle))
+            region = within(topology.home(draft, row, leaves, bundle.topology.required) or region, region)
+    if not tree.complete(extra.group, extra.first):
+        return tree.place(extra.group, extra.first, region)
+    if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:
+        return False
+    wishes = [*(bundle.topology for bundle in extra.chain), extra.group.topology]
+    levels = TopologyAsk(
+        innermost(draft, [wish.required for wish in wishes]), innermost(draft, [wish.preferred for wish in wishes])
+    )
+    return lay_group(draft, row, extra.first, levels, region, extra=1)

@@ -1,0 +1,129 @@
+"""Whom a job will not share a domain with, and how much of a pool may be busy in one (rule 14).
+
+These depend on who runs where, so they are asked anew for every task. Most fleets name neither; then nothing is paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Bools, Columns, Held, Ints, Region
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
+from gpuyard.model.job import Avoid
+from gpuyard.model.node import Pool
+from gpuyard.model.reasons import Code
+from gpuyard.model.resources import WHOLE
+from gpuyard.model.topology import NODE
+
+
+class Limits:
+    """Nodes closed to the next task, by reason, and whether a node takes at most one task of the job."""
+
+    def __init__(self, closed: dict[Code, Bools], single: bool) -> None:
+        self.closed = closed
+        self.single = single
+
+    def cut(self, room: Ints, region: Region) -> Ints:
+        """The room that remains."""
+        if self.single:
+            room = np.minimum(room, 1)
+        for mask in self.closed.values():
+            room = np.where(mask[region.start : region.stop], 0, room)
+        return room
+
+
+def limits(draft: Draft, row: JobRow, leaf: int) -> Limits | None:
+    """What neighbours and caps forbid to the next task of a group; None if nothing does."""
+    fleet = draft.fleet
+    if not (fleet.avoiders or fleet.capped):
+        return None
+    caps = fleet.capped
+    closed: dict[Code, Bools] = {}
+    if fleet.avoiders:
+        closed[Code.NEIGHBOURS] = _union(fleet, _avoided(fleet, row))
+    if caps and not row.asks[leaf].request.cpu_only:
+        closed[Code.POWER_CAP] = _union(fleet, (_capped(fleet, row, leaf, pool) for pool in caps))
+    own = row.avoids is not None and row.avoids.own
+    return Limits(closed, single=own)
+
+
+def welcome(draft: Draft, row: JobRow, held: Held) -> bool:
+    """Whether neighbours and caps let a task stand again where it stood."""
+    closed = limits(draft, row, held.leaf)
+    return closed is None or not any(mask[held.node] for mask in closed.closed.values())
+
+
+def _union(fleet: Fleet, masks: Iterable[Bools]) -> Bools:
+    union = np.zeros(len(fleet.columns.nodes), dtype=bool)
+    for mask in masks:
+        union |= mask
+    return union
+
+
+# --- avoid ------------------------------------------------------------------------------------------------------------
+
+
+def _avoided(fleet: Fleet, row: JobRow) -> Iterator[Bools]:
+    """Domains the job stays out of: because of whom it avoids, and because of who avoids it."""
+    if row.avoids is not None:
+        yield _domains_of(fleet.columns, row.avoids, _disliked(fleet, row, row.avoids))
+        if row.avoids.own:
+            yield _domains_of(fleet.columns, row.avoids, [row])
+    for name in sorted(fleet.avoiders):
+        other = fleet.avoiders[name]
+        if other is not row and other.avoids is not None and _named(fleet, row, other.avoids):
+            yield _domains_of(fleet.columns, other.avoids, [other])
+
+
+def _disliked(fleet: Fleet, row: JobRow, avoid: Avoid) -> list[JobRow]:
+    return [other for other in fleet.jobs.values() if other is not row and other.held and _named(fleet, other, avoid)]
+
+
+def _named(fleet: Fleet, row: JobRow, avoid: Avoid) -> bool:
+    """Whether the job stands in one of the queues, or below it."""
+    if row.queue == NO_QUEUE:
+        return False
+    path = {fleet.tree.queues[q].name for q in fleet.tree.paths[row.queue]}
+    return any(queue in path for queue in avoid.queues)
+
+
+def _domains_of(columns: Columns, avoid: Avoid, rows: Iterable[JobRow]) -> Bools:
+    level = columns.levels.get(avoid.level, columns.levels[NODE])
+    taken = np.zeros(len(level.names), dtype=bool)
+    for row in rows:
+        for held in row.held:
+            taken[level.domain[held.node]] = True
+    return taken[level.domain] if len(level.names) else np.zeros(0, dtype=bool)
+
+
+# --- caps -------------------------------------------------------------------------------------------------------------
+
+
+def _capped(fleet: Fleet, row: JobRow, leaf: int, pool: Pool) -> Bools:
+    columns = fleet.columns
+    members = np.array([node.pool == pool.name for node in columns.nodes], dtype=bool)
+    closed = np.zeros(len(columns.nodes), dtype=bool)
+    opens = _devices_opened(fleet, row, leaf)
+    for name, cap in pool.max_busy:
+        level = columns.levels.get(name)
+        if level is not None:
+            busy = np.bincount(level.domain, weights=columns.opened * members, minlength=len(level.names))
+            closed |= members & (busy[level.domain] + opens > cap)
+    return closed
+
+
+def _devices_opened(fleet: Fleet, row: JobRow, leaf: int) -> Ints:
+    """Devices the next task would newly put to use on each node; a share may join one already in use."""
+    ask, columns = row.asks[leaf], fleet.columns
+    if ask.gpus:
+        return np.full(len(columns.nodes), ask.gpus, dtype=np.int64)
+    if ask.request.shared:
+        need = fleet.shapes.need(ask)
+        shared = (columns.shares < WHOLE) & (columns.shares >= need[:, None])
+        joins = (shared & (columns.trusted > 0)).any(axis=1)  # a free healthy device comes before a suspect shared one
+        return np.where(joins, 0, 1)
+    return np.ones(len(columns.nodes), dtype=np.int64)

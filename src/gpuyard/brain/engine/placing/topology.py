@@ -1,0 +1,305 @@
+"""Which domain, which nodes: tasks laid close together or apart, inside the levels the job asks for (rules 10 to 12).
+
+`lay` puts the tasks of one group on nodes, or says no and changes nothing. Who may run is decided before; which
+devices inside a node is `devices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Columns, Held, Ints, Level, Region, within
+from gpuyard.brain.engine.nodes.feasibility import Shape
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import devices, neighbours
+from gpuyard.model.policy import Device, Style
+from gpuyard.model.topology import NODE, NVLINK
+
+
+class Wish(NamedTuple):
+    """Tasks of one group to lay: `tasks` now, in a place that holds `most` if it can."""
+
+    row: JobRow
+    leaf: int
+    tasks: int
+    most: int
+    required: str = ""
+    preferred: str = ""
+
+
+def lay(draft: Draft, wish: Wish, shape: Shape, region: Region) -> bool:
+    """Put the tasks inside the region, within one domain of the required level; all of them or none.
+
+    A preferred level is tried as if it were required; unmet, it only means the fewest of its domains.
+    """
+    limits = neighbours.limits(draft, wish.row, wish.leaf)
+    if wish.preferred and _narrower(draft.fleet.columns, wish.preferred, wish.required):
+        narrow = wish._replace(required=wish.preferred)
+        fixed = home(draft, wish.row, (wish.leaf,), wish.preferred)
+        if _lay_in_one(draft, narrow, shape, within(fixed or region, region), limits):
+            return True
+    return _lay_in_one(draft, wish, shape, region, limits)
+
+
+def _narrower(columns: Columns, level: str, than: str) -> bool:
+    order = (*columns.level_names, NVLINK)
+    return level in order and (not than or order.index(level) > order.index(than))
+
+
+def _lay_in_one(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: neighbours.Limits | None) -> bool:
+    for place in _places(draft, wish, shape, region, limits):
+        mark = draft.tx.checkpoint()
+        if _lay_inside(draft, wish, shape, place, limits):
+            return True
+        draft.tx.rollback(mark)
+        shape.sync()
+    return False
+
+
+def _places(
+    draft: Draft, wish: Wish, shape: Shape, region: Region, limits: neighbours.Limits | None
+) -> Iterator[Region]:
+    """Regions to try, best first: the whole region, or the domains of the required level that could hold enough."""
+    if not wish.required:
+        yield region
+    elif wish.required == NVLINK and region.island >= 0:
+        yield region  # members that run fix the island
+    elif wish.required == NVLINK:
+        yield from _islands(draft.fleet.columns, wish, shape, region)
+    else:
+        room = _room(shape, limits, region)
+        yield from _domains(draft.fleet.columns, wish, room, region)
+
+
+def _room(shape: Shape, limits: neighbours.Limits | None, region: Region) -> Ints:
+    room = shape.room[region.start : region.stop]
+    return room if limits is None else limits.cut(room, region)
+
+
+# --- required levels --------------------------------------------------------------------------------------------------
+
+
+def _domains(columns: Columns, wish: Wish, room: Ints, region: Region) -> Iterator[Region]:
+    """Domains of the required level that hold enough: from the outermost level inwards the least room that holds all
+    tasks, else those that hold most (rule 10)."""
+    level = columns.level(wish.required)
+    first, sums = _sums(level, room, region, wish.most)
+    sums = np.where(level.known[first : first + len(sums)], sums, 0)
+    enough = np.flatnonzero(sums >= wish.most)
+    if not len(enough):
+        enough = np.flatnonzero(sums >= wish.tasks)
+        order = np.lexsort((enough, -sums[enough]))
+    else:
+        order = np.lexsort((enough, sums[enough], *_outer_rooms(columns, wish, room, region, first + enough)))
+    for i in order:
+        yield within(level.region(first + int(enough[i])), region)
+
+
+def _outer_rooms(columns: Columns, wish: Wish, room: Ints, region: Region, domains: Ints) -> list[Ints]:
+    """For each domain the room of the domains around it, innermost first (lexsort's last key counts most)."""
+    inner = columns.level(wish.required)
+    rooms: list[Ints] = []
+    for name in columns.level_names[: columns.level_names.index(wish.required)]:
+        outer = columns.level(name)
+        first, sums = _sums(outer, room, region, wish.most)
+        rooms.append(sums[outer.domain[inner.starts[domains]] - first])
+    return rooms[::-1]
+
+
+def _sums(level: Level, room: Ints, region: Region, most: int) -> tuple[int, Ints]:
+    """Room per domain of a level inside the region: the first domain's id, and the sums."""
+    first = int(level.domain[region.start]) if region.stop > region.start else 0
+    last = int(level.domain[region.stop - 1]) + 1 if region.stop > region.start else 0
+    starts = np.maximum(level.starts[first:last], region.start) - region.start
+    return first, np.add.reduceat(np.minimum(room, most), starts) if len(starts) else starts
+
+
+def _islands(columns: Columns, wish: Wish, shape: Shape, region: Region) -> Iterator[Region]:
+    """NVLink islands that could hold all tasks, tightest first."""
+    need = wish.tasks * max(shape.ask.gpus, 1)
+    found = []
+    for n in range(region.start, region.stop):
+        if shape.room[n] < 1:
+            continue
+        for island, mask in enumerate(columns.islands[n]):
+            free = (columns.free_mask[n] & mask).bit_count()
+            if free >= need or not shape.ask.gpus:
+                found.append((free, n, island))
+    for _, n, island in sorted(found):
+        yield Region(n, n + 1, island)
+
+
+# --- inside a region --------------------------------------------------------------------------------------------------
+
+
+def _lay_inside(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: neighbours.Limits | None) -> bool:
+    if limits is not None or shape.ask.style is Style.SPREAD:
+        return _lay_singly(draft, wish, shape, region)
+    if region.island >= 0:
+        if shape.room[region.start] < wish.tasks:
+            return False  # the island has the devices, but the node is not for this task, or lacks CPU or memory
+        return _put(draft, wish, shape, [(region.start, wish.tasks)], region.island)
+    counts = _pack(draft.fleet.columns, wish, shape, region)
+    return counts is not None and _put(draft, wish, shape, counts, -1)
+
+
+def _put(draft: Draft, wish: Wish, shape: Shape, counts: Sequence[tuple[int, int]], island: int) -> bool:
+    tasks = iter(wish.row.lowest_free_tasks(wish.leaf, wish.tasks))
+    columns = draft.fleet.columns
+    for node, count in counts:
+        inside = island
+        if count > 1 and island < 0 and shape.ask.gpus and len(columns.islands[node]) > 1:
+            inside = devices.island_for(columns, node, count * shape.ask.gpus)
+        for _ in range(count):
+            if not put_one(draft, wish, shape, node, next(tasks), inside):
+                return False
+    return True
+
+
+def put_one(draft: Draft, wish: Wish, shape: Shape, node: int, task: int, island: int = -1) -> bool:
+    """Put one task on a node; False if no devices there suit it."""
+    columns, ask = draft.fleet.columns, shape.ask
+    picked = _best_share(shape, node, island) or devices.pick(columns, ask, node, island)
+    if picked is None:
+        return False
+    where, request = columns.nodes[node], ask.request
+    share = ask.share_on(where) if request.shared else 0
+    draft.tx.put(
+        wish.row,
+        Held(
+            wish.leaf, task, node, picked[0], share, picked[1], ask.cost_on(where), request.cpu, request.memory, False
+        ),
+    )
+    return True
+
+
+def _best_share(shape: Shape, node: int, island: int) -> devices.Pick | None:
+    """The device that strands least, where the policy wants that and health and islands leave the choice free."""
+    if shape.scoring.device is not Device.BEST or not shape.ask.request.shared or island >= 0:
+        return None
+    if shape.columns.any_suspect or not shape.gauge.demand.count:
+        return None
+    shape.sync()
+    return (int(shape.device[node]),), ()
+
+
+def _pack(columns: Columns, wish: Wish, shape: Shape, region: Region) -> list[tuple[int, int]] | None:
+    """How many tasks on which nodes: descend into the domain with least room that holds all, else use the fewest."""
+    room = shape.room[region.start : region.stop]
+    if wish.most == 1 and len(columns.levels) == 1:
+        best = int(shape.score[region.start : region.stop].argmax())
+        return [(region.start + best, 1)] if room[best] > 0 else None
+    if int(np.minimum(room, wish.tasks).sum()) < wish.tasks:
+        return None
+    levels = columns.level_names
+    if wish.preferred in levels:
+        levels = levels[levels.index(wish.preferred) :]  # fewest domains of the level it cares about
+    return _descend(columns, shape, region, levels, wish)
+
+
+def _descend(
+    columns: Columns, shape: Shape, region: Region, levels: Sequence[str], wish: Wish
+) -> list[tuple[int, int]]:
+    """Assumes that the region holds `wish.tasks` tasks."""
+    room = shape.room[region.start : region.stop]
+    if levels[0] == NODE:
+        return _nodes(shape, region, room, wish)
+    level = columns.level(levels[0])
+    first, sums = _sums(level, room, region, wish.most)
+    for enough in (wish.most, wish.tasks):
+        holding = np.flatnonzero(sums >= enough)
+        if len(holding):
+            # who cannot hold all tasks is chosen for holding most of them
+            best = holding[sums[holding].argmin() if enough == wish.most else sums[holding].argmax()]
+            inner = within(level.region(first + int(best)), region)
+            return _descend(columns, shape, inner, levels[1:], wish)
+    counts: list[tuple[int, int]] = []
+    for domain, count in _fewest(sums, wish.tasks):
+        part = wish._replace(tasks=count, most=count)
+        counts += _descend(columns, shape, within(level.region(first + domain), region), levels[1:], part)
+    return counts
+
+
+def _nodes(shape: Shape, region: Region, room: Ints, wish: Wish) -> list[tuple[int, int]]:
+    score = shape.score[region.start : region.stop]
+    for enough in (wish.most, wish.tasks):
+        if (room >= enough).any():
+            best = int(np.where(room >= enough, score, -2.0).argmax())
+            return [(region.start + best, wish.tasks)]
+    order = np.lexsort((np.arange(len(room)), -score, -room))
+    return [(region.start + int(node), count) for node, count in _fewest(room, wish.tasks, order)]
+
+
+def _fewest(room: Ints, count: int, order: Ints | None = None) -> list[tuple[int, int]]:
+    """As few places as can be: the roomiest first, and for the rest the tightest that holds it."""
+    if order is None:
+        order = np.lexsort((np.arange(len(room)), -room))
+    filled = np.cumsum(room[order])
+    full = int(np.searchsorted(filled, count))
+    chosen = [(int(order[i]), int(room[order[i]])) for i in range(full)]
+    rest = count - (int(filled[full - 1]) if full else 0)
+    if rest:
+        others = order[full:]
+        holding = others[room[others] >= rest]
+        chosen.append((int(holding[room[holding].argsort(kind="stable")[0]]), rest))
+    return chosen
+
+
+# --- one at a time: spread, and whatever depends on neighbours --------------------------------------------------------
+
+
+def _lay_singly(draft: Draft, wish: Wish, shape: Shape, region: Region) -> bool:
+    for task in wish.row.lowest_free_tasks(wish.leaf, wish.tasks):
+        node = best_node(draft, wish, shape, region)
+        if node < 0 or not put_one(draft, wish, shape, node, task, region.island):
+            return False
+        shape.sync()
+    return True
+
+
+def best_node(draft: Draft, wish: Wish, shape: Shape, region: Region) -> int:
+    """The node for the next single task, -1 if there is none."""
+    limits = neighbours.limits(draft, wish.row, wish.leaf)
+    room = _room(shape, limits, region)
+    candidates = np.flatnonzero(room > 0)
+    if not len(candidates):
+        return -1
+    nodes = candidates + region.start
+    if shape.ask.style is Style.SPREAD:
+        return int(nodes[_spread_order(draft, wish, shape, nodes)[0]])
+    if len(draft.fleet.columns.levels) > 1 and limits is None:
+        return _descend(draft.fleet.columns, shape, region, draft.fleet.columns.level_names, wish)[0][0]
+    return int(nodes[shape.score[nodes].argmax()])
+
+
+def _spread_order(draft: Draft, wish: Wish, shape: Shape, nodes: Ints) -> Ints:
+    """Fewest of the job's own tasks per domain, level by level as the policy says; then the emptiest node."""
+    columns = draft.fleet.columns
+    own = np.bincount([held.node for held in wish.row.held if not held.terminating], minlength=len(columns.nodes))
+    keys = []
+    for name in shape.ask.over:
+        if name in columns.levels:
+            level = columns.level(name)
+            keys.append(np.bincount(level.domain, weights=own, minlength=len(level.names))[level.domain[nodes]])
+    trusted = columns.healthy[nodes] >= max(shape.ask.gpus, 1)
+    return np.lexsort((nodes, -columns.cpu[nodes], -columns.idle[nodes], ~trusted, shape.dislike[nodes], *keys[::-1]))
+
+
+def home(draft: Draft, row: JobRow, leaves: Sequence[int], level: str) -> Region | None:
+    """The domain that running members fix (rule 10); None if none runs."""
+    columns = draft.fleet.columns
+    for held in row.held:
+        if held.leaf in leaves and not held.terminating:
+            if level != NVLINK:
+                return columns.level(level).region(int(columns.level(level).domain[held.node]))
+            return Region(held.node, held.node + 1, _island_of(columns, held))
+    return None
+
+
+def _island_of(columns: Columns, held: Held) -> int:
+    masks = columns.islands[held.node]
+    return next((i for i, mask in enumerate(masks) if held.gpus and mask >> held.gpus[0] & 1), -1)

@@ -1,0 +1,1 @@
+"""Who may start at all, and whose turn it is."""

@@ -1,0 +1,184 @@
+"""Who comes first: the order of queues and of jobs inside a queue, taken anew after every change (rule 7).
+
+`Turns` hands out one waiting job after the other. Jobs of one queue that the fleet would answer alike stand in one
+`Bucket`: when its first job cannot start, none of it can, so a thousand equal failing jobs cost one question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow, Rank, rank_in_queue
+from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
+
+
+class Bucket:
+    """Waiting jobs of one queue that are answered alike, first come first."""
+
+    __slots__ = ("asked", "queue", "refused", "rows", "taken")
+
+    def __init__(self, queue: int, asked: Amounts, rows: tuple[JobRow, ...]) -> None:
+        self.queue = queue
+        self.asked = asked
+        """What the next job needs to reach its minimum."""
+        self.rows = rows
+        self.taken = 0
+        self.refused = False
+        """No room could be made for its first job, so none can for the others."""
+
+    @property
+    def head(self) -> JobRow:
+        """The job whose turn it is."""
+        return self.rows[self.taken]
+
+    def left(self) -> tuple[JobRow, ...]:
+        """The jobs not yet started."""
+        return self.rows[self.taken :]
+
+
+class _Leaf:
+    """The buckets of one leaf queue that may still be asked, best first."""
+
+    __slots__ = ("heap",)
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[Rank, Bucket]] = []
+
+    def first(self) -> Bucket | None:
+        """The bucket whose head comes first."""
+        return self.heap[0][1] if self.heap else None
+
+    def push(self, bucket: Bucket) -> None:
+        heappush(self.heap, (rank_in_queue(bucket.head), bucket))  # names differ, so ranks never tie
+
+
+class Turns:
+    """The turns of one pass. Ask `next`, then tell `started` or `parked`; queue ranks follow by themselves."""
+
+    def __init__(self, draft: Draft, buckets: Iterable[Bucket]) -> None:
+        self.tree = draft.fleet.tree
+        self._draft = draft
+        self._leaves: dict[int, _Leaf] = {}
+        self._heaps: dict[int, list[tuple[Rank, int, int]]] = {}
+        self._stamps = [0] * len(self.tree.queues)
+        self._dirty: set[int] = set()
+        """Leaf queues whose rank may have changed."""
+        for bucket in buckets:
+            self._leaves.setdefault(bucket.queue, _Leaf()).push(bucket)
+        self._ranked = len(self._leaves) > 1
+        """One queue alone needs no rank."""
+        self._dirty.update(self._leaves)
+        self._seen = len(self.tree.changed)
+
+    def next(self) -> Bucket | None:
+        """The bucket whose head comes first now; None when every bucket was started empty or parked."""
+        if not self._ranked:
+            return next((leaf.first() for leaf in self._leaves.values()), None)
+        self._follow_changes()
+        return self._best_bucket(self.tree.paths[0][-1])
+
+    def started(self, bucket: Bucket) -> None:
+        """The head started; its bucket's next job takes its place."""
+        leaf = self._leaves[bucket.queue]
+        heappop(leaf.heap)
+        bucket.taken += 1
+        if bucket.taken < len(bucket.rows):
+            leaf.push(bucket)
+        self._dirty.add(bucket.queue)
+
+    def parked(self, bucket: Bucket) -> None:
+        """The head could not start, so none of its bucket can: it is not asked again in this pass."""
+        heappop(self._leaves[bucket.queue].heap)
+        self._dirty.add(bucket.queue)
+
+    def rest(self) -> list[Bucket]:
+        """Buckets not asked yet, in no particular order."""
+        return [bucket for leaf in self._leaves.values() for _, bucket in leaf.heap]
+
+    # --- ranks of queues ------------------------------------------------------------------------------------------
+
+    def _follow_changes(self) -> None:
+        changed = self.tree.changed
+        if self._seen < len(changed):
+            self._dirty.update(changed[self._seen :])
+            self._seen = len(changed)
+        for queue in self._dirty:
+            if queue in self._leaves:
+                self._rerank(queue)
+        self._dirty.clear()
+
+    def _rerank(self, queue: int) -> None:
+        """Renew the rank of a leaf queue and of every queue above it."""
+        leaf = self._leaves[queue]
+        if leaf.heap:
+            bucket = leaf.heap[0][1]
+            self._set_rank(queue, self._rank(queue, bucket.asked, bucket.head))
+        else:
+            self._set_rank(queue, None)
+        for q in self.tree.paths[queue][1:-1]:
+            best = self._best_bucket(q)
+            self._set_rank(q, None if best is None else self._rank(q, best.asked, best.head))
+
+    def _set_rank(self, q: int, rank: Rank | None) -> None:
+        self._stamps[q] += 1
+        if rank is not None:
+            heappush(self._heaps.setdefault(self.tree.parent[q], []), (rank, self._stamps[q], q))
+
+    def _best_child(self, parent: int) -> int | None:
+        heap = self._heaps.get(parent, [])
+        while heap and heap[0][1] != self._stamps[heap[0][2]]:
+            heappop(heap)
+        return heap[0][2] if heap else None
+
+    def _best_bucket(self, q: int) -> Bucket | None:
+        best: int | None = q
+        while best is not None and best not in self._leaves:
+            best = self._best_child(best)
+        return None if best is None else self._leaves[best].first()
+
+    def _rank(self, q: int, asked: Amounts, row: JobRow) -> Rank:
+        used, quota = self.tree.used[q], self.tree.quota[q]
+        share, due = self._draft.shares[q], self._draft.dues[q]
+        above = over = False
+        after = before = 0.0
+        for r, amount in enumerate(asked):
+            if quota[r] == NOT_COUNTED:
+                continue
+            above = above or used[r] > share[r]
+            over = over or (amount > 0 and used[r] + amount > quota[r])
+            after = max(after, _ratio(used[r] + amount, due[r]))
+            before = max(before, _ratio(used[r], due[r]))
+        return (above, over, -self.tree.queues[q].priority, after, before, row.age)
+
+
+def _ratio(amount: int, due: float) -> float:
+    if amount <= 0:
+        return 0.0
+    return amount / due if due > 0 else float("inf")
+
+
+def buckets(fleet: Fleet) -> list[Bucket]:
+    """Everybody who waits, in buckets; a job that holds something already stands alone."""
+    equals = [line.rows() for line in fleet.lines]
+    return _filled(fleet, [*equals, *((row,) for row in fleet.halves.values())])
+
+
+def buckets_of(fleet: Fleet, rows: Iterable[JobRow]) -> list[Bucket]:
+    """The same for some of them."""
+    found: dict[object, list[JobRow]] = {}
+    for row in sorted(rows, key=rank_in_queue):
+        found.setdefault(row.name if row.held else row.likeness, []).append(row)
+    return _filled(fleet, map(tuple, found.values()))
+
+
+def _filled(fleet: Fleet, equals: Iterable[tuple[JobRow, ...]]) -> list[Bucket]:
+    known = [rows for rows in equals if rows[0].queue != NO_QUEUE]
+    return [Bucket(rows[0].queue, fleet.shortfall(rows[0]), rows) for rows in sorted(known, key=_first_rank)]
+
+
+def _first_rank(rows: tuple[JobRow, ...]) -> Rank:
+    return rank_in_queue(rows[0])

@@ -1,0 +1,113 @@
+"""When could it start: by the time limits of what runs, or by what such jobs took before (rule 20).
+
+Everything here is tried in a transaction and undone. `surely` looks at hard limits only and is what a reservation rests
+on; `estimate` gives a range for people, never a point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
+from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.queueing import admission
+
+MOST_ENDINGS = 512
+"""Jobs whose end is looked at; a start that needs more of them is not worth a promise."""
+
+MOST_AHEAD = 8
+"""Jobs ahead in the queue that an estimate lets start first."""
+
+FEWEST_SEEN = 5
+"""Fewer jobs that ended teach nothing about those that run."""
+
+Ending = Callable[[JobRow], float | None]
+"""When a running job ends; None if nobody knows."""
+
+
+class Start(NamedTuple):
+    """A moment, and the places the job would take then."""
+
+    at: float
+    places: tuple[Held, ...]
+
+
+def surely(draft: Draft, row: JobRow) -> Start | None:
+    """The latest moment by which the job fits, if every job runs to its time limit; None if limits do not say."""
+    return _earliest(draft, row, lambda other: limit_end(draft, other), ())
+
+
+def estimate(draft: Draft, row: JobRow) -> tuple[float, float] | None:
+    """Seconds until the job starts, as a range (half of the cases, nine of ten); None if nothing is known."""
+    ahead = [other for other in draft.fleet.short.values() if rank_in_queue(other) < rank_in_queue(row)]
+    ahead = sorted((other for other in ahead if not other.job.held), key=rank_in_queue)[:MOST_AHEAD]
+    late = _earliest(draft, row, lambda other: _expected_end(draft, other, 1.0), ahead)
+    if late is None:
+        return None
+    soon = _earliest(draft, row, lambda other: _expected_end(draft, other, 0.5), ahead)
+    early = late.at if soon is None else min(soon.at, late.at)
+    return (max(0.0, early - draft.now), max(0.0, late.at - draft.now))
+
+
+def limit_end(draft: Draft, row: JobRow) -> float | None:
+    """When a running job's time limit ends it."""
+    if row.job.time_limit is None:
+        return None
+    started = draft.now if row.started is None else row.started  # it starts in this very plan
+    return max(draft.now, started + row.job.time_limit)
+
+
+def _expected_end(draft: Draft, row: JobRow, part: float) -> float | None:
+    """The limit, or what jobs of its queue and class took before; `part` of what is left for a lucky guess."""
+    start = row.started if row.started is not None else draft.now
+    ends = [end for end in (limit_end(draft, row), _learned_end(draft, row, start)) if end is not None]
+    return draft.now + part * (min(ends) - draft.now) if ends else None
+
+
+def _learned_end(draft: Draft, row: JobRow, start: float) -> float | None:
+    seen = draft.memory.durations.get(duration_key(row), ())
+    if len(seen) < FEWEST_SEEN:
+        return None
+    lasting = sorted(seen)
+    end = start + lasting[min(len(lasting) - 1, int(0.9 * len(lasting)))]
+    return end if end > draft.now else None  # it outlasted what was seen, which then says nothing more
+
+
+def duration_key(row: JobRow) -> str:
+    """Jobs that last alike: same queue, same class."""
+    return f"{row.job.queue}/{row.job.job_class.value}"
+
+
+def _earliest(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow] | tuple[()]) -> Start | None:
+    mark = draft.tx.checkpoint()
+    found = _replay(draft, row, ending, list(ahead))
+    draft.tx.rollback(mark)
+    return found
+
+
+def _replay(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow]) -> Start | None:
+    """Let running jobs end one after the other until the job fits; only those on nodes it could use."""
+    usable = np.logical_or.reduce([draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks])
+    running = [other for other in draft.fleet.ending() if any(usable[held.node] for held in other.held)]
+    known = [(end, other.name) for other in running if (end := ending(other)) is not None]
+    for end, name in sorted(known)[:MOST_ENDINGS]:
+        other = draft.fleet.jobs[name]
+        draft.tx.lift_all(other, list(other.held))
+        ahead = [first for first in ahead if not _start(draft, first)]
+        held = len(row.held)
+        if _start(draft, row):
+            return Start(end, tuple(row.held[held:]))
+    return None
+
+
+def _start(draft: Draft, row: JobRow) -> bool:
+    if not gang.might_fit(draft, row):
+        return False
+    asked = draft.fleet.shortfall(row)
+    return admission.refuses(draft, row, asked) is None and gang.start(draft, row)

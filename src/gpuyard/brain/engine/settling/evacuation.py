@@ -1,0 +1,144 @@
+"""The one place that emits `Evict`, `Move` and `Terminate`: what a draft changed, told as actions that can be applied.
+
+Everything that disturbs a running job ends here, so that a plan is the net change: nobody is both started and evicted,
+and whoever keeps its GPUs is not mentioned (rule 26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.model.actions import Action, Evict, Move, Start
+from gpuyard.model.job import Placement
+from gpuyard.model.reasons import Code, Reason
+
+Origin = Mapping[str, tuple[Held, ...]]
+"""What changed jobs held before."""
+
+
+class Story(NamedTuple):
+    """Why jobs were changed, and for whom."""
+
+    because: Mapping[str, Reason]
+    served: Mapping[str, str]
+
+
+def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...]:
+    """The net change from `origin` to what the fleet holds now, in an order that can be applied."""
+    changes = [_change(fleet.jobs[name], origin[name]) for name in sorted(origin) if name in fleet.jobs]
+    if not any(change.gone for change in changes):
+        return tuple(action for change in changes for action in _starts(fleet, change, story, {}))
+    leaving: dict[tuple[int, int], list[str]] = {}
+    for change in changes:
+        for held in change.gone:
+            for device in held.gpus or (-1,):
+                leaving.setdefault((held.node, device), []).append(change.row.name)
+    story = Story(story.because, _who_gains(changes, story.served))
+    evicts = [action for change in changes for action in _evictions(fleet, change, story)]
+    moves = [action for change in changes for action in _moves(fleet, change, story, leaving)]
+    starts = [action for change in changes for action in _starts(fleet, change, story, leaving)]
+    return (*evicts, *moves, *starts)
+
+
+class _Change(NamedTuple):
+    row: JobRow
+    gone: list[Held]
+    come: list[Held]
+    kept: int
+
+
+def _change(row: JobRow, before: tuple[Held, ...]) -> _Change:
+    """What left and what came; a task that merely changed its number on the same devices did neither."""
+    gone, come, kept = [], list(row.held), 0
+    for held in before:
+        same = next((now for now in come if _same_place(now, held)), None)
+        if same is None:
+            gone.append(held)
+        else:
+            come.remove(same)
+            kept += not held.terminating  # who is on its way out anyway keeps no gang alive
+    return _Change(row, gone, come, kept)
+
+
+def _who_gains(changes: list[_Change], served: Mapping[str, str]) -> dict[str, str]:
+    """For whom each job gave way in the end: who it was for may itself have given way to somebody since."""
+    gaining = {change.row.name: change for change in changes if len(change.come) > len(change.gone)}
+    found: dict[str, str] = {}
+    for change in changes:
+        name = change.row.name
+        seen, heir = {name}, served.get(name, "")
+        while heir and heir not in gaining and heir not in seen:
+            seen.add(heir)
+            heir = served.get(heir, "")
+        if heir not in gaining:
+            first = next((other.row.queue for other in changes if other.row.name == served.get(name)), None)
+            heir = _heir(change, gaining, first) or served.get(name, "")
+        found[name] = heir
+    return found
+
+
+def _heir(change: _Change, gaining: Mapping[str, _Change], queue: int | None) -> str:
+    """Who took the devices that this job left; one of the queue it first gave way to, if any did."""
+    left = {(held.node, device) for held in change.gone for device in held.gpus}
+    heirs = [
+        name
+        for name in sorted(gaining)
+        if any((held.node, device) in left for held in gaining[name].come for device in held.gpus)
+    ]
+    return min(heirs, key=lambda name: gaining[name].row.queue != queue, default="")
+
+
+def _same_place(one: Held, other: Held) -> bool:
+    return one._replace(task=other.task) == other
+
+
+def _evictions(fleet: Fleet, change: _Change, story: Story) -> Iterable[Action]:
+    extra = len(change.gone) - len(change.come)
+    if extra <= 0:
+        return
+    name = change.row.name
+    reason = story.because.get(name, Reason(Code.RECLAIMED))
+    whole = not change.kept and not change.come
+    places = () if whole else _placements(fleet, change.row, sorted(change.gone)[-extra:])
+    yield Evict(name, reason, story.served.get(name, ""), places)
+
+
+def _moves(
+    fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]
+) -> Iterable[Action]:
+    count = min(len(change.gone), len(change.come))
+    if not count:
+        return
+    name = change.row.name
+    source = _placements(fleet, change.row, sorted(change.gone)[:count])
+    come = sorted(change.come)[:count]
+    reason = story.because.get(name, Reason(Code.CONSOLIDATED))
+    yield Move(name, source, _placements(fleet, change.row, come), reason, story.served.get(name, ""),
+               _after(name, come, leaving))  # fmt: skip
+
+
+def _starts(
+    fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]
+) -> Iterable[Action]:
+    new = sorted(change.come)[len(change.gone) :]
+    if new:
+        name = change.row.name
+        reason = story.because.get(name, Reason(Code.FITS))
+        yield Start(name, _placements(fleet, change.row, new), reason, _after(name, new, leaving))
+
+
+def _after(name: str, places: Iterable[Held], leaving: Mapping[tuple[int, int], list[str]]) -> tuple[str, ...]:
+    """The jobs that must have left these devices first."""
+    found: set[str] = set()
+    for held in places:
+        for device in held.gpus or (-1,):
+            found.update(leaving.get((held.node, device), ()))
+    return tuple(sorted(found - {name}))
+
+
+def _placements(fleet: Fleet, row: JobRow, places: Iterable[Held]) -> tuple[Placement, ...]:
+    return tuple(fleet.placement(row, held) for held in sorted(places))

@@ -1,0 +1,22 @@
+"""Amounts of the resources that queues count, and their arithmetic. The order of resources is the queue tree's."""
+
+from __future__ import annotations
+
+Amounts = list[int]
+"""One amount per counted resource, in the tree's order."""
+
+
+def add(total: Amounts, amounts: Amounts, count: int = 1) -> None:
+    """Add the cost of several to a total."""
+    for r, amount in enumerate(amounts):
+        total[r] += count * amount
+
+
+def times(amounts: Amounts, count: int) -> Amounts:
+    """The cost of several."""
+    return [amount * count for amount in amounts]
+
+
+def plus(left: Amounts, right: Amounts) -> Amounts:
+    """The cost of both."""
+    return [a + b for a, b in zip(left, right, strict=True)]
