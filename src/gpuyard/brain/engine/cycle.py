@@ -15,7 +15,7 @@ from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing import fragmentation, gang
 from gpuyard.brain.engine.queueing import admission, ordering
 from gpuyard.brain.engine.queueing.ordering import Bucket, Turns
-from gpuyard.brain.engine.reserving import reservations
+from gpuyard.brain.engine.reserving import backfill, reservations
 from gpuyard.model.reasons import Code, Reason
 
 
@@ -111,10 +111,10 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     reason = admission.refuses(draft, row, bucket.asked)
     if reason is None:
-        if reservations.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row)):
+        if backfill.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row)):
             draft.accept(row, REPAIRED if row.running else FITS)
             return True
-        reason = reservations.in_the_way(draft, row) or explain.no_place(draft, row)
+        reason = backfill.in_the_way(draft, row) or explain.no_place(draft, row)
         reservations.consider(draft, bucket.left(), bucket.asked)
     draft.wait(bucket.left(), reason)
     return False
@@ -150,7 +150,7 @@ def make_room(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     if row.job.held or not any(bucket.asked) or _asked_lately(draft, row):
         return False
-    return reservations.try_aside(
+    return backfill.try_aside(
         draft,
         row,
         lambda: consolidation.make_room(draft, row, bucket.asked) or preemption.make_room(draft, row, bucket.asked),

@@ -9,7 +9,7 @@ from itertools import islice
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
-from gpuyard.brain.engine.reserving import reservations
+from gpuyard.brain.engine.reserving import backfill
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.brain.engine.sharing.quota import Excess
 from gpuyard.model.job import Bundle, Job, TaskGroup
@@ -36,7 +36,7 @@ def starts(draft: Draft, row: JobRow) -> bool:
     if draft.fleet.tree.refuses(row.queue, draft.fleet.shortfall(row), row.firm) is not None:
         return False
     mark = draft.tx.checkpoint()
-    reservations.hold_against(draft, row)
+    backfill.hold_against(draft, row)
     fits = gang.place(draft, row)
     draft.tx.rollback(mark)
     return fits

@@ -23,7 +23,7 @@ from gpuyard.model.reasons import Code, Reason, Rung
 if TYPE_CHECKING:
     from gpuyard.brain.engine.giving_way.clearing import NodeClearing
     from gpuyard.brain.engine.giving_way.victims import Profile
-    from gpuyard.brain.engine.reserving.reservations import Kept
+    from gpuyard.brain.engine.reserving.stand_ins import Kept
 
 
 class Draft:

@@ -1,25 +1,23 @@
-"""Room kept for a blocked gang, and who may use the gap meanwhile (rule 20).
+"""Reservations: room kept for a blocked gang (rule 20).
 
-A reservation holds free GPUs by a stand-in that nobody can move or evict, so every later step simply sees less free.
-It is made at the job's turn, stepped aside from when the job itself or a job that may use the gap is tried, and taken
-off the fleet before the cycle ends: what stays is the `Reserve` action.
+A reservation is made at the job's turn and holds free GPUs by a stand-in, so every later step simply sees less free.
+It is taken off the fleet before the cycle ends: what stays is the `Reserve` action. Who may use the gap meanwhile is
+`backfill`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Held, Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.brain.engine.placing import gang, neighbours
-from gpuyard.brain.engine.placing.devices import stands_free
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import eta
+from gpuyard.brain.engine.reserving.stand_ins import Kept, borrows, keep, stand_in
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.actions import Reserve
 from gpuyard.model.reasons import Code, Reason
@@ -30,19 +28,6 @@ MOST_PROMISES = 16
 """How many jobs a cycle looks at for a reservation; the first in order come first."""
 
 
-@dataclass(slots=True)
-class Kept:
-    """One reservation in force: for whom, the places wanted, and the stand-in that holds those free now."""
-
-    row: JobRow
-    places: tuple[Held, ...]
-    until: float | None
-    borrower: bool
-    stand_in: JobRow
-    known: bool = False
-    """Whether it stood already when the plan began."""
-
-
 def restore(draft: Draft) -> None:
     """Put the reservations that stand already back in force."""
     for given in draft.fleet.reservations:
@@ -50,48 +35,7 @@ def restore(draft: Draft) -> None:
         if row is None or (given.until is not None and given.until < draft.now):
             continue
         places = tuple(draft.fleet.held_from(row, given.placements))
-        _keep(draft, Kept(row, places, given.until, _borrows(draft, row), _stand_in(draft, row), known=True))
-
-
-def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
-    """Try to start a job with those reservations stepping aside that do not bind it."""
-    aside = [kept for kept in draft.kept.values() if not _binds(draft, kept, row)]
-    if not aside:
-        return attempt()
-    mark = draft.tx.checkpoint()
-    for kept in aside:
-        draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
-    if attempt():
-        for kept in aside:
-            if kept.row is row:
-                del draft.kept[row.name]
-            else:
-                _hold(draft, kept)
-        return True
-    draft.tx.rollback(mark)
-    return False
-
-
-def hold_against(draft: Draft, row: JobRow) -> None:
-    """Put the reservations of this plan that bind the job back in force, once the cycle has taken them off."""
-    for kept in draft.kept.values():
-        if not kept.stand_in.held and _binds(draft, kept, row):
-            _hold(draft, kept)
-
-
-def _binds(draft: Draft, kept: Kept, row: JobRow) -> bool:
-    """Whether the reservation holds this job off: not its owner, not who is gone in time, not who is within quota."""
-    if kept.row.name == row.name:
-        return False
-    limit = row.job.time_limit
-    if kept.until is not None and limit is not None and draft.now + limit <= kept.until:
-        return False
-    return not (kept.borrower and not _borrows(draft, row))
-
-
-def _borrows(draft: Draft, row: JobRow) -> bool:
-    """Whether the job would stand above the quota of its queue."""
-    return not draft.fleet.tree.within_quota(row.queue, draft.fleet.shortfall(row))
+        keep(draft, Kept(row, places, given.until, borrows(draft, row), stand_in(draft, row), known=True))
 
 
 # --- making one -------------------------------------------------------------------------------------------------------
@@ -123,7 +67,7 @@ def _consider(draft: Draft, row: JobRow) -> bool:
     if not places or _pools(draft, places) & _full_pools(draft):
         return False
     until = start.at if start is not None else None
-    _keep(draft, Kept(row, places, until, _borrows(draft, row), _stand_in(draft, row)))
+    keep(draft, Kept(row, places, until, borrows(draft, row), stand_in(draft, row)))
     return True
 
 
@@ -195,33 +139,6 @@ def _pools_left(draft: Draft) -> bool:
     return len(_full_pools(draft)) < len(draft.fleet.pool_names)
 
 
-def _stand_in(draft: Draft, row: JobRow) -> JobRow:
-    """Who holds the places of a reservation; made once for a job, for reservations are made anew in every cycle."""
-    if row.stand_in is None:
-        job = replace(row.job, name=f"reserved for {row.name}", foreign=True, placements=())
-        row.stand_in = JobRow(job, row.asks, NO_QUEUE, draft.policy)
-    assert not row.stand_in.held
-    return row.stand_in
-
-
-def _keep(draft: Draft, kept: Kept) -> None:
-    draft.kept[kept.row.name] = kept
-    _hold(draft, kept)
-
-
-def _hold(draft: Draft, kept: Kept) -> None:
-    """Hold those of the places that are free now, device by device."""
-    for held in kept.places:
-        if kept.row.asks[held.leaf].gpus:
-            free = draft.fleet.columns.free_mask[held.node]
-            gpus = tuple(g for g in held.gpus if free >> g & 1)
-            part = held._replace(gpus=gpus, cpu=0, memory=0, cost=0)
-            if gpus:
-                draft.tx.put(kept.stand_in, part)
-        elif stands_free(draft.fleet.columns, held):
-            draft.tx.put(kept.stand_in, held)
-
-
 # --- ending -----------------------------------------------------------------------------------------------------------
 
 
@@ -238,53 +155,3 @@ def _action(draft: Draft, kept: Kept) -> Reserve:
     why = "its start follows from time limits" if kept.until is not None else "it has waited long enough"
     until = kept.until if kept.until is not None else draft.now + draft.policy.reserve_after
     return Reserve(kept.row.name, places, until, Reason(Code.RESERVED, where=kept.row.name, message=why))
-
-
-def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
-    """The reason of a job that would fit but for reservations; None if they are not what holds it off."""
-    usable = [draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks] if draft.kept else []
-    binding = [
-        kept
-        for kept in draft.kept.values()
-        if kept.row is not row and any(mask[held.node] for mask in usable for held in kept.stand_in.held)
-    ]
-    if not binding or not _would_fit(draft, row, binding):
-        return None
-    names = ", ".join(sorted(kept.row.name for kept in binding))
-    message = f"{row.name} would fit, but those GPUs are kept for {names}"
-    return Reason(Code.RESERVED, needed=draft.fleet.shortfall(row)[0], where=names, message=message)
-
-
-def _would_fit(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
-    """Whether the job would fit if these reservations stepped aside."""
-    if row.asks[0].gpus and len(row.groups) == 1:
-        enough = _enough_aside(draft, row, aside)
-        if not enough or _goes_anywhere(draft, row):
-            return enough
-    mark = draft.tx.checkpoint()
-    for kept in aside:
-        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
-    fits = gang.might_fit(draft, row) and gang.place(draft, row)
-    draft.tx.rollback(mark)
-    return fits
-
-
-def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
-    """Whether nodes have room for what the job lacks, counting what these reservations hold as free."""
-    columns, ask, lacks = draft.fleet.columns, row.asks[0], row.missing(0)
-    free = columns.whole.copy()
-    for kept in aside:
-        for held in kept.stand_in.held:
-            free[held.node] += len(held.gpus)
-    room = np.minimum(free // ask.gpus, lacks)
-    if ask.request.cpu:
-        room = np.minimum(room, columns.cpu // ask.request.cpu)
-    if ask.request.memory:
-        room = np.minimum(room, columns.memory // ask.request.memory)
-    return int(np.add.reduce(room[draft.fleet.shapes.static(ask, STATIC_CHECKERS)])) >= lacks
-
-
-def _goes_anywhere(draft: Draft, row: JobRow) -> bool:
-    """Whether room is all it takes: one model, no level, nobody to keep away from."""
-    alike = row.groups[0].tasks == 1 or len(draft.fleet.columns.models) == 1
-    return alike and not gang.required_level(draft, row) and neighbours.limits(draft, row, 0) is None

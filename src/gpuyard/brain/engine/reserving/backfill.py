@@ -1,0 +1,104 @@
+"""Backfill: who may run in the gap before a reservation begins, and who is held off by it (rule 20).
+
+Asked by the cycle whenever a job is tried. A reservation steps aside for its owner, for jobs that their time limit
+ends before it begins, and for jobs within quota if its owner borrows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import gang, neighbours
+from gpuyard.brain.engine.reserving.stand_ins import Kept, borrows, hold
+from gpuyard.model.reasons import Code, Reason
+
+
+def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
+    """Try to start a job with those reservations stepping aside that do not bind it."""
+    aside = [kept for kept in draft.kept.values() if not _binds(draft, kept, row)]
+    if not aside:
+        return attempt()
+    mark = draft.tx.checkpoint()
+    for kept in aside:
+        draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
+    if attempt():
+        for kept in aside:
+            if kept.row is row:
+                del draft.kept[row.name]
+            else:
+                hold(draft, kept)
+        return True
+    draft.tx.rollback(mark)
+    return False
+
+
+def hold_against(draft: Draft, row: JobRow) -> None:
+    """Put the reservations of this plan that bind the job back in force, once the cycle has taken them off."""
+    for kept in draft.kept.values():
+        if not kept.stand_in.held and _binds(draft, kept, row):
+            hold(draft, kept)
+
+
+def _binds(draft: Draft, kept: Kept, row: JobRow) -> bool:
+    """Whether the reservation holds this job off: not its owner, not who is gone in time, not who is within quota."""
+    if kept.row.name == row.name:
+        return False
+    limit = row.job.time_limit
+    if kept.until is not None and limit is not None and draft.now + limit <= kept.until:
+        return False
+    return not (kept.borrower and not borrows(draft, row))
+
+
+def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
+    """The reason of a job that would fit but for reservations; None if they are not what holds it off."""
+    usable = [draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks] if draft.kept else []
+    binding = [
+        kept
+        for kept in draft.kept.values()
+        if kept.row is not row and any(mask[held.node] for mask in usable for held in kept.stand_in.held)
+    ]
+    if not binding or not _would_fit(draft, row, binding):
+        return None
+    names = ", ".join(sorted(kept.row.name for kept in binding))
+    message = f"{row.name} would fit, but those GPUs are kept for {names}"
+    return Reason(Code.RESERVED, needed=draft.fleet.shortfall(row)[0], where=names, message=message)
+
+
+def _would_fit(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
+    """Whether the job would fit if these reservations stepped aside."""
+    if row.asks[0].gpus and len(row.groups) == 1:
+        enough = _enough_aside(draft, row, aside)
+        if not enough or _goes_anywhere(draft, row):
+            return enough
+    mark = draft.tx.checkpoint()
+    for kept in aside:
+        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
+    fits = gang.might_fit(draft, row) and gang.place(draft, row)
+    draft.tx.rollback(mark)
+    return fits
+
+
+def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
+    """Whether nodes have room for what the job lacks, counting what these reservations hold as free."""
+    columns, ask, lacks = draft.fleet.columns, row.asks[0], row.missing(0)
+    free = columns.whole.copy()
+    for kept in aside:
+        for held in kept.stand_in.held:
+            free[held.node] += len(held.gpus)
+    room = np.minimum(free // ask.gpus, lacks)
+    if ask.request.cpu:
+        room = np.minimum(room, columns.cpu // ask.request.cpu)
+    if ask.request.memory:
+        room = np.minimum(room, columns.memory // ask.request.memory)
+    return int(np.add.reduce(room[draft.fleet.shapes.static(ask, STATIC_CHECKERS)])) >= lacks
+
+
+def _goes_anywhere(draft: Draft, row: JobRow) -> bool:
+    """Whether room is all it takes: one model, no level, nobody to keep away from."""
+    alike = row.groups[0].tasks == 1 or len(draft.fleet.columns.models) == 1
+    return alike and not gang.required_level(draft, row) and neighbours.limits(draft, row, 0) is None

@@ -1,0 +1,59 @@
+"""What a reservation holds while a plan is made: a stand-in that nobody can move or evict, on the places free now.
+
+Put in force by `reservations`, stepped aside from by `backfill`. Every other step simply sees less free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
+from gpuyard.brain.engine.placing.devices import stands_free
+
+
+@dataclass(slots=True)
+class Kept:
+    """One reservation in force: for whom, the places wanted, and the stand-in that holds those free now."""
+
+    row: JobRow
+    places: tuple[Held, ...]
+    until: float | None
+    borrower: bool
+    stand_in: JobRow
+    known: bool = False
+    """Whether it stood already when the plan began."""
+
+
+def keep(draft: Draft, kept: Kept) -> None:
+    """Put a reservation in force."""
+    draft.kept[kept.row.name] = kept
+    hold(draft, kept)
+
+
+def hold(draft: Draft, kept: Kept) -> None:
+    """Hold those of the places that are free now, device by device."""
+    for held in kept.places:
+        if kept.row.asks[held.leaf].gpus:
+            free = draft.fleet.columns.free_mask[held.node]
+            gpus = tuple(g for g in held.gpus if free >> g & 1)
+            part = held._replace(gpus=gpus, cpu=0, memory=0, cost=0)
+            if gpus:
+                draft.tx.put(kept.stand_in, part)
+        elif stands_free(draft.fleet.columns, held):
+            draft.tx.put(kept.stand_in, held)
+
+
+def stand_in(draft: Draft, row: JobRow) -> JobRow:
+    """Who holds the places of a reservation; made once for a job, for reservations are made anew in every cycle."""
+    if row.stand_in is None:
+        job = replace(row.job, name=f"reserved for {row.name}", foreign=True, placements=())
+        row.stand_in = JobRow(job, row.asks, NO_QUEUE, draft.policy)
+    assert not row.stand_in.held
+    return row.stand_in
+
+
+def borrows(draft: Draft, row: JobRow) -> bool:
+    """Whether the job would stand above the quota of its queue."""
+    return not draft.fleet.tree.within_quota(row.queue, draft.fleet.shortfall(row))
