@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,29 @@ def test_without_a_fresh_address_nobody_is_let_in(chromium: Browser, tmp_path: P
         page = stranger.page(url)  # its code is used up
         page.until("document.querySelector('#state')?.innerText.startsWith('You are not let in')")
         assert not page.ask("document.querySelectorAll('.node').length")
+
+
+def test_a_server_on_another_port_of_this_machine_gets_nothing_that_opens_the_yard(chromium: Browser, url: str):
+    seen: list[dict[str, str]] = []
+
+    class Neighbour(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<p>hello</p>")
+
+        def log_message(self, *_: object) -> None: ...
+
+    opened(chromium, url)
+    with HTTPServer(("127.0.0.1", 0), Neighbour) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = chromium.page(f"http://127.0.0.1:{server.server_port}/")
+        page.until("document.querySelector('p')?.innerText === 'hello'")
+        assert page.ask("document.cookie + JSON.stringify({...sessionStorage, ...localStorage})") == "{}"
+        server.shutdown()
+    assert seen
+    assert not any({"cookie", "authorization"} & headers.keys() for headers in seen)
 
 
 def test_it_says_so_when_the_yard_is_gone(chromium: Browser, shell: Shell, url: str):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from gpuyard.client import calls, places
+from gpuyard.client import calls, peers, places
 from gpuyard.client.calls import Call, Document
 from gpuyard.client.errors import error_of, silent, unreachable
 from gpuyard.client.events import sse_event
@@ -180,6 +180,7 @@ class AsyncClient:
 
 def _http_client(place: Place) -> httpx2.AsyncClient:
     if place.socket is not None:
+        peers.check_path(place.socket)
         transport = httpx2.AsyncHTTPTransport(uds=str(place.socket))
         return httpx2.AsyncClient(transport=transport, base_url="http://localhost", trust_env=False)
     import ssl

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from gpuyard.client import calls, places
+from gpuyard.client import calls, peers, places
 from gpuyard.client.calls import Call, Document
-from gpuyard.client.errors import error_of, not_open, silent, unreachable
+from gpuyard.client.errors import Unreachable, error_of, not_open, silent, unreachable
 from gpuyard.client.events import sse_events
 from gpuyard.client.places import Place
 
@@ -240,6 +240,7 @@ class _UnixConnection(HTTPConnection):
         self.sock.settimeout(self.timeout)
         try:
             self.sock.connect(str(self._path))
-        except OSError:
+            peers.check(self.sock, self._path)
+        except (OSError, Unreachable):
             self.sock.close()
             raise

@@ -1,14 +1,14 @@
 """The gate: every request passes it before anything else looks at it. Called by uvicorn, calls the application.
 
-It checks the Host header (a web page must not reach us under its own name), who is asking, where a browser's request
-comes from, and how much is sent. Without authentication there is only the empty shell of the live page, which holds no
-data, and the exchange of a code for a session.
+It checks the Host header (a web page must not reach us under its own name), who is asking, and how much is sent.
+Without authentication there is only the empty shell of the live page, which holds no data, and the exchange of a code
+for a session. There are no cookies: a browser sends those to every port of a host, whoever listens there, and with
+requests that other pages make; what is said in the Authorization header our own page says itself, to us alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -21,9 +21,7 @@ from gpuyard.server.access import PEER, Access
 BODY_MAX = 32 * 1024 * 1024
 """Ten thousand jobs with long commands; an array is shorter."""
 
-COOKIE = "gpuyard_session"
 OPEN_PATHS = {("GET", "/"), ("HEAD", "/"), ("POST", "/session")}
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 class TooLarge(Exception):
@@ -92,25 +90,7 @@ class Gate:
     def _caller(self, scope: Scope, headers: Headers, by_socket: bool) -> Caller | None:
         if by_socket:
             return self._access.by_socket(str(scope["client"][0]))
-        if "authorization" in headers:
-            return self._access.by_token(headers["authorization"])
-        if scope["method"] not in SAFE_METHODS and not same_origin(headers):
-            return None
-        return self._access.by_session(session_of(headers))
-
-
-def same_origin(headers: Headers) -> bool:
-    """Whether a browser's request comes from our own page: its Origin is the host it asks."""
-    return headers.get("origin", "").partition("://")[2] == headers.get("host", "?")
-
-
-def session_of(headers: Headers) -> str:
-    """The session in the cookie, if there is one."""
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""
+        return self._access.by_bearer(headers.get("authorization", ""))
 
 
 def too_large() -> Response:

@@ -59,8 +59,8 @@ def open_unix(path: Path, group: str = "") -> socket.socket:
     """A listening socket that only we can open, or a group where one is named. What lay there before is removed:
     whoever calls this holds the state folder, so nobody can be listening on it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.parent.stat().st_uid not in (os.getuid(), 0):
-        raise Refused(f"{path.parent} belongs to somebody else, so the socket cannot be put there.")
+    if any(seen.st_uid not in (os.getuid(), 0) for seen in (path.parent.lstat(), path.parent.stat())):
+        raise Refused(f"{path.parent} belongs to somebody else, so the socket cannot be put there; remove it.")
     path.unlink(missing_ok=True)
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

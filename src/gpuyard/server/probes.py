@@ -15,7 +15,6 @@ from gpuyard import __version__
 from gpuyard.server import answers, metrics
 from gpuyard.server.answers import encoded
 from gpuyard.server.desk import Desk
-from gpuyard.server.gate import COOKIE
 from gpuyard.server.page import shell
 
 router = APIRouter(tags=["machines"])
@@ -65,15 +64,12 @@ def page() -> Response:
 
 @router.post("/session", include_in_schema=False)
 def session(request: Request, wish: Code) -> Response:
-    """A session for a code, once; it lives in a cookie that no script can read."""
+    """A session for a code, once; the page keeps it where no other port's pages can look, and sends it as a bearer."""
     desk: Desk = request.app.state.desk
     opened = desk.access.exchange(wish.code)
     if opened is None:
         return answers.mistake(401, "This address has been used, or is too old.", "`yard page` prints a new one.")
-    answer = encoded({"ok": True})
-    secure = request.url.scheme == "https"
-    answer.set_cookie(COOKIE, opened, httponly=True, samesite="strict", secure=secure, path="/")
-    return answer
+    return encoded({"session": opened})
 
 
 def _verdict(request: Request, only: tuple[str, ...] = ()) -> Response:

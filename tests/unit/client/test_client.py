@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,32 @@ def test_a_yard_is_looked_for_where_the_environment_says_then_at_home_then_on_th
 def test_no_yard_is_said_with_the_next_command(tmp_path: Path):
     with pytest.raises(Unreachable, match="Start one with `yard up`"):
         Client.at_state(tmp_path).status()
+
+
+def ask_status(place: Place) -> None:
+    Client(place).status()
+
+
+def ask_status_async(place: Place) -> None:
+    asyncio.run(AsyncClient(place).status())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a stranger's socket")
+@pytest.mark.parametrize("ask", [ask_status, ask_status_async])
+def test_nothing_is_told_to_a_stranger_s_socket(tmp_path: Path, ask: Callable[[Place], None]):
+    path = tmp_path / "yard.sock"
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(path))
+        os.seteuid(65534)
+        try:
+            theirs.listen()
+        finally:
+            os.seteuid(0)
+        with pytest.raises(Unreachable, match=r"yard\.sock is .*'s, and neither yours nor root's, so nothing was sent"):
+            ask(Place(socket=path))
+        came, _ = theirs.accept()
+        with came:
+            assert came.recv(1000) == b""
 
 
 def test_a_connection_that_died_is_opened_again(tmp_path: Path):

@@ -1,0 +1,48 @@
+"""Whose socket it is: a caller tells its wishes and its jobs' secrets only to a yard of its own, or to root's.
+
+Called by both clients before anything is sent. The kernel says who listens; the path alone proves nothing, because
+anybody may have put a socket there first.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import struct
+from pathlib import Path
+
+from gpuyard.client.errors import Unreachable
+
+ROOT_UID = 0
+_UCRED = struct.Struct("3i")
+
+
+def check(connection: socket.socket, path: Path) -> None:
+    """`Unreachable` unless whoever listens there may be told things."""
+    _pid, uid, _gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if uid in (ROOT_UID, os.geteuid()):
+        return
+    if os.geteuid() == ROOT_UID and uid == path.parent.stat().st_uid:
+        return  # root looks after somebody's own yard, in that somebody's own folder
+    raise Unreachable(
+        f"The socket {path} is {_name(uid)}'s, and neither yours nor root's, so nothing was sent to it. Set "
+        "GPUYARD_STATE to the folder of the yard you mean, or start your own with `yard up`."
+    )
+
+
+def check_path(path: Path) -> None:
+    """The same for those who cannot ask their connection itself."""
+    with socket.socket(socket.AF_UNIX) as knock:
+        try:
+            knock.connect(str(path))
+        except OSError:
+            return  # nobody is there, or it is not open to us; the connection itself says which
+        check(knock, path)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
