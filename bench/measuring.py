@@ -32,6 +32,8 @@ class Case:
     more_is_better: bool = False
     peer: str = ""
     runs: int = 5
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """The most that numbers beside the figure may be; `p95` and `max` are there where runs are many."""
 
 
 class Stopwatch:

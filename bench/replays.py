@@ -87,16 +87,16 @@ def openb(workloads: Sequence[str] = WORKLOADS, name: str = "openb") -> None:
     policies = ("fgd", "default")
     seeds = _seeds()
     tasks: list[tuple[Any, ...]] = [
-        (_tasks(w), str(NODES), p, s, {}) for w in workloads for p in policies for s in seeds
+        (task_file(w), str(NODES), p, s, {}) for w in workloads for p in policies for s in seeds
     ]
-    tasks += [(_tasks("default"), str(NODES), "best-fit", s, {}) for s in seeds]
+    tasks += [(task_file("default"), str(NODES), "best-fit", s, {}) for s in seeds]
     runs = everything(tasks)
     known = published()
     rows = {}
     for workload in workloads:
         row: Document = {"fgd_published": round(fmean(known[workload, "06-FGD"].values()), 2)}
         for policy in (*policies, *(("best-fit",) if workload == "default" else ())):
-            row |= _means(policy, [r for r in runs if r["policy"] == policy and r["trace"] == _tasks(workload).name])
+            row |= _means(policy, [r for r in runs if r["policy"] == policy and r["trace"] == task_file(workload).name])
         if workload == "default":
             row["best-fit_published"] = round(fmean(known[workload, "05-BestFit"].values()), 2)
         rows[workload] = row
@@ -113,7 +113,8 @@ def _seeds() -> list[int]:
     return [int(word) for word in os.environ.get("BENCH_SEEDS", "").split()] or [*CHOSEN, *HELD_BACK]
 
 
-def _tasks(workload: str) -> Path:
+def task_file(workload: str) -> Path:
+    """The tasks of one of openb's workloads."""
     return DATA / "openb" / f"openb_pod_list_{workload}.csv.gz"
 
 
@@ -135,7 +136,7 @@ def moves() -> None:
     """The main workload with at most 1 % of the placed tasks moved."""
     seeds = _seeds()
     given: Document = {"moves": "1%", "arrivals": 1.02}
-    runs = everything([(_tasks("default"), str(NODES), "default", s, given) for s in seeds])
+    runs = everything([(task_file("default"), str(NODES), "default", s, given) for s in seeds])
     keep("openb-moves", _means("default", runs) | {"moves": [run["moves"] for run in runs]})
 
 

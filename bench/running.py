@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from bench import placing, reading, served, taking
+from bench import happenings, placing, reading, served, taking, yardstick
 from bench.measuring import Case, Sample
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
-CASES: dict[str, Case] = {case.name: case for case in (*placing.CASES, *taking.CASES, *reading.CASES, *served.CASES)}
+ROWS = (*yardstick.CASES, *placing.CASES, *taking.CASES, *happenings.CASES, *reading.CASES, *served.CASES)
+CASES: dict[str, Case] = {case.name: case for case in ROWS}
+MANY = 20
+"""From so many runs on the tail of a figure can be told."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,17 @@ class Result:
     peak_mib: float
     notes: dict[str, float] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
+    bounds: dict[str, float] = field(default_factory=dict)
 
     @property
     def met(self) -> bool | None:
-        """Whether the aim is met; None if there is no aim or no figure."""
-        if self.aim is None or self.figure is None:
+        """Whether the aim and every bound beside it are met; None if there is none or no figure."""
+        if (self.aim is None and not self.bounds) or self.figure is None:
             return None
-        return self.figure >= self.aim if self.more_is_better else self.figure <= self.aim
+        return self._aim_met(self.figure) and all(self.notes[name] <= most for name, most in self.bounds.items())
+
+    def _aim_met(self, figure: float) -> bool:
+        return self.aim is None or (figure >= self.aim if self.more_is_better else figure <= self.aim)
 
 
 def measure(case: Case) -> Result:
@@ -59,8 +66,16 @@ def measure(case: Case) -> Result:
     return Result(
         case.name, case.title, case.unit, _rounded(statistics.median(figures)) if done else None,
         _rounded(best), _rounded(worst), case.aim, case.more_is_better, case.peer, case.runs,
-        round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), _notes(samples), machine(),
+        round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), _tail(figures) | _notes(samples), machine(),
+        dict(case.bounds),
     )  # fmt: skip
+
+
+def _tail(figures: list[float]) -> dict[str, float]:
+    """Where runs are many, one in twenty is slower than p95."""
+    if len(figures) < MANY:
+        return {}
+    return {"p95": _rounded(sorted(figures)[len(figures) * 95 // 100]) or 0.0, "max": _rounded(max(figures)) or 0.0}
 
 
 def _notes(samples: list[Sample]) -> dict[str, float]:

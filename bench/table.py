@@ -41,8 +41,13 @@ def row(result: Result) -> tuple[str, ...]:
         result.peer,
         f"{result.peak_mib:.0f} MiB",
         _spread(result),
-        ", ".join(f"{name} {number(value)}" for name, value in result.notes.items()),
+        ", ".join(_note(result, name) for name in result.notes),
     )
+
+
+def _note(result: Result, name: str) -> str:
+    bound = f" (≤ {number(result.bounds[name])})" if name in result.bounds else ""
+    return f"{name} {number(result.notes[name])}{bound}"
 
 
 def _mark(result: Result) -> str:

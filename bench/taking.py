@@ -7,6 +7,7 @@ from functools import partial
 
 from bench import contention
 from bench.measuring import Case, Sample, worked
+from bench.settling import agree, settle, told
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
@@ -23,13 +24,16 @@ Judge = Callable[[Outlook], bool]
 
 
 def contest(make: Callable[[int], Snapshot], node_count: int, right: Judge) -> Sample:
-    """Fleet build and planning, in ms; no figure where the end state is not the right one."""
+    """Fleet build and deciding until nothing changes, in ms; no figure where the end state is not the right one.
+
+    `plan_x`: how many times as long `yard plan` takes, explanations included.
+    """
     snapshot = make(node_count)
-    seconds, foresight = worked(lambda: Foresight(snapshot))
-    told_s, outlook = worked(foresight.outlook)
-    evicted = sum(isinstance(action, Evict) for action in outlook.actions)
-    notes = {"evicted": evicted, "cycles": outlook.cycles, "told_ms": (seconds + told_s) * 1e3}
-    return Sample(seconds, seconds * 1e3 if right(outlook) else None, notes)
+    seconds, settled = worked(lambda: settle(snapshot))
+    told_s, outlook = worked(lambda: told(snapshot))
+    notes = {"evicted": settled.count(Evict), "turns": len(settled.plans), "plan_ms": told_s * 1e3,
+             "plan_x": told_s / seconds}  # fmt: skip
+    return Sample(seconds, seconds * 1e3 if right(outlook) and agree(settled, outlook) else None, notes)
 
 
 def gang_runs(outlook: Outlook) -> bool:
@@ -103,6 +107,7 @@ def _rows(letter: str, title: str, make: Callable[[int], Snapshot], right: Judge
             aim,
             peer=peer,
             runs=3,
+            bounds={} if aim is None else {"plan_x": 1.5},
         )
         for count, aim, peer in rows
     ]

@@ -13,6 +13,7 @@ import click
 
 from gpuyard.cli import options, sources, terminal
 from gpuyard.cli.documents import Document
+from gpuyard.model.collector import collector_resting
 from gpuyard.model.outlook import Outlook
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
@@ -67,7 +68,8 @@ def foresee_file(path: str, cycles: int | None) -> Planned:
     clock = SystemClock()
     source = sources.read(path, clock)
     begun = clock.monotonic()
-    outlook = foresee.outlook(source.snapshot, cycles)
+    with collector_resting():
+        outlook = foresee.outlook(source.snapshot, cycles)
     decide_ms = (clock.monotonic() - begun) * 1000
     timing = {"read_ms": round(source.read_ms, 3), "decide_ms": round(decide_ms, 3), "cycles": outlook.cycles}
     return Planned(path, source.snapshot, outlook, timing)

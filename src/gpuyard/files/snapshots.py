@@ -6,10 +6,8 @@ entries key by key (`entries`), entries to values (`fleet`, `jobs`), and a secon
 
 from __future__ import annotations
 
-import gc
 import pathlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gpuyard.files import crosscheck, documents, fleet
@@ -19,6 +17,7 @@ from gpuyard.files.placements import placements_of
 from gpuyard.files.policies import policy_of
 from gpuyard.files.problems import Path, Problems, nearest, shown, unreadable
 from gpuyard.files.tables import read_keys
+from gpuyard.model.collector import collector_resting
 from gpuyard.model.job import Job
 from gpuyard.model.node import Budget, Node, Pool
 from gpuyard.model.queue import ROOT, Queue
@@ -35,7 +34,7 @@ def read_snapshot(path: pathlib.Path, now: float) -> Snapshot:
 
 def parse_snapshot(text: str, name: str, now: float) -> Snapshot:
     """The moment a text describes; `name` is what to call the text when it is wrong."""
-    with _collector_resting():
+    with collector_resting():
         document = documents.parse(text, name)
         check_header(document, "Snapshot")
         return snapshot_of(document, now, Problems(name, document.data))
@@ -47,18 +46,6 @@ def snapshot_of(document: documents.Document, now: float, problems: Problems) ->
         snapshot = _Reading(document.data, now, problems).snapshot()
     problems.refuse_if_any(document.line)
     return snapshot
-
-
-@contextmanager
-def _collector_resting() -> Iterator[None]:
-    """Reading makes a million values that all stay: looking among them for garbage doubles the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def check_header(document: documents.Document, kind: str) -> None:

@@ -12,6 +12,7 @@ from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan
+from gpuyard.model.collector import collector_resting
 from gpuyard.model.events import Event
 from gpuyard.runtime import learning
 from gpuyard.worlds.base import World
@@ -61,8 +62,9 @@ class Loop:
         """Take in what happened and plan; a replay calls this with what was recorded."""
         if self.learns:
             self.memory = learning.from_events(self.memory, self.fleet, events, now)
-        self.fleet.apply(events)
-        plan, self.memory = decide(self.fleet, self.memory, now)
+        with collector_resting():
+            self.fleet.apply(events)
+            plan, self.memory = decide(self.fleet, self.memory, now)
         if self.learns:
             self.memory = learning.from_plan(self.memory, plan, now)
         return plan
