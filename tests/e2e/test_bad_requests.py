@@ -31,6 +31,7 @@ PATHS = (
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
     None, -1, 10**40, 1.5, "", "x", [], {}, [[]], True, "\0", "x" * 3000, {"a": 1}, 1e308,
+    "\ud800", {"\udcff": "x"}, {"A\0uid\x000": "x"}, "\x1b[2J",
 )  # fmt: skip
 KEYS = ("jobs", "name", "quota", "limit", "gpu", "reason", "force", "key", "queue_anyway", "weight", "users", "parent")
 JOB_KEYS = ("name", "gpus", "tasks", "queue", "array", "after", "time_limit", "class", "mig", "groups", "held", "user")

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from gpuyard.cli.root import yard
+from gpuyard.model import text
 from gpuyard.model.errors import Broken, GpuYardError, Never, NotFound, Refused
 
 COMPLETE = "_YARD_COMPLETE"
@@ -46,6 +47,9 @@ def run(args: Sequence[str], name: str = "yard") -> int:
 
 
 def _invoke(args: Sequence[str], name: str) -> int:
+    for number, word in enumerate(args, 1):
+        if told := text.wrong_prose(word):
+            raise Refused(f"Word {number} of the command line {told}.")
     try:
         with yard.make_context(name, list(args)) as context:
             yard.invoke(context)

@@ -11,6 +11,9 @@ from typing import Any
 
 from gpuyard.files.asks import AllowanceOf, Fraction, MigAsk
 from gpuyard.files.kinds import (
+    PATH,
+    PROSE,
+    VARIABLE,
     ByIndex,
     Bytes,
     Choice,
@@ -21,7 +24,6 @@ from gpuyard.files.kinds import (
     MapOf,
     Number,
     Opaque,
-    Prose,
     Text,
     Time,
     Whole,
@@ -231,9 +233,9 @@ class GroupEntry(AskEntry):
 class RunEntry:
     """What a task executes."""
 
-    command: tuple[str, ...] = slot(ListOf(Prose()), "Program and arguments, as a list.", ())
-    env: tuple[tuple[str, str], ...] = slot(MapOf(Prose()), "Environment variables.", ())
-    workdir: str = slot(Prose(), "Where it starts.", "")
+    command: tuple[str, ...] = slot(ListOf(PROSE), "Program and arguments, as a list.", ())
+    env: tuple[tuple[str, str], ...] = slot(MapOf(PROSE, VARIABLE), "Environment variables.", ())
+    workdir: str = slot(PATH, "Where it starts.", "")
     retries: int = slot(Whole(most=1000), "How often a failed task is started again.", 0)
     image: str = slot(Text(most=1000), "Container image, where there are containers.", "")
     tty: bool = slot(Flag(), "Whether it gets a terminal, for `yard attach`.", False)

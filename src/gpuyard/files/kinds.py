@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -18,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from gpuyard.files import units
 from gpuyard.files.problems import Path, Problems, did_you_mean, shown
 from gpuyard.files.units import Wrong
+from gpuyard.model import text
 from gpuyard.model.resources import UNLIMITED
 
 Schema = dict[str, Any]
@@ -69,8 +71,9 @@ class Text(Scalar):
             raise Wrong(f"must be text, not {shown(value)}{quoted}")
         if not self.least <= len(value) <= self.most:
             raise Wrong("must not be empty" if not value else f"must have at most {self.most} characters")
-        if not value.isprintable() or value != value.strip():
-            raise Wrong(f"must be printable text without blanks around it, not {shown(value)}")
+        if value != value.strip() or not value.isprintable():
+            told = text.wrong_line(value, self.most)
+            raise Wrong(told or f"must be printable text without blanks around it, not {shown(value)}")
         if self.pattern and not _compiled(self.pattern).search(value):
             raise Wrong(f"must look like {self.example}, not {shown(value)}")
         return value
@@ -86,18 +89,26 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True)
-class Prose(Scalar):
-    """Any text at all: a command's argument, the value of an environment variable."""
+class Gated(Scalar):
+    """Text that is right if a question of the gate has no answer: any prose, a path, a variable's name."""
+
+    wrong: Callable[[str], str]
 
     def check(self, value: Any) -> str:
         if not isinstance(value, str):
             raise Wrong(f"must be text, not {shown(value)}" + ("" if value is None else "; write it in quotes"))
-        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            raise Wrong("holds a character that no program can be given")
+        if told := self.wrong(value):
+            raise Wrong(told)
         return value
 
     def schema(self, definitions: Definitions) -> Schema:
-        return {"type": "string"}
+        return {"type": "string", "maxLength": text.PROSE_MAX}
+
+
+PROSE = Gated(text.wrong_prose)
+"""A command's argument, the value of an environment variable."""
+PATH = Gated(text.wrong_path)
+VARIABLE = Gated(text.wrong_variable)
 
 
 @dataclass(frozen=True)
@@ -326,6 +337,7 @@ class MapOf(Kind):
     """A mapping from text; read as pairs, sorted by key."""
 
     of: Kind
+    keys: Scalar = Text(least=1)
 
     def read(self, value: Any, at: Path, problems: Problems) -> tuple[tuple[Any, Any], ...]:
         if not isinstance(value, dict):
@@ -343,6 +355,11 @@ class MapOf(Kind):
         """The key as the model holds it."""
         if not isinstance(key, str) or not key:
             problems.tell(at, f"has the key {shown(key)}, which must be text; write it in quotes")
+            return key
+        try:
+            return self.keys.check(key)
+        except Wrong as wrong:
+            problems.tell(at, f"has a key that {wrong}")
         return key
 
     def schema(self, definitions: Definitions) -> Schema:

@@ -25,6 +25,9 @@ DEPTH_MAX = 100
 SCANNED_MAX = 2_000
 """A hint is looked for among at most so many names: comparing with every name of a large fleet takes seconds."""
 
+SHOWN_MAX = 60
+"""So much of a wrong value or key is quoted back."""
+
 SECTIONS = {
     "nodes": "node", "queues": "queue", "jobs": "job", "pools": "pool", "budgets": "budget",
     "reservations": "reservation",
@@ -121,8 +124,14 @@ def inside_of(at: Path) -> str:
 
 def shown_path(at: Path) -> str:
     """A place as people write it: `jobs[3].placements[0].gpus`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{_shown_part(part)}" for part in at)
     return text.removeprefix(".")
+
+
+def _shown_part(key: Any) -> str:
+    """A key in a place: whoever wrote it may have meant it to hurt."""
+    text = str(key)
+    return text if text.isprintable() and len(text) <= SHOWN_MAX else f"[{text[:SHOWN_MAX]!a}]"
 
 
 def shown(value: Any) -> str:
@@ -137,7 +146,7 @@ def shown(value: Any) -> str:
         case list():
             return "a list"
     text = str(value) if isinstance(value, int | float) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuyard.model import text
 from gpuyard.model.actions import Evict, Move
 from gpuyard.model.bill import Toll
 from gpuyard.model.errors import Refused
@@ -19,9 +20,10 @@ REASON_MAX = 200
 
 def closure(place: Document, user: str) -> Closure:
     """What is to be closed, from `node`, `gpu`, `reason` and `force`."""
-    reason = " ".join(str(place.get("reason") or "").split())
-    if len(reason) > REASON_MAX:
-        raise Refused(f"a reason has at most {REASON_MAX} letters, this one has {len(reason)}")
+    given = str(place.get("reason") or "")
+    reason = " ".join(given.split())
+    if told := text.wrong_prose(given) or text.wrong_line(reason, REASON_MAX):
+        raise Refused(f"the reason {told}")
     gpu = place.get("gpu")
     return Closure(str(place.get("node")), gpu, drains=True, force=bool(place.get("force")), reason=reason, by=user)
 

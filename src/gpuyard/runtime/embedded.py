@@ -18,6 +18,7 @@ import gpuyard
 from gpuyard import files
 from gpuyard.files.explanations import reason_document
 from gpuyard.files.writing import queue_document, shape_document
+from gpuyard.model import text
 from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.job import Job, Phase
 from gpuyard.model.node import Health
@@ -62,6 +63,7 @@ class EmbeddedYard:
     def start(self) -> None:
         """Take the state folder, adopt what runs, begin to turn. `Refused` says who holds the folder."""
         self._engine.start()
+        self._intake.engine = self._desk.around.engine
 
     def close(self, jobs: bool = False) -> None:
         """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
@@ -123,6 +125,8 @@ class EmbeddedYard:
         """What was answered to the same submission before."""
         if not key:
             return None
+        if told := text.wrong_line(key):
+            raise Refused(f"the key {told}")
         rows = self.store.rows("SELECT digest, names FROM keys WHERE user = ? AND key = ?", (caller.user, key))
         if not rows:
             return None
@@ -218,6 +222,8 @@ class EmbeddedYard:
         entry = self._desk.book.find(name)
         if entry is not None:
             return entry
+        if told := text.wrong_line(name):
+            raise NotFound(f"there is no such job: its name {told}")
         found = books.entries(self.store, "j.name = ?", (name,), {})
         if found:
             return found[0]

@@ -28,6 +28,8 @@ class Intake:
     def __init__(self, shared: bool, cap: int = 0) -> None:
         self.shared = shared
         self.cap = cap
+        self.engine = ""
+        """What runs images here, once the yard is up."""
 
     def read(self, caller: Caller, document: Document, number: int, now: float) -> Submission:
         """What a document asks for; a job without a name is named after its program."""
@@ -41,7 +43,7 @@ class Intake:
         if job.foreign:
             raise Refused(f"job {job.name} is marked foreign, which only what runs already can be")
         if job.run.image:
-            containers.check(job.run.image)
+            containers.check(job.run, self.engine)
         return replace(asked, job=job)
 
     def check(self, caller: Caller, asked: Submission, queues: Sequence[Queue]) -> None:

@@ -6,17 +6,19 @@ that ask the service are plain functions, which run in threads: a slow answer ho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import anyio
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from gpuyard import __version__
+from gpuyard.model import text
 from gpuyard.model.errors import Denied, GpuYardError, NotFound
 from gpuyard.runtime.service import Caller, Document, Service
 from gpuyard.server import answers, privacy, probes, streaming
@@ -31,6 +33,22 @@ LOOK_S = 0.1
 """How often output is looked for while a follower waits; a tenth of a second feels immediate."""
 
 
+def _gated(wrong: Callable[[str], str]) -> AfterValidator:
+    """A word of a body passes the gate for all text that enters."""
+
+    def check(word: str) -> str:
+        if told := wrong(word):
+            raise ValueError(told)
+        return word
+
+    return AfterValidator(check)
+
+
+Line = Annotated[str, _gated(text.wrong_line)]
+Prose = Annotated[str, _gated(text.wrong_prose)]
+PathLine = Annotated[str, _gated(text.wrong_path)]
+
+
 class Jobs(BaseModel):
     """Jobs, each as a job file has it."""
 
@@ -40,7 +58,7 @@ class Jobs(BaseModel):
 class Submit(Jobs):
     """Jobs to accept, all or none. The same `key` again gives the same answer and starts nothing twice."""
 
-    key: str = Field("", max_length=200)
+    key: Line = Field("", max_length=200)
     queue_anyway: bool = False
 
 
@@ -48,14 +66,14 @@ class Drain(BaseModel):
     """What is drained of a node, all of it or one GPU, and why; `force` takes also those who have a right to stay."""
 
     gpu: int | None = Field(None, ge=0)
-    reason: str = ""
+    reason: Prose = ""
     force: bool = False
 
 
 class BackUp(BaseModel):
     """Where to write the copy: a file that does not exist yet, on the yard's machine."""
 
-    path: str
+    path: PathLine
 
 
 class ShutDown(BaseModel):

@@ -9,11 +9,13 @@ requests that other pages make; what is said in the Authorization header our own
 from __future__ import annotations
 
 from collections.abc import Collection
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gpuyard.model import text
 from gpuyard.runtime.service import Caller
 from gpuyard.server import answers
 from gpuyard.server.access import PEER, Access
@@ -49,6 +51,7 @@ class Gate:
             answer = answers.mistake(401, "You are not known here.", "`yard page` prints an address that lets you in.")
         if answer is None and int(headers.get("content-length") or 0) > BODY_MAX:
             answer = too_large()
+        answer = answer or wrong_words(scope)
         if answer is not None:
             await answer(scope, receive, send)
             return
@@ -91,6 +94,18 @@ class Gate:
         if by_socket:
             return self._access.by_socket(str(scope["client"][0]))
         return self._access.by_bearer(headers.get("authorization", ""))
+
+
+def wrong_words(scope: Scope) -> Response | None:
+    """Paths and parameters pass the same gate as all text that enters."""
+    asked = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+    for place, word in (
+        ("the path", str(scope["path"])),
+        *((key if key.isidentifier() else "?", w) for key, w in asked),
+    ):
+        if told := text.wrong_line(word, text.PATH_MAX):
+            return answers.mistake(400, f"{place} {told}.")
+    return None
 
 
 def too_large() -> Response:

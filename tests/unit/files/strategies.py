@@ -33,6 +33,8 @@ from gpuyard.model.topology import ANYWHERE, TopologyAsk
 GIB = 1 << 30
 LEVELS = ("block", "rack")
 WORDS = st.sampled_from(["a", "b", "c", "d-1", "true", "07", "1e3", "null", "é"])
+NAMED = st.dictionaries(st.sampled_from(["A", "b", "_c1"]), WORDS, max_size=2)
+VARIABLES = NAMED.map(lambda found: tuple(sorted(found.items())))
 PAIRS = st.dictionaries(WORDS, WORDS, max_size=2).map(lambda found: tuple(sorted(found.items())))
 MOMENTS = st.integers(0, 4_000_000_000).map(float) | st.integers(0, 10**9).map(lambda half: half + 0.5)
 SPANS = st.integers(0, 10**6).map(float) | st.sampled_from([0.5, 90.0, 5400.0])
@@ -145,7 +147,7 @@ def jobs(draw: Draw, name: str, queue: st.SearchStrategy[str]) -> Job:
         warm_up=draw(SOME_SPANS), checkpoint=draw(st.none() | st.builds(Checkpoint, st.just(60.0), MOMENTS, SPANS)),
         evictions=draw(st.integers(0, 2)), stale_since=draw(st.none() | MOMENTS),
         stale_grace=draw(st.sampled_from([None, -1.0, 0.0, 60.0])), foreign=foreign, held=draw(st.booleans()),
-        run=draw(st.none() | st.builds(Run, st.just(("sh", "-c", "")), PAIRS, st.just("w"), st.integers(0, 2))),
+        run=draw(st.none() | st.builds(Run, st.just(("sh", "-c", "")), VARIABLES, st.just("w"), st.integers(0, 2))),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from gpuyard.model.errors import Refused
 from gpuyard.model.job import Run
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.embedded import EmbeddedYard, Settings
-from gpuyard.worlds.local import containers
+from gpuyard.worlds.local import confine, containers
 from tests.support.yards import ADMIN, TestYard, fleet, sh
 
 PODMAN = Path(__file__).resolve().parents[2] / "support" / "fake_podman.py"
@@ -37,19 +37,18 @@ class Contained(TestYard):
         return [json.loads(line) for line in (self.spy / "words").read_text().splitlines()]
 
     def image(self, script: str, **keys: Any) -> None:
-        more = {"env": {"FAKE_PODMAN": str(self.spy), "SECRET": "word"}, **keys.pop("run", {})}
+        more = {"env": {"SECRET": "word"}, **keys.pop("run", {})}
         self.put(sh(script, run={"image": "python:3.12", **more}, **keys))
 
 
 @pytest.fixture
-def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Contained]:
+def yard(tmp_path: Path) -> Iterator[Contained]:
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "spy").mkdir()
     (programs / "podman").write_text(f"#!{sys.executable}\n{PODMAN.read_text()}")
     (programs / "podman").chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
-    monkeypatch.setenv("PATH", path)
     made = Contained(tmp_path, path)
     made.start()
     yield made
@@ -132,31 +131,50 @@ def test_virtual_gpus_are_no_devices_of_a_container(tmp_path: Path, yard: Contai
     assert not [word for word in yard.asked()[0]["words"] if word.startswith("--device")]
 
 
-def test_without_an_engine_the_job_is_refused_with_a_clear_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    yard = TestYard(tmp_path)
+def test_without_an_engine_the_job_is_refused_with_a_clear_sentence(tmp_path: Path):
+    yard = Contained(tmp_path, str(tmp_path))
     yard.start()
-    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refused, match=r"run\.image needs podman or docker on this machine, and there is neither"):
         yard.put(sh("true", name="a", run={"image": "python:3.12"}))
-    monkeypatch.undo()
     with pytest.raises(Refused, match=r"run\.image is the name of an image"):
         yard.put(sh("true", name="a", run={"image": "--privileged"}))
     yard.stop()
 
 
-def test_docker_runs_as_the_submitter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "docker").write_text("#!/bin/sh\n")
-    (tmp_path / "docker").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_docker_runs_as_the_submitter():
     run = Run(("true",), image="i", tty=True)
-    assert containers.command(run, "n", [], {"A": "1"}, 1000)[-4:] == ("--user=1000", "-it", "i", "true")
+    box = containers.Box("/usr/bin/docker", "n", (), 1000)
+    assert containers.command(run, box, {"A": "1"})[-4:] == ("--user=1000", "-it", "i", "true")
+
+
+def test_an_engine_of_the_jobs_own_is_never_run(yard: Contained, tmp_path: Path):
+    own = tmp_path / "own"
+    own.mkdir()
+    for name in ("podman", "docker", "python3"):
+        (own / name).write_text(f"#!/bin/sh\nid >> {tmp_path}/caught\nenv >> {tmp_path}/caught\n")
+        (own / name).chmod(0o755)
+    yard.image("sleep 600", name="a", run={"env": {"PATH": f"{own}:/usr/bin:/bin", "LD_PRELOAD": "", "MINE": "1"}})
+    pid_inside(yard)
+    yard.act(ADMIN, "a", "cancel")
+    yard.until("a", "cancelled")
+    assert not (tmp_path / "caught").exists()
+    removal = yard.asked()[-1]
+    assert removal["words"][0] == "rm"
+    assert not {"MINE", "SECRET", "GPUYARD_MARK", "LD_PRELOAD"} & removal["env"].keys()
+    assert removal["env"]["PATH"] == confine.SYSTEM_PATH
+
+
+def test_a_folder_that_would_be_read_as_several_is_refused(yard: Contained):
+    with pytest.raises(Refused, match=r"run\.workdir cannot be given to an image: /etc:/etc holds a colon"):
+        yard.image("true", name="a", run={"workdir": "/etc:/etc"})
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("podman"), reason="needs podman")
 def test_the_real_podman_takes_these_words(tmp_path: Path):
     run = Run(("true",), workdir=str(tmp_path), image="no-such-image")
-    words = containers.command(run, "gpuyard-test", [], {"RANK": "0"}, -1)
+    box = containers.Box(containers.find(os.environ["PATH"]), "gpuyard-test")
+    words = containers.command(run, box, {"RANK": "0"})
     done = subprocess.run([*words[:2], "--pull=never", *words[2:]], capture_output=True, text=True, check=False)
     assert done.returncode == 125  # there is no such image, or podman cannot run here at all; but it knows every word
     assert "unknown flag" not in done.stderr

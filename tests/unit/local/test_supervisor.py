@@ -16,7 +16,7 @@ import pytest
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.worlds.local import supervisor
 from gpuyard.worlds.local.launch import BOOT, Supervisors
-from gpuyard.worlds.local.notes import read_pairs, write_pairs
+from gpuyard.worlds.local.notes import ENV, read_pairs, write_pairs
 from gpuyard.worlds.local.ports import Report, TaskKey, TaskOrder
 from tests.support.yards import ME, TestYard, sh
 
@@ -24,8 +24,8 @@ from tests.support.yards import ME, TestYard, sh
 def order(folder: Path, *command: str, **keys: str) -> Path:
     folder.mkdir(parents=True)
     pairs = {"key": "1 1 0", "log": str(folder / "log"), "notify": str(folder / "fifo"), "term": "1", **keys}
-    env = ["PATH=/usr/bin:/bin", f"GPUYARD_MARK=test-{folder}"]
-    args = [*pairs.items(), *(("arg", word) for word in command), *(("env", each) for each in env)]
+    env = {"PATH": "/usr/bin:/bin", "GPUYARD_MARK": f"test-{folder}"}
+    args = [*pairs.items(), *(("arg", word) for word in command), *((ENV + name, env[name]) for name in env)]
     write_pairs(str(folder / "order"), args)
     return folder
 

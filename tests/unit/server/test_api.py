@@ -199,3 +199,20 @@ def test_the_page_is_whole_in_itself():
     assert not re.search(r"""\s(on\w+|style)\s*=\s*["']""", shell.HTML), "an inline handler would not run"
     assert not re.search(r"""(src|href)\s*=\s*["'](https?:)?//""", shell.HTML), "nothing comes from elsewhere"
     assert "prefers-color-scheme: dark" in shell.HTML
+
+
+@pytest.mark.parametrize("path", ["jobs/a%00b", "jobs/%1b%5b2J/why", "jobs?fields=a%00", "events?x=%ed%a0%80%00"])
+def test_the_words_of_a_request_pass_the_gate(served: Hosted, path: str):
+    answer = get(served, f"/api/v1/{path}")
+    assert answer.status == 400
+    assert "must hold no control characters" in answer.json["error"]
+
+
+def test_the_words_of_a_body_pass_it_too(client: Client):
+    for ask in (
+        lambda: client.submit([{"name": "a"}], key="a\x1bb"),
+        lambda: client.drain("n0", reason="a\x1b[2Jb"),
+        lambda: client.backup("/tmp/a\0b"),
+    ):
+        with pytest.raises(Refused, match="must hold no control characters"):
+            ask()

@@ -7,6 +7,7 @@ loaded with every supervisor.
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from gpuyard.worlds.local.notes import Order
@@ -14,9 +15,17 @@ from gpuyard.worlds.local.notes import Order
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Sequence
 else:
     import _signal as signal  # the same without its enums, which take as long as Python's own start
 
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CANNOT_RUN = 127
+"""The exit code of shells for a command that is not there."""
+REMOVE = (
+    f"import sys; sys.path.append({os.path.abspath(__file__ + '/../../../..')!r}); "
+    "from gpuyard.worlds.local import confine; confine.remove_as_submitter(*sys.argv[1:5], sys.argv[5:])"
+)
 REMOVE_TRIES = 50
 REMOVE_S = 0.01
 REMOVE_CONTAINER_TRIES = 3000
@@ -111,21 +120,32 @@ def clear(order: Order) -> None:
 
 def remove_container(order: Order) -> None:
     """End the task's container, which lives on where only its client was ended; then whatever it left behind."""
-    program = _engine(order)
-    if program:
-        now = ["--time=0"] if order.command[0] == "podman" else []
-        argv = [program, "rm", "--force", *now, order.text("container")]
+    if order.text("engine") and order.text("container"):
+        person = [order.text(key) for key in ("uid", "gid", "user", "home", "engine", "container")]
         silent = [(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in range(3)]
-        _wait_for(os.posix_spawn(program, argv, order.env, file_actions=silent))
+        argv = [sys.executable, "-I", "-S", "-c", REMOVE, *person]
+        _wait_for(os.posix_spawn(sys.executable, argv, {}, file_actions=silent, setpgroup=0))
     sweep(order)
 
 
-def _engine(order: Order) -> str:
-    """The engine's program, where it would find the container: what podman runs for somebody else only they see."""
-    if not order.text("container") or (order.text("uid") and order.command[0] == "podman"):
-        return ""
-    places = (f"{folder}/{order.command[0]}" for folder in order.env.get("PATH", "").split(":"))
-    return next((path for path in places if os.path.exists(path)), "")
+def remove_as_submitter(uid: str, gid: str, user: str, home: str, words: Sequence[str]) -> None:
+    """A program of its own, because only one thread may give up rights: with those of the submitter, who alone sees
+    what podman runs for them, and with nothing of the job's environment."""
+    engine, container = words
+    now = ["--time=0"] if engine.endswith("/podman") else []
+    give_up_rights(Order([("uid", uid), ("gid", gid), ("user", user)]))
+    os.chdir("/")
+    env = {"PATH": SYSTEM_PATH, "HOME": home or "/", "USER": user, "LOGNAME": user}
+    os.execve(engine, [engine, "rm", "--force", *now, container], env)
+
+
+def give_up_rights(order: Order) -> None:
+    """The calling process is the submitter from now on, where tasks run as their submitters."""
+    if order.text("uid"):
+        gid = int(order.text("gid"))
+        os.initgroups(order.text("user"), gid)
+        os.setgid(gid)
+        os.setuid(int(order.text("uid")))
 
 
 def _wait_for(pid: int) -> None:
@@ -133,6 +153,7 @@ def _wait_for(pid: int) -> None:
         if os.waitpid(pid, os.WNOHANG)[0]:
             return
         time.sleep(REMOVE_S)
+    signal_group(pid, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from gpuyard.model.ports import Clock
 from gpuyard.worlds.local import adopt
 from gpuyard.worlds.local.adopt import Watched
-from gpuyard.worlds.local.notes import boot_id, write_pairs
+from gpuyard.worlds.local.notes import ENV, boot_id, write_pairs
 from gpuyard.worlds.local.ports import FaultPoint, Report, StopOrder, TaskKey, TaskOrder, no_fault
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -88,15 +88,16 @@ class Supervisors:
             "warn": order.warn_signal, "grace": repr(order.warn_grace), "term": repr(TERM_GRACE_S),
             "uid": str(order.uid) if order.uid >= 0 else "", "gid": str(order.gid), "user": order.user,
             "memory": str(order.memory or ""), "cgroup": self._cgroup, "container": order.container,
+            "engine": order.command[0] if order.container else "", "home": order.home,
             "tty": str(self.terminal(order.key)) if order.tty else "",
         }  # fmt: skip
         args = [("arg", word) for word in order.command]
-        return [*pairs.items(), *args, *(("env", f"{name}={value}") for name, value in order.env)]
+        return [*pairs.items(), *args, *((ENV + name, value) for name, value in order.env)]
 
     def _own_folder(self, folder: pathlib.Path, order: TaskOrder) -> pathlib.Path:
         """Where a job that names no folder works: its submitter's home, where it runs as its submitter."""
         if order.uid >= 0:
-            home = pathlib.Path(dict(order.env).get("HOME", "/"))
+            home = pathlib.Path(order.home)
             return home if home.is_dir() else pathlib.Path("/")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder

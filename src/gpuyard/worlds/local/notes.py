@@ -1,11 +1,14 @@
 """The small files by which a supervisor and the control plane know of each other, and who a process is.
 
-Each is `key NUL value NUL ...`; keys may repeat. Light on purpose: it is loaded with every supervisor.
+Each is a line with length and checksum of what follows, then keys and values in turn, each with its length before it:
+no value can end its field or begin another, and half a file or a changed one is known as such. Keys may repeat. Light
+on purpose: it is loaded with every supervisor.
 """
 
 from __future__ import annotations
 
 import os
+from binascii import crc32
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
@@ -13,19 +16,48 @@ if TYPE_CHECKING:
 
 Pairs = list[tuple[str, str]]
 
+ENV = "env:"
+"""Before the name of a variable, in an order."""
+
+
+class Damaged(OSError):
+    """A note that nobody wrote like this. An `OSError`: who can do without the file can do without this one."""
+
 
 def read_pairs(path: str) -> Pairs:
-    """What a file says."""
+    """What a file says; `Damaged` if it is not as it was written."""
     with open(path, "rb") as file:
-        parts = os.fsdecode(file.read()).split("\0")
-    return list(zip(parts[0::2], parts[1::2], strict=False))
+        content = file.read()
+    try:
+        head, _, body = content.partition(b"\n")
+        length, checksum = map(int, head.split())
+        if len(body) != length or crc32(body) != checksum:
+            raise ValueError
+        words = list(map(os.fsdecode, _fields(body)))
+        return list(zip(words[0::2], words[1::2], strict=True))
+    except ValueError:
+        raise Damaged(f"{path} is damaged: it is not what was written there") from None
+
+
+def _fields(body: bytes) -> list[bytes]:
+    fields, at = [], 0
+    while at < len(body):
+        colon = body.index(b":", at)
+        end = colon + 1 + int(body[at:colon])
+        if end > len(body):
+            raise ValueError
+        fields.append(body[colon + 1 : end])
+        at = end
+    return fields
 
 
 def write_pairs(path: str, pairs: Iterable[tuple[str, str]]) -> None:
     """All of it or nothing: a reader never sees half a file."""
+    words = [os.fsencode(word) for pair in pairs for word in pair]
+    body = b"".join(b"%d:%b" % (len(word), word) for word in words)
     fresh = f"{path}.{os.getpid()}"
     with open(fresh, "wb") as file:
-        file.write(os.fsencode("".join(f"{key}\0{value}\0" for key, value in pairs)))
+        file.write(b"%d %d\n%b" % (len(body), crc32(body), body))
     os.replace(fresh, path)
 
 
@@ -58,7 +90,7 @@ class Order:
     def __init__(self, pairs: Pairs) -> None:
         self.values = dict(pairs)
         self.command = [value for key, value in pairs if key == "arg"]
-        self.env = dict(value.split("=", 1) for key, value in pairs if key == "env")
+        self.env = {key.removeprefix(ENV): value for key, value in pairs if key.startswith(ENV)}
 
     def text(self, key: str) -> str:
         """A value, or nothing."""

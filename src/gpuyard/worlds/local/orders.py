@@ -30,12 +30,15 @@ class Surroundings:
 
     mark: str
     base: Mapping[str, str]
+    engine: str = ""
+    """The program that runs images, by its whole path; empty where there is none."""
 
 
 def surroundings(folder: str, environ: Mapping[str, str]) -> Surroundings:
     """Of a state folder and the server's environment."""
     base = {name: environ[name] for name in KEPT if name in environ}
-    return Surroundings(hashlib.sha256(folder.encode()).hexdigest()[:12], {"PATH": PATH} | base)
+    base = {"PATH": PATH} | base
+    return Surroundings(hashlib.sha256(os.fsencode(folder)).hexdigest()[:12], base, containers.find(base["PATH"]))
 
 
 def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surroundings) -> TaskOrder:
@@ -49,7 +52,7 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         key=key,
         wave=task.wave,
         rank=task.rank,
-        command=_command(entry, task, node, env),
+        command=_command(entry, task, node, env, around.engine),
         env=tuple(sorted(env.items())),
         workdir=job.run.workdir,
         gang=len(attempt.tasks) > 1,
@@ -62,6 +65,7 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         memory=next(group.request.memory for group in job.task_groups() if group.name == task.placement.group),
         tty=job.run.tty,
         container=container_name(env) if job.run.image else "",
+        home=_person(entry.owner).get("HOME", "/"),
     )
 
 
@@ -140,14 +144,14 @@ def stop_order(job: Job, why: str, gently: bool, term_grace: float = TERM_GRACE_
     return StopOrder(why, term_grace=term_grace)
 
 
-def _command(entry: Entry, task: Task, node: Node, env: Mapping[str, str]) -> tuple[str, ...]:
+def _command(entry: Entry, task: Task, node: Node, env: Mapping[str, str], engine: str) -> tuple[str, ...]:
     """What to execute: the job's own words, or those that run them in its image."""
     run = entry.description().run
     assert run is not None
     if not run.image:
         return run.command
-    real = [uuid for uuid in devices_of(node, task) if any(gpu.uuid for gpu in node.gpus)]
-    return containers.command(run, container_name(env), real, env, entry.owner.uid)
+    real = tuple(uuid for uuid in devices_of(node, task) if any(gpu.uuid for gpu in node.gpus))
+    return containers.command(run, containers.Box(engine, container_name(env), real, entry.owner.uid), env)
 
 
 def container_name(env: Mapping[str, str]) -> str:

@@ -47,7 +47,9 @@ class TaskOrder:
     memory: int = 0
     tty: bool = False
     container: str = ""
-    """The name of the container that the command runs, if it runs one."""
+    """The name of the container that the command runs, if it runs one; the command's first word is the engine."""
+    home: str = "/"
+    """The submitter's own folder, as the machine knows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import os
 import select
 import time
 
-from gpuyard.worlds.local.confine import CGroup, remove_container, signal_group, sweep
+from gpuyard.worlds.local.confine import CANNOT_RUN, CGroup, give_up_rights, remove_container, signal_group, sweep
 from gpuyard.worlds.local.notes import Order, Pairs, identity, read_pairs, write_pairs
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
@@ -38,8 +38,6 @@ SEGMENTS = 4
 """So much output is kept: whoever writes more is somebody's disk filling up."""
 ENGINE_FAILED = 125
 """The exit code of podman and docker for what is wrong with themselves, such as an image that is not there."""
-CANNOT_RUN = 127
-"""The exit code of shells for a command that is not there."""
 
 
 def main(folder: str) -> int:
@@ -178,7 +176,7 @@ class Supervisor:
 
     def _together(self) -> bool:
         """Be ready, and wait until all are: True is `go`, else it is over before it began."""
-        wrong = self._cannot_run()
+        wrong = self._asked_as_submitter()
         if wrong:
             self.end("failed", CANNOT_RUN, wrong)
             return False
@@ -191,6 +189,22 @@ class Supervisor:
                 return False
             self._sleep(LOOK_S)
         return True
+
+    def _asked_as_submitter(self) -> str:
+        """What is wrong with the order, found out with the submitter's rights: what others have is not told to them."""
+        answer, answering = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                give_up_rights(self.order)
+                os.write(answering, os.fsencode(self._cannot_run()))
+            finally:
+                os._exit(0)
+        os.close(answering)
+        with open(answer, "rb") as pipe:
+            wrong = os.fsdecode(pipe.read())
+        os.waitpid(pid, 0)
+        return wrong
 
     def _cannot_run(self) -> str:
         """What is wrong with the order, as far as one can see without running it."""
@@ -243,8 +257,8 @@ class Supervisor:
             self._dress(output)
             doing = f"run {self.order.command[0]}"
             self._execute()
-        except OSError as error:
-            os.write(failing, f"cannot {doing}: {error.strerror}".encode())
+        except (OSError, ValueError) as error:
+            os.write(failing, f"cannot {doing}: {getattr(error, 'strerror', None) or error}".encode(errors="replace"))
         finally:
             os._exit(CANNOT_RUN)
 
@@ -273,11 +287,7 @@ class Supervisor:
             source = os.open("/dev/null", os.O_RDONLY)
         for target, descriptor in enumerate((source, output, output)):
             os.dup2(descriptor, target)
-        if self.order.text("uid"):
-            gid = int(self.order.text("gid"))
-            os.initgroups(self.order.text("user"), gid)
-            os.setgid(gid)
-            os.setuid(int(self.order.text("uid")))
+        give_up_rights(self.order)
         os.umask(0o022)
         if self.order.text("workdir"):
             os.chdir(self.order.text("workdir"))
@@ -373,7 +383,9 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(self.status or 0)
         told = f"ended by signal {-code}" if code < 0 else ""
         if self.order.text("container") and code == ENGINE_FAILED:
-            told = f"{self.order.command[0]} could not run the image; what it says is in the output"
+            told = (
+                f"{os.path.basename(self.order.text('engine'))} could not run the image; what it says is in the output"
+            )
         if self.why == "timeout":
             return "timeout", code, f"ran into its time limit of {self.order.number('limit'):g} s"
         if self.why:

@@ -1,0 +1,65 @@
+"""The one gate for text that enters: documents, requests, files and command lines ask here before a word is kept.
+
+What is kept is read later by others: by the kernel, by files of the yard, by terminals. So a word is whole UTF-8,
+holds no NUL and no control character, and has an end. Words of a command and values of variables may have line ends
+and tabs; nothing else may. Each question answers with a predicate ("must ...") that follows the thing's name, or with
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+WORD_MAX = 253
+"""Characters of a name, label or reason."""
+PATH_MAX = 4095
+"""Bytes of a path, as the kernel has it."""
+PROSE_MAX = 131_071
+"""Bytes of one argument or variable: the kernel takes no more."""
+
+_HALF = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+def wrong_line(text: str, most: int = WORD_MAX) -> str:
+    """What is wrong with one line of text: a name, a key, a label, a reason."""
+    told = _wrong_letters(text) or (f"must have at most {most} characters" if len(text) > most else "")
+    if told:
+        return told
+    return "" if text.isprintable() else f"must be printable text on one line, not {_quoted(text)}"
+
+
+def wrong_path(text: str) -> str:
+    """What is wrong with the path of a file or folder."""
+    return wrong_line(text, PATH_MAX) or _wrong_size(text, PATH_MAX)
+
+
+def wrong_prose(text: str) -> str:
+    """What is wrong with a command's word or a variable's value; line ends and tabs are right."""
+    return _wrong_letters(text) or _wrong_size(text, PROSE_MAX)
+
+
+def wrong_variable(text: str) -> str:
+    """What is wrong with the name of an environment variable."""
+    if len(text) <= WORD_MAX and _VARIABLE.fullmatch(text):
+        return ""
+    return f"must be letters, digits and _ and not begin with a digit, not {_quoted(text)}"
+
+
+def _wrong_letters(text: str) -> str:
+    if _HALF.search(text):
+        return f"must be whole UTF-8, and {_quoted(text)} holds half a character"
+    if found := _CONTROL.search(text):
+        return f"must hold no control characters, and holds {_quoted(found.group())}"
+    return ""
+
+
+def _wrong_size(text: str, most: int) -> str:
+    return f"must have at most {most} bytes" if len(text) * 4 > most and len(text.encode()) > most else ""
+
+
+def _quoted(text: str) -> str:
+    """As it can be shown anywhere, cut short."""
+    quoted = ascii(text[:60])
+    return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."
