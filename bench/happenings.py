@@ -14,7 +14,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.collector import collector_resting
 from gpuyard.model.events import Event, GpuHealthChanged, NodeLost, NodeSeen
-from gpuyard.model.node import Health
+from gpuyard.model.node import CORDONED, Health
 
 NODES, PODS = 4_000, 4
 STORM = 1_000
@@ -61,7 +61,7 @@ class Storm(Live):
         for i, node in enumerate(chosen):
             match i % 5:
                 case 0:
-                    events.append(NodeSeen(replace(node, cordoned=not node.cordoned)))
+                    events.append(NodeSeen(replace(node, closed=None if node.closed else CORDONED)))
                 case 1:
                     events.append(NodeSeen(replace(node, labels=(*node.labels, ("gust", str(self.gusts))))))
                 case 2:

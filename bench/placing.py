@@ -10,7 +10,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Start
 from gpuyard.model.collector import collector_resting
-from gpuyard.model.events import JobGone, JobSeen, TasksEnded, TasksStarted
+from gpuyard.model.events import JobGone, JobSeen, TasksEnded, TasksRunning
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.resources import Request
 from gpuyard.model.snapshot import Snapshot
@@ -70,7 +70,7 @@ class Steady:
         with collector_resting():
             seconds, decision = worked(lambda: _step(fleet, ended, seen))
         fleet.apply([JobGone(ended.job)])
-        fleet.apply([TasksStarted(start.job, start.placements, workloads.NOW) for start in starts(decision)])
+        fleet.apply([TasksRunning(start.job, start.placements, workloads.NOW) for start in starts(decision)])
         notes = {"started": len(starts(decision)), "waiting": len(decision.plan.waiting)}
         return Sample(seconds, seconds * 1e3, notes)
 

@@ -14,7 +14,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Action, Evict, Move, Plan, Start
 from gpuyard.model.collector import collector_resting
-from gpuyard.model.events import Event, TasksEnded, TasksStarted
+from gpuyard.model.events import Event, TasksEnded, TasksRunning
 from gpuyard.model.outlook import Outlook
 from gpuyard.model.snapshot import Snapshot
 
@@ -59,9 +59,9 @@ def happening(fleet: Fleet, plan: Plan, now: float) -> Iterator[Event]:
                 yield TasksEnded(job, places or fleet.jobs[job].placements)
             case Move(job, source, target):
                 yield TasksEnded(job, source)
-                yield TasksStarted(job, target, now)
+                yield TasksRunning(job, target, now)
             case Start(job, placements):
-                yield TasksStarted(job, placements, now)
+                yield TasksRunning(job, placements, now)
 
 
 def told(snapshot: Snapshot) -> Outlook:

@@ -15,6 +15,7 @@ from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan
 from gpuyard.model.events import NodeSeen
 from gpuyard.model.job import Phase
+from gpuyard.model.node import CORDONED
 from gpuyard.runtime import draining, telling
 from gpuyard.runtime.loop import Loop
 from gpuyard.worlds.sim.trace import Arrival, Trace
@@ -125,13 +126,13 @@ class Sim:
         self.plan = self.loop.turn()
 
     def cordon(self, name: str) -> None:
-        self.nodes[name] = replace(self.nodes[name], cordoned=True)
+        self.nodes[name] = replace(self.nodes[name], closed=CORDONED)
         self.world.tell(NodeSeen(self.nodes[name]))
         self.plan = self.loop.turn()
 
     def drain(self, name: str) -> None:
         self.cordon(name)
-        drainage = draining.decide(self.loop.fleet, self.loop.memory, self.world.now(), [draining.Place(name)])
+        drainage = draining.decide(self.loop.fleet, self.loop.memory, self.world.now(), [draining.Drained(name)])
         self.world.apply(Plan(drainage.actions))
         self.plan = self.loop.turn()
 

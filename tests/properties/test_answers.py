@@ -39,7 +39,7 @@ def alone(snapshot: Snapshot, job: Job) -> Snapshot:
 
 def restored(node: Node) -> Node:
     """The node as it would be open and well."""
-    return replace(node, cordoned=False, gpus=tuple(replace(gpu, health=Health.HEALTHY) for gpu in node.gpus))
+    return replace(node, closed=None, gpus=tuple(replace(gpu, health=Health.HEALTHY) for gpu in node.gpus))
 
 
 def runs(found: Outlook, name: str) -> bool:

@@ -87,8 +87,8 @@ def happen(yard: TestYard, dice: Random) -> None:
 
 def heal(yard: TestYard) -> None:
     yard.world.return_node("n1")
-    for closure in yard.world.closures.draining():
-        yard.undrain(ADMIN, {"node": closure.node, "gpu": closure.gpu})
+    for place, _ in yard.world.closures.draining():
+        yard.undrain(ADMIN, {"node": place.node, "gpu": place.gpu})
     for gpu in range(4):
         yard.world.set_health("n0", gpu, Health.HEALTHY)
 

@@ -68,8 +68,8 @@ def load(yard: EmbeddedYard, folder: Path, run: int) -> None:
 
 def release(yard: EmbeddedYard) -> None:
     """What was held or drained, also before a crash, goes on."""
-    for closure in yard.world.closures.draining():
-        yard.undrain(ADMIN, {"node": closure.node, "gpu": closure.gpu})
+    for place, _ in yard.world.closures.draining():
+        yard.undrain(ADMIN, {"node": place.node, "gpu": place.gpu})
     for document in yard.jobs(ME):
         if document["phase"] == "held":
             yard.act(ME, document["name"], "release")

@@ -18,7 +18,7 @@ ARCHITECTURES = (
 
 def unfit(job: Job, group: TaskGroup, node: Node) -> Iterator[str]:
     """Every reason why the node may not hold a new task of the group."""
-    if node.cordoned:
+    if node.closed is not None:
         yield f"{node.name} is cordoned"
     for taint in node.taints:
         if taint.effect is not Effect.PREFER_NO_SCHEDULE and not tolerated(taint, group.tolerations):

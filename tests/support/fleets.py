@@ -25,7 +25,7 @@ from gpuyard.model.job import (
     Toleration,
     one_group,
 )
-from gpuyard.model.node import Budget, Effect, Gpu, Health, Node, Pool, Taint
+from gpuyard.model.node import CORDONED, Budget, Effect, Gpu, Health, Node, Pool, Taint
 from gpuyard.model.policy import AcrossQueues, Policy
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, NO_QUOTA, ROOT, Allowance, Queue
 from gpuyard.model.resources import MILLI, UNLIMITED, WHOLE, Request
@@ -160,7 +160,7 @@ def _blemished(node: Node, blemish: str, odd: bool) -> Node:
         case "cut" | "cut-sick":
             return replace(node, gpus=_cut(node, Health.SICK if blemish == "cut-sick" else Health.HEALTHY))
         case "cordoned":
-            return replace(node, cordoned=True)
+            return replace(node, closed=CORDONED)
         case "taint":
             return replace(node, taints=(Taint("dedicated", "x", Effect.NO_SCHEDULE if odd else Effect.NO_EXECUTE),))
         case "soft-taint":

@@ -22,11 +22,11 @@ from gpuyard.model.events import (
     PoolsChanged,
     QueuesChanged,
     TasksEnded,
-    TasksStarted,
+    TasksRunning,
     TasksStopping,
 )
 from gpuyard.model.job import Job, Placement
-from gpuyard.model.node import Health
+from gpuyard.model.node import CORDONED, Health
 from gpuyard.model.snapshot import Snapshot
 from tests.support.fleets import LIMITS, NOW, QUOTAS, on_leaves
 from tests.support.placing import Places
@@ -58,7 +58,7 @@ def after(snapshot: Snapshot, event: Event) -> Snapshot:
             return _with_job(snapshot, job)
         case JobGone(name):
             return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.name != name))
-        case TasksStarted(name, placements, at):
+        case TasksRunning(name, placements, at):
             job = _job(snapshot, name)
             return _with_job(snapshot, _placed(job, (*job.placements, *placements), at))
         case TasksStopping(name, placements):
@@ -150,7 +150,7 @@ def _goes(draw: Draw, snapshot: Snapshot) -> Event | None:
 def _starts(draw: Draw, snapshot: Snapshot) -> Event | None:
     job = _pick(draw, (job for job in snapshot.jobs if not job.placements))
     places = job and Places.of(snapshot).take(job, draw(st.integers(0, len(snapshot.nodes) - 1)))
-    return TasksStarted(job.name, places, NOW) if places else None
+    return TasksRunning(job.name, places, NOW) if places else None
 
 
 def _stops(draw: Draw, snapshot: Snapshot) -> Event | None:
@@ -182,7 +182,7 @@ def _node_comes(draw: Draw, snapshot: Snapshot) -> Event | None:
 
 def _cordoned(draw: Draw, snapshot: Snapshot) -> Event | None:
     node = _pick(draw, snapshot.nodes)
-    return NodeSeen(replace(node, cordoned=not node.cordoned))
+    return NodeSeen(replace(node, closed=None if node.closed else CORDONED))
 
 
 def _health(draw: Draw, snapshot: Snapshot) -> Event | None:

@@ -28,7 +28,7 @@ from gpuyard.model.actions import Deadlock, QueueLine, Running
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
-from gpuyard.model.node import Health, Node
+from gpuyard.model.node import NO_LOAD, Health, Node
 from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.queue import ROOT
 from gpuyard.model.reasons import Explanation, Reason
@@ -176,14 +176,19 @@ class Foresight:
 
 
 def _afresh(bundle: Bundle) -> Bundle:
-    """The gang as if nobody had failed; who succeeded still counts (rule 22)."""
-    groups = tuple(_afresh(g) if isinstance(g, Bundle) else replace(g, failed=0) for g in bundle.groups)
+    """The gang as if all were there and nobody had failed; who succeeded still counts (rule 22)."""
+    groups = tuple(_afresh(g) if isinstance(g, Bundle) else replace(g, failed=0, absent=0) for g in bundle.groups)
     return replace(bundle, groups=groups)
 
 
 def _restored(node: Node) -> Node:
-    """The node as it would be open and well."""
-    return replace(node, cordoned=False, gpus=tuple(replace(gpu, health=Health.HEALTHY) for gpu in node.gpus))
+    """The node as it would be open, well and all ours."""
+    return replace(
+        node,
+        closed=None,
+        taken=NO_LOAD,
+        gpus=tuple(replace(gpu, health=Health.HEALTHY, closed=None) for gpu in node.gpus),
+    )
 
 
 def outlook(snapshot: Snapshot, cycles: int | None = None) -> Outlook:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuyard.model.job import Bundle, Job, Phase, Placement, TaskGroup
-from gpuyard.model.node import Gpu, Health, Node
+from gpuyard.model.node import Gpu, Node
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request, mig_cost
 from gpuyard.model.snapshot import Snapshot
@@ -40,7 +40,7 @@ class Inventory:
 
     def free(self, node: Node) -> int:
         """Whole devices that something new could have now; suspect ones count, sick and cut ones do not."""
-        return 0 if node.cordoned else sum(self._is_free(node, gpu) for gpu in node.gpus)
+        return 0 if node.closed else sum(self._is_free(node, gpu) for gpu in node.gpus)
 
     def is_held(self, node: Node, gpu: Gpu) -> bool:
         """Whether anybody has a part of the device."""
@@ -56,7 +56,7 @@ class Inventory:
         return used
 
     def _is_free(self, node: Node, gpu: Gpu) -> bool:
-        return gpu.health is not Health.SICK and gpu.slices is None and not self.is_held(node, gpu)
+        return gpu.usable and gpu.slices is None and not self.is_held(node, gpu)
 
 
 def take(snapshot: Snapshot) -> Inventory:

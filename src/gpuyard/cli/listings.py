@@ -138,7 +138,7 @@ def gpu_map(row: NodeRow) -> Any:
 
 def _sign(row: NodeRow, gpu: Gpu) -> str:
     taken = row.counts.use[row.node.name].gpus.get(gpu.index, 0)
-    if gpu.health is Health.SICK:
+    if not gpu.usable:
         return "✗"
     if gpu.slices is not None:
         return "▤"
@@ -165,7 +165,7 @@ def _node_document(row: NodeRow) -> Document:
         defaults
         | writing.node_document(row.node)
         | {
-            "phase": "cordoned" if row.node.cordoned else "ready",
+            "phase": "cordoned" if row.node.closed else "ready",
             "free": row.counts.free(row.node),
             "used": as_gpus(sum(use.gpus.values())),
             "jobs": sorted(use.jobs),
@@ -182,7 +182,7 @@ NODES: Listing[NodeRow] = Listing(
         column("FREE", lambda row: f"{row.counts.free(row.node)}/{len(row.node.gpus)}", right=True),
         column("MAP", gpu_map),
         column("HEALTH", lambda row: _health(row.node)),
-        column("PHASE", lambda row: "cordoned" if row.node.cordoned else "ready"),
+        column("PHASE", lambda row: "cordoned" if row.node.closed else "ready"),
         column("PLACE", lambda row: "/".join(name for _, name in row.node.domains) or "-", wide=True),
         column(
             "CPU FREE",

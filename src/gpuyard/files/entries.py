@@ -14,6 +14,7 @@ from gpuyard.files.kinds import (
     PATH,
     PROSE,
     VARIABLE,
+    AllOr,
     ByIndex,
     Bytes,
     Choice,
@@ -82,6 +83,25 @@ class TaintEntry:
 
 
 @dataclass(slots=True, kw_only=True)
+class ClosureEntry:
+    """Why nothing new goes on a node or GPU."""
+
+    reason: str = slot(Text(most=1000), "In somebody's words.", "")
+    by: str = slot(LABEL, "Who closed it.", "")
+    drains: bool = slot(Flag(), "What runs there is to go, too.", False)
+    force: bool = slot(Flag(), "Also those who have a right to stay.", False)
+    since: float = slot(Time(), "Since when.", 0.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadEntry:
+    """What is used by others."""
+
+    cpu: int = slot(Cpu(), "Cores.", 0)
+    memory: int = slot(Bytes(), "Memory.", 0)
+
+
+@dataclass(slots=True, kw_only=True)
 class NodeEntry:
     """A machine and its GPUs, which are all of one model and numbered from 0."""
 
@@ -104,7 +124,18 @@ class NodeEntry:
     health: tuple[tuple[int, Health], ...] = slot(
         ByIndex(Choice(Health)), "State by GPU number; the others are healthy.", ()
     )
-    cordoned: bool = slot(Flag(), "Nothing new goes here.", False)
+    cordoned: bool | tuple[int, ...] = slot(
+        AllOr(ListOf(GPU_INDEX, distinct=True)), "Nothing new goes here: true, or the GPUs by number.", False
+    )
+    closed: ClosureEntry | None = slot(
+        EntryOf(lambda: ClosureEntry), "Nothing new goes here, and why; says more than cordoned.", None
+    )
+    closed_gpus: tuple[tuple[int, ClosureEntry], ...] = slot(
+        ByIndex(EntryOf(lambda: ClosureEntry)), "The same for single GPUs, by number.", ()
+    )
+    taken: LoadEntry | None = slot(
+        EntryOf(lambda: LoadEntry), "What others use of its CPU and memory; not ours to move.", None
+    )
     mig: tuple[tuple[int, tuple[str, ...]], ...] = slot(
         ByIndex(ListOf(MIG_PROFILE)), "MIG slices by GPU number; a GPU listed here cannot be had whole.", ()
     )
@@ -196,6 +227,8 @@ class PlacementEntry:
     task: int | None = slot(Whole(most=TASKS_MAX), "The task's number in its group; default: the lowest free.", None)
     mig: tuple[str, ...] = slot(ListOf(MIG_PROFILE), "The slice of each GPU listed.", ())
     terminating: bool = slot(Flag(), "Told to stop; holds its GPUs until it is gone.", False)
+    assigned: bool = slot(Flag(), "The place is its own, and it does not run yet.", False)
+    uid: str = slot(LABEL, "Tells the task from every other there ever was.", "")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,6 +251,7 @@ class AskEntry:
     )
     failed: int | None = slot(COUNT, "Members that failed; default 0.", None)
     succeeded: int | None = slot(COUNT, "Members that succeeded; default 0.", None)
+    absent: int | None = slot(COUNT, "Members that do not exist yet; default 0.", None)
     min_groups: int | None = slot(Whole(1, TASKS_MAX), "So many of the groups start together; default: all.", None)
     groups: tuple[GroupEntry, ...] | None = slot(
         ListOf(EntryOf(lambda: GroupEntry), least=1), "Task groups instead of tasks; may nest.", None

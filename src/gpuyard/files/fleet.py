@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
-from gpuyard.files.entries import NodeEntry, PoolEntry, QueueEntry
+from gpuyard.files.entries import ClosureEntry, NodeEntry, PoolEntry, QueueEntry
 from gpuyard.files.problems import Path, Problems
-from gpuyard.model.node import Gpu, Health, Node, Pool, Taint
+from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Gpu, Health, Load, Node, Pool, Taint
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, ROOT, Queue
 from gpuyard.model.resources import MIG_SLICES
 from gpuyard.model.topology import IMPLIED_LEVELS, NODE
@@ -63,26 +63,49 @@ def node_of(entry: NodeEntry, at: Path, levels: tuple[str, ...], problems: Probl
         domains=tuple((level, domains[level]) for level in levels if level in domains),
         labels=entry.labels,
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in entry.taints),
-        cordoned=entry.cordoned,
+        closed=_closure(entry.closed) or (CORDONED if entry.cordoned is True else None),
+        taken=Load(entry.taken.cpu, entry.taken.memory) if entry.taken is not None else NO_LOAD,
     )
+
+
+def _closure(entry: ClosureEntry | None) -> Closure | None:
+    return None if entry is None else Closure(entry.reason, entry.by, entry.drains, entry.force, entry.since)
+
+
+def _closed_gpus(entry: NodeEntry, at: Path, problems: Problems) -> dict[int, Closure | None]:
+    plain = entry.cordoned if isinstance(entry.cordoned, tuple) else ()
+    for index in plain:
+        _exists(index, entry, (*at, "cordoned"), problems)
+    for index, _ in entry.closed_gpus:
+        _exists(index, entry, (*at, "closed_gpus"), problems)
+    return dict.fromkeys(plain, CORDONED) | {index: _closure(each) for index, each in entry.closed_gpus}
 
 
 _PLAIN: dict[int, tuple[Gpu, ...]] = {}
 
 
 def _gpus(entry: NodeEntry, at: Path, problems: Problems) -> tuple[Gpu, ...]:
-    if not (entry.islands or entry.health or entry.unhealthy or entry.mig or entry.uuids):
+    barred = entry.health or entry.unhealthy or entry.closed_gpus or isinstance(entry.cordoned, tuple)
+    if not (entry.islands or barred or entry.mig or entry.uuids):
         # Most nodes are like this, and equal tuples need not be made ten thousand times.
         return _PLAIN.setdefault(entry.gpus, tuple(Gpu(index) for index in range(entry.gpus)))
     before = problems.count
     islands, health, slices = _islands(entry, at, problems), _health(entry, at, problems), _slices(entry, at, problems)
+    closed = _closed_gpus(entry, at, problems)
     if entry.uuids and len(entry.uuids) != entry.gpus:
         problems.blame((*at, "uuids"), f"has {entry.gpus} GPUs but {len(entry.uuids)} uuids")
     if problems.count > before:
         return ()
     uuids = entry.uuids or ("",) * entry.gpus
     return tuple(
-        Gpu(index, islands[index], health.get(index, Health.HEALTHY), slices.get(index), uuids[index])
+        Gpu(
+            index,
+            islands[index],
+            health.get(index, Health.HEALTHY),
+            slices.get(index),
+            uuids[index],
+            closed=closed.get(index),
+        )
         for index in range(entry.gpus)
     )
 

@@ -151,7 +151,8 @@ _NOTHING = _Inherited()
 NESTED_MAX = 16
 """Groups within groups; trainings have two or three levels."""
 
-_ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "memory", "failed", "succeeded")
+_ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "memory", "failed", "succeeded",
+              "absent")  # fmt: skip
 """What only a group of tasks can say; a group of groups leaves it to them."""
 
 
@@ -195,14 +196,25 @@ def _leaf(
 ) -> TaskGroup:
     tasks = 1 if entry.tasks is None else entry.tasks
     least = tasks if entry.min is None else entry.min
-    failed, succeeded = entry.failed or 0, entry.succeeded or 0
+    failed, succeeded, absent = entry.failed or 0, entry.succeeded or 0, entry.absent or 0
     if least > tasks:
         problems.tell((*at, "min"), f"is {least}, more than tasks ({tasks})")
     if failed + succeeded > tasks:
         problems.tell((*at, "failed"), f"and succeeded count {failed + succeeded} members, and there are {tasks} tasks")
+    elif failed + succeeded + absent > tasks:
+        problems.tell((*at, "absent"), f"is {absent}, and of {tasks} tasks {failed + succeeded} have ended")
     request = _request(entry, at, problems)
     return TaskGroup(
-        name, tasks, least, request, topology, inherited.node_selector, inherited.tolerations, failed, succeeded
+        name,
+        tasks,
+        least,
+        request,
+        topology,
+        inherited.node_selector,
+        inherited.tolerations,
+        failed,
+        succeeded,
+        absent,
     )
 
 

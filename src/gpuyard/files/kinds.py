@@ -380,3 +380,21 @@ class ByIndex(MapOf):
     def schema(self, definitions: Definitions) -> Schema:
         inner = self.of.schema(definitions)
         return {"type": "object", "patternProperties": {"^[0-9]+$": inner}, "additionalProperties": False}
+
+
+@dataclass(frozen=True)
+class AllOr(Kind):
+    """All (true), none (false), or those listed."""
+
+    listed: Kind
+
+    def read(self, value: Any, at: Path, problems: Problems) -> Any:
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, list):
+            problems.tell(at, f"must be true, false or a list, not {shown(value)}")
+            return False
+        return self.listed.read(value, at, problems)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        return {"oneOf": [{"type": "boolean"}, self.listed.schema(definitions)]}

@@ -31,7 +31,9 @@ def placements_of(
             if number >= groups[name].tasks:
                 problems.tell((*here, "task"), f"is {number}, and the tasks are 0 to {groups[name].tasks - 1}")
             mig = _slices(entry, groups[name].request, here, problems)
-            made[place] = Placement(entry.node, entry.gpus, name, number, mig, entry.terminating)
+            made[place] = Placement(
+                entry.node, entry.gpus, name, number, mig, entry.terminating, entry.assigned, entry.uid
+            )
     return tuple(made[place] for place in sorted(made))
 
 

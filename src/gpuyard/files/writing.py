@@ -29,7 +29,7 @@ from gpuyard.model.job import (
     TaskGroup,
     Toleration,
 )  # fmt: skip
-from gpuyard.model.node import Budget, Effect, Health, Node, Pool, Taint
+from gpuyard.model.node import CORDONED, Budget, Closure, Effect, Health, Node, Pool, Taint
 from gpuyard.model.policy import Policy
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, NO_QUOTA, ROOT, Allowance, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request, as_gpus
@@ -97,9 +97,30 @@ def node_document(node: Node) -> Data:
         labels=dict(node.labels),
         taints=[_taint(taint) for taint in node.taints],
         health=health,
-        cordoned=node.cordoned,
         mig=slices,
+        taken=_given(cpu=write_cpu(node.taken.cpu), memory=write_bytes(node.taken.memory)),
+        **_closed(node),
     )
+
+
+def _closed(node: Node) -> Data:
+    """What is closed without a word is `cordoned`; the rest says why."""
+    shut = [gpu.index for gpu in node.gpus if gpu.closed == CORDONED]
+    told = {gpu.index: _closure(gpu.closed) for gpu in node.gpus if gpu.closed not in (None, CORDONED)}
+    if node.closed == CORDONED:
+        told |= {index: {} for index in shut}
+    return {
+        "cordoned": node.closed == CORDONED or shut,
+        "closed": _closure(node.closed) if node.closed != CORDONED else None,
+        "closed_gpus": told,
+    }
+
+
+def _closure(closure: Closure | None) -> Data | None:
+    if closure is None:
+        return None
+    since = write_time(closure.since) if closure.since else None
+    return _given(reason=closure.reason, by=closure.by, drains=closure.drains, force=closure.force, since=since)
 
 
 def _islands(node: Node) -> list[list[int]] | None:
@@ -234,6 +255,7 @@ def _tasks(group: TaskGroup) -> Data:
         tolerations=[_toleration(toleration) for toleration in group.tolerations],
         failed=group.failed,
         succeeded=group.succeeded,
+        absent=group.absent,
     )
 
 
@@ -307,7 +329,12 @@ def _placement(placement: Placement, grouped: bool, numbered: bool) -> Data:
         written["group"] = placement.group
     if numbered:
         written["task"] = placement.task
-    return written | _given(mig=list(placement.mig), terminating=placement.terminating)
+    return written | _given(
+        mig=list(placement.mig),
+        terminating=placement.terminating,
+        assigned=placement.assigned,
+        uid=placement.uid,
+    )
 
 
 # --- the rest of a moment ------------------------------------------------------------------------

@@ -6,6 +6,7 @@ GpuYardError
 │   ├── Never      a job that could not run on this fleet even if it were empty
 │   ├── Denied     somebody else's, or an administrator's, to do
 │   └── Conflict   right in itself, but not now: the thing asked about is in another state
+├── Unknown        a world speaks of something that nobody has heard of; reported, never fatal
 └── Broken         a bug in GPUYard: an invariant of ours does not hold
 """
 
@@ -34,6 +35,10 @@ class Denied(Refused):
 
 class Conflict(Refused):
     """Right in itself, but not in the state things are in: an ended job cannot be held."""
+
+
+class Unknown(GpuYardError):
+    """An event names a job, node or queue that the picture does not have; it is left out and reported."""
 
 
 class Broken(GpuYardError):

@@ -1,12 +1,17 @@
-"""What a world reports. Applied to the Fleet in order; applying them one by one equals building it afresh."""
+"""What a world reports. Applied to the Fleet in order; applying them one by one equals building it afresh.
+
+A task is known by its placement's `uid`; where it has none, by its group, number and node.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from gpuyard.model.job import Job, Placement
-from gpuyard.model.node import Budget, Health, Node, Pool
+from gpuyard.model.node import Budget, Health, Load, Node, Pool
+from gpuyard.model.policy import Policy
 from gpuyard.model.queue import Queue
+from gpuyard.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,14 @@ class GpuHealthChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeLoaded:
+    """Others use so much of a node from now on."""
+
+    node: str
+    taken: Load
+
+
+@dataclass(frozen=True, slots=True)
 class JobSeen:
     """A job was submitted or its description changed; placements, if any, say where it already runs."""
 
@@ -40,12 +53,30 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TasksStarted:
-    """Tasks of a job run now."""
+class TasksAssigned:
+    """Tasks of a job have their places from now on; they do not run yet."""
 
     job: str
     placements: tuple[Placement, ...]
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TasksRunning:
+    """Tasks of a job run now, in places that are theirs since then or since they were assigned."""
+
+    job: str
+    placements: tuple[Placement, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ActionFailed:
+    """What a plan wanted of these tasks did not come about: those assigned are not there, those stopping go on."""
+
+    job: str
+    placements: tuple[Placement, ...]
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +95,14 @@ class TasksEnded:
     placements: tuple[Placement, ...]
     succeeded: int = 0
     failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvicted:
+    """A whole gang has gone because a plan wanted it; this, and not the wish, is what rule 21 counts."""
+
+    name: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +133,28 @@ class BudgetsChanged:
     budgets: tuple[Budget, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """The whole policy, anew."""
+
+    policy: Policy
+
+
 Event = (
     NodeSeen
     | NodeLost
+    | NodeLoaded
     | GpuHealthChanged
     | JobSeen
-    | TasksStarted
+    | TasksAssigned
+    | TasksRunning
+    | ActionFailed
+    | JobEvicted
     | TasksStopping
     | TasksEnded
     | JobGone
     | QueuesChanged
     | PoolsChanged
     | BudgetsChanged
+    | PolicyChanged
 )

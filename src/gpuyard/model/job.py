@@ -95,11 +95,21 @@ class Placement:
     task: int = 0
     mig: tuple[str, ...] = ()
     terminating: bool = False
+    assigned: bool = False
+    """The place is its own, and it does not run yet."""
+    uid: str = ""
+    """Tells it from every other task there ever was: a supervisor's attempt, a pod's uid; "" until it exists."""
+
+    @property
+    def identity(self) -> object:
+        """What two accounts of one task have in common."""
+        return self.uid or (self.group, self.task, self.node)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """Identical tasks: at least `min` of them or none, at most `tasks`. Ended members are not restarted by a plan."""
+    """Identical tasks: at least `min` of them or none, at most `tasks`. Ended members are not restarted by a plan, and
+    those `absent` do not exist yet: whoever makes them has not come to it."""
 
     name: str = MAIN
     tasks: int = 1
@@ -110,6 +120,7 @@ class TaskGroup:
     tolerations: tuple[Toleration, ...] = ()
     failed: int = 0
     succeeded: int = 0
+    absent: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,38 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
+class Closure:
+    """Why nothing new goes on a node or a GPU: somebody closed it, or the machine cannot be reached."""
+
+    reason: str = ""
+    by: str = ""
+    drains: bool = False
+    """What runs there is to go, too."""
+    force: bool = False
+    """Also those who have a right to stay."""
+    since: float = 0.0
+
+    def __str__(self) -> str:
+        done = "drained" if self.drains else "closed" if self.reason and not self.by else "cordoned"
+        return f"{done}{f' by {self.by}' if self.by else ''}{f' ({self.reason})' if self.reason else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node, or one GPU of it; as people write it: `n0`, `n0:3`."""
+
+    node: str
+    gpu: int | None = None
+
+    def __str__(self) -> str:
+        return self.node if self.gpu is None else f"{self.node}:{self.gpu}"
+
+
+CORDONED = Closure()
+"""Closed, and nobody said why."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One device of a node. `slices` is None for a whole device, else the MIG slices it is cut into.
 
@@ -51,18 +83,36 @@ class Gpu:
     slices: tuple[str, ...] | None = None
     uuid: str = ""
     slice_uuids: tuple[str, ...] = ()
+    closed: Closure | None = None
 
     @property
     def sick(self) -> bool:
-        """Nothing new goes on it."""
+        """Whether it cannot be trusted with anything."""
         return self.health is Health.SICK
+
+    @property
+    def usable(self) -> bool:
+        """Whether something new may go on it: neither sick nor closed."""
+        return self.closed is None and self.health is not Health.SICK
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """CPU and memory that others use on a node: not ours, and not ours to move."""
+
+    cpu: int = 0
+    memory: int = 0
+
+
+NO_LOAD = Load()
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A machine with its GPUs, CPU, memory, labels, taints and its place in the topology.
 
-    All GPUs of a node are of one `model`; `gpu_memory` is bytes of one device (0: not known).
+    All GPUs of a node are of one `model`; `gpu_memory` is bytes of one device (0: not known). What is `taken` is there
+    but not free: a task that needs it waits, and is not told that it could never run.
     """
 
     name: str
@@ -76,7 +126,8 @@ class Node:
     domains: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
-    cordoned: bool = False
+    closed: Closure | None = None
+    taken: Load = NO_LOAD
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class Code(Enum):
     RESERVED = "Reserved"
     HELD = "Held"
     MEMBERS_ENDED = "MembersEnded"
+    MEMBERS_ABSENT = "MembersAbsent"
     NODES_UNAVAILABLE = "NodesUnavailable"
     # why an action is taken
     FITS = "Fits"
@@ -114,6 +115,7 @@ _RUNGS = {
     Code.OUTRANKED: Rung.PRIORITY,
     Code.NOT_ENOUGH_GPUS: Rung.GANG,
     Code.MEMBERS_ENDED: Rung.GANG,
+    Code.MEMBERS_ABSENT: Rung.GANG,
     Code.SHAPE_IMPOSSIBLE: Rung.SHAPE,
     Code.FRAGMENTED: Rung.FRAGMENTATION,
     Code.TOPOLOGY_UNMET: Rung.TOPOLOGY,

@@ -28,7 +28,7 @@ from gpuyard.model.reasons import Code, Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Drained:
     """What is drained: a node, or one GPU of it. With `force` also those go who have a right to stay."""
 
     node: str
@@ -48,7 +48,7 @@ class Drainage:
     stays: dict[str, str] = field(default_factory=dict)
 
 
-def decide(fleet: Fleet, memory: Memory, now: float, places: Collection[Place]) -> Drainage:
+def decide(fleet: Fleet, memory: Memory, now: float, places: Collection[Drained]) -> Drainage:
     """Who goes now; the fleet is left as it was."""
     struck = _struck(fleet, places)
     if not struck:
@@ -70,9 +70,9 @@ def decide(fleet: Fleet, memory: Memory, now: float, places: Collection[Place]) 
     return Drainage(actions, bill, stays)
 
 
-def _struck(fleet: Fleet, places: Collection[Place]) -> dict[str, tuple[JobRow, Place]]:
+def _struck(fleet: Fleet, places: Collection[Drained]) -> dict[str, tuple[JobRow, Drained]]:
     """Every job with a task there that is not going already, once."""
-    found: dict[str, tuple[JobRow, Place]] = {}
+    found: dict[str, tuple[JobRow, Drained]] = {}
     for place in places:
         node = fleet.columns.index.get(place.node)
         for row in fleet.tenants[node] if node is not None else ():
@@ -81,7 +81,7 @@ def _struck(fleet: Fleet, places: Collection[Place]) -> dict[str, tuple[JobRow, 
     return found
 
 
-def _there(fleet: Fleet, row: JobRow, place: Place) -> list[Held]:
+def _there(fleet: Fleet, row: JobRow, place: Drained) -> list[Held]:
     node = fleet.columns.index.get(place.node, -1)
     return [
         held
@@ -98,7 +98,7 @@ def _rank(row: JobRow) -> tuple[object, ...]:
 # --- who may be disturbed ------------------------------------------------------------------------
 
 
-def _refuses(draft: Draft, row: JobRow, place: Place) -> str:
+def _refuses(draft: Draft, row: JobRow, place: Drained) -> str:
     """Why it may not be disturbed now; nothing if it may."""
     if row.job.foreign:
         return "is not ours to move"
@@ -115,7 +115,7 @@ def _refuses(draft: Draft, row: JobRow, place: Place) -> str:
     return ""
 
 
-def _going(draft: Draft, row: JobRow, place: Place) -> Unit:
+def _going(draft: Draft, row: JobRow, place: Drained) -> Unit:
     """What would be disturbed: the extras that stand there, or the gang as a whole."""
     there = _there(draft.fleet, row, place)
     if _spares(row, there):
@@ -132,7 +132,7 @@ def _spares(row: JobRow, there: list[Held]) -> bool:
 # --- where they go -------------------------------------------------------------------------------
 
 
-def _clear(draft: Draft, row: JobRow, place: Place) -> str:
+def _clear(draft: Draft, row: JobRow, place: Drained) -> str:
     """Take the job away from there; if it can neither move nor stop, why not."""
     draft.remember(row)
     there = _there(draft.fleet, row, place)

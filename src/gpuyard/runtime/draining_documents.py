@@ -8,27 +8,31 @@ from gpuyard.model import text
 from gpuyard.model.actions import Evict, Move
 from gpuyard.model.bill import Toll
 from gpuyard.model.errors import Refused
+from gpuyard.model.node import Closure, Place
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.draining import Drainage
-from gpuyard.worlds.local.closures import Closure
 
 Document = dict[str, Any]
 
 REASON_MAX = 200
 
 
-def closure(place: Document, user: str) -> Closure:
-    """What is to be closed, from `node`, `gpu`, `reason` and `force`."""
-    given = str(place.get("reason") or "")
+def place_of(document: Document) -> Place:
+    """What is spoken of: `node`, and `gpu` where it is only that."""
+    return Place(str(document.get("node")), document.get("gpu"))
+
+
+def closure(document: Document, user: str) -> Closure:
+    """How it is to be closed, from `reason` and `force`."""
+    given = str(document.get("reason") or "")
     reason = " ".join(given.split())
     if told := text.wrong_prose(given) or text.wrong_line(reason, REASON_MAX):
         raise Refused(f"the reason {told}")
-    gpu = place.get("gpu")
-    return Closure(str(place.get("node")), gpu, drains=True, force=bool(place.get("force")), reason=reason, by=user)
+    return Closure(reason, user, drains=True, force=bool(document.get("force")))
 
 
-def answer(closure: Closure, moment: Snapshot, drainage: Drainage, applied: bool) -> Document:
+def answer(place: Place, moment: Snapshot, drainage: Drainage, applied: bool) -> Document:
     """Who moves, who stops, who stays, and what it costs."""
     tolls = {toll.job: toll for toll in drainage.bill.tolls}
     moves = [
@@ -43,9 +47,9 @@ def answer(closure: Closure, moment: Snapshot, drainage: Drainage, applied: bool
     ]
     stays = [{"job": job, "message": told} for job, told in sorted(drainage.stays.items())]
     return {
-        "place": closure.name, "applied": applied, "moves": moves, "stops": stops, "stays": stays,
+        "place": str(place), "applied": applied, "moves": moves, "stops": stops, "stays": stays,
         "lost_gpu_seconds": round(drainage.bill.lost_gpu_s, 3),
-        "message": _sentence(closure, moment, (len(moves), len(stops), len(stays))),
+        "message": _sentence(place, moment, (len(moves), len(stops), len(stays))),
     }  # fmt: skip
 
 
@@ -54,10 +58,10 @@ def _cost(job: str, tolls: dict[str, Toll]) -> Document:
     return {"job": job, "gpus": as_gpus(toll.gpus), "lost_gpu_seconds": round(toll.lost_gpu_s, 3)}
 
 
-def _sentence(closure: Closure, moment: Snapshot, counts: tuple[int, int, int]) -> str:
-    node = next(node for node in moment.nodes if node.name == closure.node)
-    gpus = len(node.gpus) if closure.gpu is None else 1
-    what = f"{closure.name} ({gpus} GPU{'' if gpus == 1 else 's'})"
+def _sentence(place: Place, moment: Snapshot, counts: tuple[int, int, int]) -> str:
+    node = next(node for node in moment.nodes if node.name == place.node)
+    gpus = len(node.gpus) if place.gpu is None else 1
+    what = f"{place} ({gpus} GPU{'' if gpus == 1 else 's'})"
     if not any(counts):
         return f"{what} is empty; nothing new goes there"
     words = (("moves", "move"), ("stops and waits again", "stop and wait again"), ("stays", "stay"))

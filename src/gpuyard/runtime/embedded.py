@@ -26,11 +26,9 @@ from gpuyard.model.ports import Clock
 from gpuyard.model.reasons import Outcome, without_names
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import draining_documents, forecast, intake, masking, queueing, reporting, telling
-from gpuyard.runtime.draining import Place
 from gpuyard.runtime.engine import Engine, Settings
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local.closures import Closure
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.records import Entry, Template
@@ -339,34 +337,31 @@ class EmbeddedYard:
         """The nodes with their GPUs, health and who holds them."""
         with self._desk.lock:
             names = {entry.id: entry.name for entry in self._desk.book.active()}
-            return telling.nodes_documents(self._desk.nodes.values(), self._desk.holdings, names, self.world.closures)
+            return telling.nodes_documents(self._desk.nodes.values(), self._desk.holdings, names)
 
     def drain(self, caller: Caller, place: Document, dry_run: bool = False) -> Document:
         """Close a node or one GPU of it, and empty it gently."""
         if not caller.admin:
             raise Denied(f"{caller.user} may not drain nodes; an administrator can")
-        closure = draining_documents.closure(place, caller.user)
+        where, closure = draining_documents.place_of(place), draining_documents.closure(place, caller.user)
         with self._desk.lock:
-            self.world.closures.check(closure)
-            moment, drainage = self._engine.foresee_drain(Place(closure.node, closure.gpu, closure.force))
+            self.world.closures.check(where)
+            moment, drainage = self._engine.foresee_drain(where, closure)
             if not dry_run:
-                self.world.close(closure)
-        return draining_documents.answer(closure, moment, drainage, applied=not dry_run)
+                self.world.closures.set(where, closure)
+        return draining_documents.answer(where, moment, drainage, applied=not dry_run)
 
     def undrain(self, caller: Caller, place: Document) -> Document:
         """Open a node or GPU again."""
         if not caller.admin:
             raise Denied(f"{caller.user} may not open nodes; an administrator can")
-        closure = replace(draining_documents.closure(place, caller.user), closed=False, drains=False)
+        where = draining_documents.place_of(place)
         with self._desk.lock:
-            self.world.closures.check(closure)
-            if self.world.closures.of(closure.node, closure.gpu) is None and not self._is_cordoned(closure):
-                raise Conflict(f"{closure.name} is open already")
-            self.world.close(closure)
-        return {"place": closure.name, "message": f"{closure.name} is open again"}
-
-    def _is_cordoned(self, closure: Closure) -> bool:
-        return closure.gpu is None and self._desk.nodes[closure.node].cordoned
+            self.world.closures.check(where)
+            if self.world.closures.of(where) is None:
+                raise Conflict(f"{where} is open already")
+            self.world.closures.set(where, None, by=caller.user)
+        return {"place": str(where), "message": f"{where} is open again"}
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""

@@ -19,13 +19,13 @@ from gpuyard.files.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
 from gpuyard.model.actions import Move
 from gpuyard.model.errors import GpuYardError, Refused
-from gpuyard.model.events import Event, JobSeen, TasksStarted
+from gpuyard.model.events import Event, JobSeen, TasksRunning
 from gpuyard.model.job import Job, Placement
-from gpuyard.model.node import Budget, Health, Node
+from gpuyard.model.node import Budget, Closure, Node, Place
 from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime import draining, queueing
-from gpuyard.runtime.draining import Drainage, Place
+from gpuyard.runtime.draining import Drainage, Drained
 from gpuyard.runtime.holder import Holder
 from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
@@ -171,7 +171,7 @@ class Engine:
 
     def _drain(self) -> None:
         """Let those go who stand on what is being drained, as far as they may now."""
-        places = [Place(each.node, each.gpu, each.force) for each in self.world.closures.draining()]
+        places = [Drained(where.node, where.gpu, how.force) for where, how in self.world.closures.draining()]
         drainage = draining.decide(self._loop.fleet, self._loop.memory, self.desk.now(), places)
         if not drainage.actions:
             return
@@ -183,12 +183,13 @@ class Engine:
                 if not (isinstance(action, Move) and unheard & {*_spots(action.target)})
             )
 
-    def foresee_drain(self, place: Place) -> tuple[Snapshot, Drainage]:
+    def foresee_drain(self, place: Place, closure: Closure) -> tuple[Snapshot, Drainage]:
         """What draining this would do now."""
         moment = self.moment()
-        nodes = tuple(_closed(node, place) if node.name == place.node else node for node in moment.nodes)
+        nodes = tuple(_closed(node, place, closure) if node.name == place.node else node for node in moment.nodes)
         moment = replace(moment, nodes=nodes)
-        return moment, draining.decide(Fleet(moment), self._loop.memory, moment.now, [place])
+        drained = Drained(place.node, place.gpu, closure.force)
+        return moment, draining.decide(Fleet(moment), self._loop.memory, moment.now, [drained])
 
     def _begin_line(self) -> None:
         """A new line of the journal: the fleet without jobs, then every job as it stands."""
@@ -253,7 +254,7 @@ class Engine:
 def _spots_of(event: Event) -> Iterable[tuple[str, int]]:
     """Devices that an event speaks of which the brain has not heard yet."""
     match event:
-        case TasksStarted(placements=places):
+        case TasksRunning(placements=places):
             return _spots(places)
         case JobSeen(job=job):
             return _spots(job.placements)
@@ -264,10 +265,10 @@ def _spots(places: Iterable[Placement]) -> Iterable[tuple[str, int]]:
     return ((place.node, gpu) for place in places for gpu in place.gpus)
 
 
-def _closed(node: Node, place: Place) -> Node:
+def _closed(node: Node, place: Place, closure: Closure) -> Node:
     if place.gpu is None:
-        return replace(node, cordoned=True)
-    gpus = tuple(replace(gpu, health=Health.SICK) if gpu.index == place.gpu else gpu for gpu in node.gpus)
+        return replace(node, closed=closure)
+    gpus = tuple(replace(gpu, closed=closure) if gpu.index == place.gpu else gpu for gpu in node.gpus)
     return replace(node, gpus=gpus)
 
 

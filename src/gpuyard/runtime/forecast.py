@@ -12,7 +12,7 @@ from gpuyard.brain.foresee import Foresight
 from gpuyard.files.explanations import explanation_document
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Job
-from gpuyard.model.node import Health, Node
+from gpuyard.model.node import NO_LOAD, Health, Node
 from gpuyard.model.reasons import Explanation, Outcome
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
@@ -31,7 +31,8 @@ def never(snapshot: Snapshot, job: Job) -> Explanation | None:
 
 
 def _well(node: Node) -> Node:
-    return replace(node, cordoned=False, gpus=tuple(replace(gpu, health=Health.HEALTHY) for gpu in node.gpus))
+    gpus = tuple(replace(gpu, health=Health.HEALTHY, closed=None) for gpu in node.gpus)
+    return replace(node, closed=None, taken=NO_LOAD, gpus=gpus)
 
 
 def _could_be_added(snapshot: Snapshot) -> list[Node]:

@@ -15,24 +15,37 @@ from gpuyard.files.entries import JobEntry
 from gpuyard.files.jobs import job_of
 from gpuyard.files.problems import Problems
 from gpuyard.files.tables import read_entry
-from gpuyard.files.writing import budget_document, job_document, node_document, pool_document, queue_document
+from gpuyard.files.writing import (
+    budget_document,
+    job_document,
+    node_document,
+    policy_document,
+    pool_document,
+    queue_document,
+)
 from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Plan, Reserve, Scale, Start, Terminate
 from gpuyard.model.events import (
+    ActionFailed,
     BudgetsChanged,
     Event,
     GpuHealthChanged,
+    JobEvicted,
     JobGone,
     JobSeen,
+    NodeLoaded,
     NodeLost,
     NodeSeen,
+    PolicyChanged,
     PoolsChanged,
     QueuesChanged,
+    TasksAssigned,
     TasksEnded,
-    TasksStarted,
+    TasksRunning,
     TasksStopping,
 )
 from gpuyard.model.job import Job, Placement
-from gpuyard.model.node import Health
+from gpuyard.model.node import Health, Load
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 
 Data = list[Any]
@@ -45,8 +58,14 @@ def event_document(event: Event) -> Data:
             return ["job", job_document(replace(job, run=None), -1.0)]
         case JobGone(name):
             return ["gone", name]
-        case TasksStarted(name, placements, at):
-            return ["started", name, _places(placements), at]
+        case TasksAssigned(name, placements, at):
+            return ["assigned", name, _places(placements), at]
+        case TasksRunning(name, placements, at):
+            return ["running", name, _places(placements), at]
+        case JobEvicted(name, at):
+            return ["evicted", name, at]
+        case ActionFailed(name, placements, reason):
+            return ["undone", name, _places(placements), reason.code.value, reason.message]
         case TasksStopping(name, placements):
             return ["stopping", name, _places(placements)]
         case TasksEnded(name, placements, succeeded, failed):
@@ -61,6 +80,8 @@ def _fleet_event(event: Event) -> Data:
             return ["node", node_document(node)]
         case NodeLost(name):
             return ["lost", name]
+        case NodeLoaded(name, taken):
+            return ["load", name, taken.cpu, taken.memory]
         case GpuHealthChanged(name, index, health):
             return ["health", name, index, health.value]
         case QueuesChanged(queues):
@@ -69,6 +90,8 @@ def _fleet_event(event: Event) -> Data:
             return ["pools", [pool_document(pool) for pool in pools]]
         case BudgetsChanged(budgets):
             return ["budgets", [budget_document(budget) for budget in budgets]]
+        case PolicyChanged(policy):
+            return ["policy", policy_document(policy)]
     raise TypeError(event)
 
 
@@ -80,14 +103,28 @@ def event_of(document: Data, levels: tuple[str, ...], now: float) -> Event:
             return JobSeen(_job(said[0], now))
         case "gone":
             return JobGone(said[0])
-        case "started":
-            return TasksStarted(said[0], _placements(said[1]), said[2])
+        case "assigned":
+            return TasksAssigned(said[0], _placements(said[1]), said[2])
+        case "running":
+            return TasksRunning(said[0], _placements(said[1]), said[2])
+        case "evicted":
+            return JobEvicted(said[0], said[1])
+        case "undone":
+            return ActionFailed(said[0], _placements(said[1]), Reason(Code(said[2]), message=said[3]))
         case "stopping":
             return TasksStopping(said[0], _placements(said[1]))
         case "ended":
             return TasksEnded(said[0], _placements(said[1]), said[2], said[3])
+        case _:
+            return _fleet_event_of(kind, said, levels)
+
+
+def _fleet_event_of(kind: str, said: Data, levels: tuple[str, ...]) -> Event:
+    match kind:
         case "lost":
             return NodeLost(said[0])
+        case "load":
+            return NodeLoaded(said[0], Load(said[1], said[2]))
         case "health":
             return GpuHealthChanged(said[0], said[1], Health(said[2]))
         case "node":
@@ -96,10 +133,12 @@ def event_of(document: Data, levels: tuple[str, ...], now: float) -> Event:
             return QueuesChanged(_part("queues", said[0], levels).queues)
         case "pools":
             return PoolsChanged(_part("pools", said[0], levels).pools)
+        case "policy":
+            return PolicyChanged(_part("policy", said[0], levels).policy)
     return BudgetsChanged(_part("budgets", said[0], levels).budgets)
 
 
-def _part(section: str, documents: Data, levels: tuple[str, ...]) -> Snapshot:
+def _part(section: str, documents: Any, levels: tuple[str, ...]) -> Snapshot:
     header = {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot", "topology": list(levels)}
     return files.parse_snapshot(json.dumps({**header, section: documents}), "journal", 0.0)
 
@@ -113,11 +152,14 @@ def _job(document: dict[str, Any], now: float) -> Job:
 
 
 def _places(placements: Iterable[Placement]) -> list[Data]:
-    return [[p.node, list(p.gpus), p.group, p.task, list(p.mig)] for p in placements]
+    return [[p.node, list(p.gpus), p.group, p.task, list(p.mig), p.uid] for p in placements]
 
 
 def _placements(documents: list[Data]) -> tuple[Placement, ...]:
-    return tuple(Placement(node, tuple(gpus), group, task, tuple(mig)) for node, gpus, group, task, mig in documents)
+    return tuple(
+        Placement(node, tuple(gpus), group, task, tuple(mig), uid=uid)
+        for node, gpus, group, task, mig, uid in documents
+    )
 
 
 def plan_document(plan: Plan) -> Data:

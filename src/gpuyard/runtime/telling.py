@@ -13,12 +13,11 @@ from gpuyard.files.explanations import reason_document
 from gpuyard.files.units import write_time
 from gpuyard.files.writing import job_document, node_document
 from gpuyard.model.job import Job, Phase, Placement
-from gpuyard.model.node import Gpu, Health, Node
+from gpuyard.model.node import Closure, Gpu, Health, Node
 from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Reason, without_names
 from gpuyard.model.resources import WHOLE, as_gpus, mig_cost
 from gpuyard.worlds.local import ledger
-from gpuyard.worlds.local.closures import Closure, Closures
 from gpuyard.worlds.local.holdings import Holdings
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
 
@@ -202,20 +201,14 @@ def read_output(folder: pathlib.Path, offset: int) -> tuple[bytes, int]:
 # --- nodes ---------------------------------------------------------------------------------------
 
 
-def nodes_documents(
-    nodes: Iterable[Node], holdings: Holdings, names: dict[int, str], closures: Closures
-) -> list[Document]:
+def nodes_documents(nodes: Iterable[Node], holdings: Holdings, names: dict[int, str]) -> list[Document]:
     """The nodes, and who holds each GPU."""
     use = holdings.by_device()
-    return [_node_document(node, use, names, closures) for node in sorted(nodes, key=lambda node: node.name)]
+    return [_node_document(node, use, names) for node in sorted(nodes, key=lambda node: node.name)]
 
 
-def _node_document(
-    node: Node, use: dict[tuple[str, int], dict[int, int]], names: dict[int, str], closures: Closures
-) -> Document:
+def _node_document(node: Node, use: dict[tuple[str, int], dict[int, int]], names: dict[int, str]) -> Document:
     devices = [_device(gpu, use.get((node.name, gpu.index), {}), names) for gpu in node.gpus]
-    for device in devices:
-        device |= _closed_device(closures, node.name, device)
     open_ = [device for device in devices if "phase" not in device and device["health"] != Health.SICK.value]
     defaults = {"name": node.name, "pool": "", "gpus": 0, "model": "", "domains": {}, "cordoned": False}
     jobs = sorted({job for device in devices for job in device["jobs"]})
@@ -223,17 +216,19 @@ def _node_document(
         defaults
         | node_document(node)
         | {
-            "phase": _phase(closures.of(node.name), bool(jobs)) if node.cordoned else "ready",
-            "free": 0 if node.cordoned else sum(not device["jobs"] for device in open_),
+            "cordoned": node.closed is not None,
+            "phase": _phase(node.closed, bool(jobs)) if node.closed is not None else "ready",
+            "free": 0 if node.closed is not None else sum(not device["jobs"] for device in open_),
             "used": round(sum(device["used"] for device in devices), 3),
             "jobs": jobs,
             "devices": devices,
         }
-        | drain_document(closures.of(node.name))
+        | drain_document(node.closed)
     )
 
 
 def _device(gpu: Gpu, held: dict[int, int], names: dict[int, str]) -> Document:
+    closed = {} if gpu.closed is None else {"phase": _phase(gpu.closed, bool(held))} | drain_document(gpu.closed)
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
@@ -241,20 +236,11 @@ def _device(gpu: Gpu, held: dict[int, int], names: dict[int, str]) -> Document:
         "island": gpu.island,
         "jobs": sorted({names.get(job, "") for job in held} - {""}),
         "used": round(min(1.0, sum(held.values()) / WHOLE), 3),
-    }
+    } | closed
 
 
-def _closed_device(closures: Closures, node: str, device: Document) -> Document:
-    """Of a GPU that is closed by itself: how well it really is, and how far it is emptied."""
-    closure = closures.of(node, device["index"])
-    true = closures.true_health(node, device["index"])
-    if closure is None or true is None:
-        return {}
-    return {"health": true.value, "phase": _phase(closure, bool(device["jobs"]))} | drain_document(closure)
-
-
-def _phase(closure: Closure | None, held: bool) -> str:
-    if closure is None or not closure.drains:
+def _phase(closure: Closure, held: bool) -> str:
+    if not closure.drains:
         return "cordoned"
     return "draining" if held else "drained"
 

@@ -14,7 +14,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.files import parse_snapshot
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.job import Placement
-from gpuyard.model.node import Health
+from gpuyard.model.node import CORDONED, Health
 from gpuyard.model.reasons import Code
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
@@ -295,7 +295,7 @@ def test_a_plan_aborts_when_the_target_was_taken_or_fell_sick():
     now = snapshot(SCATTERED)
     sick = replace(now.nodes[1], gpus=tuple(replace(gpu, health=Health.SICK) for gpu in now.nodes[1].gpus))
     assert "is not free" in refusal(Fleet(replace(now, nodes=(now.nodes[0], sick, now.nodes[2]))))
-    closed = replace(now.nodes[1], cordoned=True)
+    closed = replace(now.nodes[1], closed=CORDONED)
     assert "is not free" in refusal(Fleet(replace(now, nodes=(now.nodes[0], closed, now.nodes[2]))))
 
 

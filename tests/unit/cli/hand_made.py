@@ -10,7 +10,7 @@ import pytest
 
 from gpuyard.model.actions import Deadlock, Evict, Move, QueueLine, Running, Start
 from gpuyard.model.job import Job, JobClass, Placement, TaskGroup, one_group
-from gpuyard.model.node import Gpu, Health, Node
+from gpuyard.model.node import CORDONED, Gpu, Health, Node
 from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
 from gpuyard.model.queue import Allowance, Queue
 from gpuyard.model.reasons import Code, Explanation, Obstacle, Outcome, Reason, Rung, RungCount, Suggestion
@@ -33,7 +33,7 @@ def node(name: str, rack: str = "r0", sick: tuple[int, ...] = (), cordoned: bool
         cpu=96_000,
         memory=1 << 40,
         domains=(("rack", rack),),
-        cordoned=cordoned,
+        closed=CORDONED if cordoned else None,
     )
 
 

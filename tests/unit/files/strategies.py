@@ -23,7 +23,7 @@ from gpuyard.model.job import (
     Toleration,
     one_group,
 )  # fmt: skip
-from gpuyard.model.node import Budget, Effect, Gpu, Health, Node, Pool, Taint
+from gpuyard.model.node import CORDONED, Budget, Closure, Effect, Gpu, Health, Load, Node, Pool, Taint
 from gpuyard.model.policy import AcrossQueues, Policy, Weights
 from gpuyard.model.queue import NO_LIMIT, NO_QUOTA, Allowance, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request
@@ -43,6 +43,10 @@ ASKS = st.builds(
     TopologyAsk, st.sampled_from(["", "rack", "node"]), st.sampled_from(["", "block", "rack", "node", "nvlink"])
 )
 AMOUNTS = st.integers(0, 64 * 1000).map(lambda milli: milli * WHOLE // 1000) | st.just(UNLIMITED)
+CLOSURES = st.sampled_from(
+    [None, None, CORDONED, Closure("fan is loud", "alice", True, True, 90.5), Closure("not Ready")]
+)
+STATES = st.sampled_from([(False, False, ""), (True, False, ""), (False, True, "u1"), (False, False, "07")])
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
@@ -59,6 +63,7 @@ def nodes(draw: Draw, name: str) -> Node:
             draw(st.sampled_from(Health)),
             draw(st.sampled_from([None, None, (), ("1g.10gb", "2g.20gb")])),
             f"GPU-{index}" if uuids else "",
+            closed=draw(CLOSURES),
         )
         for index in range(count)
     ]
@@ -74,7 +79,8 @@ def nodes(draw: Draw, name: str) -> Node:
         domains=draw(st.sampled_from([(), (("block", "b0"), ("rack", "r0")), (("rack", "r1"),)])),
         labels=draw(PAIRS),
         taints=tuple(draw(st.lists(st.builds(Taint, WORDS, st.just("") | WORDS, st.sampled_from(Effect)), max_size=2))),
-        cordoned=draw(st.booleans()),
+        closed=draw(CLOSURES),
+        taken=Load(draw(st.sampled_from((0, 500))), draw(st.sampled_from((0, 2**30)))),
     )
 
 
@@ -118,7 +124,7 @@ def groups(draw: Draw, name: str, topology: st.SearchStrategy[TopologyAsk] = ASK
     tasks = draw(st.integers(1, 4))
     return TaskGroup(
         name, tasks, draw(st.integers(1, tasks)), draw(REQUESTS), draw(topology), draw(PAIRS), draw(TOLERATIONS),
-        failed=draw(st.integers(0, 1)),
+        **draw(st.sampled_from([{}, {"failed": 1}, {"absent": 1}])),
     )  # fmt: skip
 
 
@@ -157,7 +163,7 @@ def placements(draw: Draw, groups: tuple[TaskGroup, ...]) -> tuple[Placement, ..
     made = []
     for group in groups:
         numbers = draw(st.permutations(range(group.tasks))) if group.request.cpu_only else []
-        made += [Placement("n0", (), group.name, number, (), draw(st.booleans())) for number in numbers[: group.min]]
+        made += [Placement("n0", (), group.name, number, (), *draw(STATES)) for number in numbers[: group.min]]
     return tuple(made)
 
 

@@ -1,114 +1,83 @@
 """What takes nothing new: nodes and single GPUs that somebody has closed, and whether they are to be emptied too.
 
 Kept by `world`, under the desk's lock; written down, because a closed node must not open by itself after a crash. The
-brain knows no closed GPU: it sees it as sick, on which nothing new goes either; people are told the true health.
+nodes of the desk say themselves how they are closed; what that leads to is the brain's business.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
 
 from gpuyard.model.errors import NotFound
 from gpuyard.model.events import GpuHealthChanged, NodeSeen
-from gpuyard.model.node import Health, Node
+from gpuyard.model.node import Closure, Gpu, Health, Node, Place
 from gpuyard.worlds.local.desk import Desk
 
 FACT = "cordon/"
 
 
-@dataclass(frozen=True, slots=True)
-class Closure:
-    """One node or GPU: closed, or (`closed` False) opened against what the fleet file says."""
-
-    node: str
-    gpu: int | None = None
-    closed: bool = True
-    drains: bool = False
-    """What runs there is to go."""
-    force: bool = False
-    """Also those who have a right to stay."""
-    reason: str = ""
-    by: str = ""
-    since: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """As people write it: `n0`, `n0:3`."""
-        return self.node if self.gpu is None else f"{self.node}:{self.gpu}"
-
-
 class Closures:
-    """Everything that is closed, and how well closed GPUs really are."""
+    """Lays what was closed and opened over the nodes as the fleet file has them."""
 
     def __init__(self, desk: Desk, nodes: Iterable[Node]) -> None:
         self._desk = desk
-        self._standing: dict[tuple[str, int | None], Closure] = {}
-        self._health: dict[tuple[str, int], Health] = {}
         desk.nodes = {node.name: node for node in nodes}
         for (document,) in desk.store.rows("SELECT document FROM facts WHERE name LIKE ?", (f"{FACT}%",)):
-            closure = Closure(**json.loads(document))
-            if closure.node in desk.nodes and (closure.gpu or 0) < max(1, len(desk.nodes[closure.node].gpus)):
-                self._lay(closure)
+            place, closure = _read(json.loads(document))
+            if place.node in desk.nodes and (place.gpu or 0) < max(1, len(desk.nodes[place.node].gpus)):
+                self._lay(place, closure)
 
-    def set(self, closure: Closure) -> None:
+    def set(self, place: Place, closure: Closure | None, by: str = "") -> None:
         """Close or open; written down, told to the brain and to people. A second time changes only the words."""
         with self._desk.change() as batch:
-            self.check(closure)
-            node = self._desk.nodes[closure.node]
+            self.check(place)
+            closure = closure and replace(closure, since=self._desk.now())
             batch.add(
                 "INSERT INTO facts(name, document) VALUES (?, ?) "
                 "ON CONFLICT(name) DO UPDATE SET document=excluded.document",
-                (f"{FACT}{closure.node}#{'' if closure.gpu is None else closure.gpu}", json.dumps(asdict(closure))),
+                (f"{FACT}{place.node}/{place.gpu}", json.dumps(_written(place, closure))),
             )
-            self._lay(closure)
-            after = self._desk.nodes[closure.node]
-            if after != node:
-                self._tell(closure, after)
-            kind = "draining" if closure.drains else "cordoned" if closure.closed else "opened"
-            self._desk.say(kind, node=closure.node, gpu=closure.gpu, message=_told(kind, closure))
+            self._lay(place, closure)
+            self._desk.events.append(NodeSeen(self._desk.nodes[place.node]))
+            kind = "opened" if closure is None else "draining" if closure.drains else "cordoned"
+            message = _told(kind, place, closure or Closure(by=by))
+            self._desk.say(kind, node=place.node, gpu=place.gpu, message=message)
         self._desk.launcher.wake()
 
-    def check(self, closure: Closure) -> None:
+    def check(self, place: Place) -> None:
         """Whether there is such a node and GPU."""
-        node = self._node(closure.node)
-        if closure.gpu is not None and not 0 <= closure.gpu < len(node.gpus):
-            raise NotFound(f"{node.name} has no GPU {closure.gpu}; it has {len(node.gpus)}, counted from 0")
+        node = self._node(place.node)
+        if place.gpu is not None and not 0 <= place.gpu < len(node.gpus):
+            raise NotFound(f"{node.name} has no GPU {place.gpu}; it has {len(node.gpus)}, counted from 0")
 
-    def _tell(self, closure: Closure, node: Node) -> None:
-        if closure.gpu is None:
-            self._desk.events.append(NodeSeen(node))
-        else:
-            self._desk.events.append(GpuHealthChanged(node.name, closure.gpu, node.gpus[closure.gpu].health))
+    def of(self, place: Place) -> Closure | None:
+        """What closes this node or GPU by itself."""
+        node = self._node(place.node)
+        return node.closed if place.gpu is None else node.gpus[place.gpu].closed
 
-    def _lay(self, closure: Closure) -> None:
-        node = self._desk.nodes[closure.node]
-        if closure.gpu is None:
-            self._desk.nodes[node.name] = replace(node, cordoned=closure.closed)
-        else:
-            key = (node.name, closure.gpu)
-            true = self._health.setdefault(key, node.gpus[closure.gpu].health)
-            self._put_health(*key, Health.SICK if closure.closed else true)
-            if not closure.closed:
-                del self._health[key]
-        if closure.closed:
-            self._standing[closure.node, closure.gpu] = closure
-        else:
-            self._standing.pop((closure.node, closure.gpu), None)
+    def draining(self) -> list[tuple[Place, Closure]]:
+        """What is to be emptied."""
+        nodes = [self._desk.nodes[name] for name in sorted(self._desk.nodes)]
+        return [each for node in nodes for each in closures_of(node) if each[1].drains]
 
     def see_health(self, name: str, gpu: int, health: Health) -> None:
-        """A device's state changed; a closed one stays as it is for the brain."""
-        node = self._node(name)
-        if (name, gpu) in self._health:
-            self._health[name, gpu] = health
-        elif node.gpus[gpu].health is not health:
-            self._put_health(name, gpu, health)
+        """A device's state changed."""
+        if self._node(name).gpus[gpu].health is not health:
+            self._change_gpu(name, gpu, lambda each: replace(each, health=health))
             self._desk.events.append(GpuHealthChanged(name, gpu, health))
 
-    def _put_health(self, name: str, gpu: int, health: Health) -> None:
+    def _lay(self, place: Place, closure: Closure | None) -> None:
+        if place.gpu is None:
+            self._desk.nodes[place.node] = replace(self._desk.nodes[place.node], closed=closure)
+        else:
+            self._change_gpu(place.node, place.gpu, lambda gpu: replace(gpu, closed=closure))
+
+    def _change_gpu(self, name: str, index: int, change: Callable[[Gpu], Gpu]) -> None:
         node = self._desk.nodes[name]
-        gpus = tuple(replace(each, health=health) if each.index == gpu else each for each in node.gpus)
+        gpus = tuple(change(gpu) if gpu.index == index else gpu for gpu in node.gpus)
         self._desk.nodes[name] = replace(node, gpus=gpus)
 
     def _node(self, name: str) -> Node:
@@ -116,22 +85,24 @@ class Closures:
             raise NotFound(f"there is no node {name}")
         return self._desk.nodes[name]
 
-    # --- questions -------------------------------------------------------------------------------
 
-    def of(self, node: str, gpu: int | None = None) -> Closure | None:
-        """What closes this node or GPU."""
-        return self._standing.get((node, gpu))
-
-    def draining(self) -> list[Closure]:
-        """Those that are to be emptied."""
-        return [closure for _, closure in sorted(self._standing.items(), key=str) if closure.drains]
-
-    def true_health(self, node: str, gpu: int) -> Health | None:
-        """How well a closed GPU really is; None for one that is not closed."""
-        return self._health.get((node, gpu))
+def closures_of(node: Node) -> Iterator[tuple[Place, Closure]]:
+    """What of a node is closed, itself first."""
+    if node.closed is not None:
+        yield Place(node.name), node.closed
+    yield from ((Place(node.name, gpu.index), gpu.closed) for gpu in node.gpus if gpu.closed is not None)
 
 
-def _told(kind: str, closure: Closure) -> str:
+def _written(place: Place, closure: Closure | None) -> dict[str, Any]:
+    return {"node": place.node, "gpu": place.gpu, "closed": closure is not None} | asdict(closure or Closure())
+
+
+def _read(document: dict[str, Any]) -> tuple[Place, Closure | None]:
+    place, closed = Place(document.pop("node"), document.pop("gpu")), document.pop("closed")
+    return place, Closure(**document) if closed else None
+
+
+def _told(kind: str, place: Place, closure: Closure) -> str:
     what = {"draining": "is being drained", "cordoned": "takes nothing new", "opened": "is open again"}[kind]
     by = f" by {closure.by}" if closure.by else ""
-    return f"{closure.name} {what}{by}" + (f": {closure.reason}" if closure.reason else "")
+    return f"{place} {what}{by}" + (f": {closure.reason}" if closure.reason else "")

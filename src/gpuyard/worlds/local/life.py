@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
 
-from gpuyard.model.events import JobSeen, TasksEnded, TasksStarted, TasksStopping
+from gpuyard.model.events import JobSeen, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
 from gpuyard.worlds.local import holdings, ledger, orders
@@ -42,7 +42,7 @@ class Life:
         attempt = self._new_attempt(entry, places)
         entry.attempt = attempt
         entry.phase, entry.reason = Phase.STARTING, None
-        self.desk.events.append(TasksStarted(entry.name, tuple(places), attempt.created))
+        self.desk.events.append(TasksRunning(entry.name, tuple(places), attempt.created))
         self.desk.keep_attempt(entry, attempt, *attempt.tasks.values())
         self.desk.keep(entry)
         self.desk.say("starting", entry, attempt=attempt.number, placements=_told_places(places))
@@ -86,7 +86,7 @@ class Life:
         attempt = entry.attempt
         assert attempt is not None
         tasks = self._add_tasks(entry, attempt, places)
-        self.desk.events.append(TasksStarted(entry.name, tuple(places), attempt.created))
+        self.desk.events.append(TasksRunning(entry.name, tuple(places), attempt.created))
         self.desk.keep_attempt(entry, attempt, *tasks)
         self.desk.say("growing", entry, placements=_told_places(places))
         self.launch(entry)
@@ -321,7 +321,7 @@ class Life:
         """Whether its places are still there and well."""
         for place in (task.placement for task in attempt.live()):
             node = self.desk.nodes.get(place.node)
-            if node is None or any(node.gpus[index].sick for index in place.gpus):
+            if node is None or not all(node.gpus[index].usable for index in place.gpus):
                 return False
         return True
 

@@ -13,12 +13,12 @@ from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Plan, Star
 from gpuyard.model.errors import Conflict, NotFound
 from gpuyard.model.events import Event, JobSeen, NodeLost, NodeSeen, QueuesChanged
 from gpuyard.model.job import Phase, Placement
-from gpuyard.model.node import Health, Node
+from gpuyard.model.node import CORDONED, Closure, Health, Node, Place
 from gpuyard.model.queue import Queue
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local.closures import Closure, Closures
+from gpuyard.worlds.local.closures import Closures
 from gpuyard.worlds.local.desk import RETRY_S, Desk
 from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.life import Life, survives
@@ -155,8 +155,8 @@ class LocalWorld:
                     case Terminate(job=name):
                         self._terminate(name)
                     case Cordon(node=name, gpu=gpu) | Drain(node=name, gpu=gpu):
-                        drains = isinstance(action, Drain)
-                        self.close(Closure(name, gpu, drains=drains, reason=str(action.reason), by="the scheduler"))
+                        closure = Closure(str(action.reason), "the scheduler", drains=isinstance(action, Drain))
+                        self.closures.set(Place(name, gpu), closure)
                     case _:
                         pass
             self._launch_promised()
@@ -324,13 +324,9 @@ class LocalWorld:
 
     # --- what breaks and what is closed ----------------------------------------------------------
 
-    def close(self, closure: Closure) -> None:
-        """Nothing new goes there, or it is open again; one that drains is emptied by whoever drives the loop."""
-        self.closures.set(replace(closure, since=self.desk.now()))
-
     def cordon(self, name: str, closed: bool) -> None:
         """Nothing new goes on the node, or it is open again."""
-        self.close(Closure(name, closed=closed))
+        self.closures.set(Place(name), CORDONED if closed else None)
 
     def break_down(self, fault: Fault) -> None:
         """A fault from the fleet file or a test."""

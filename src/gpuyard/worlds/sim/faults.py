@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gpuyard.model.events import GpuHealthChanged, NodeSeen
-from gpuyard.model.node import Health, Node
+from gpuyard.model.node import Closure, Health, Node
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.sim.seed import SeededDice
 from gpuyard.worlds.sim.world import Happening, Live, SimWorld
 
 DAY = 86_400.0
+SILENT = Closure("its agent is silent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,9 @@ class Faults:
         self.world.tell(NodeSeen(self.nodes[node.name]))
 
     def _silence(self, node: Node) -> None:
-        self._change(replace(node, cordoned=True))
+        self._change(replace(node, closed=SILENT))
         self.world.at(
-            self.world.now() + self.rates.reset_s, lambda: self._change(replace(self.nodes[node.name], cordoned=False))
+            self.world.now() + self.rates.reset_s, lambda: self._change(replace(self.nodes[node.name], closed=None))
         )
 
     def _mark(self, node: Node, health: Health) -> None:

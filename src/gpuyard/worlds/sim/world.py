@@ -14,7 +14,7 @@ from math import inf
 from typing import Protocol
 
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
-from gpuyard.model.events import Event, JobGone, JobSeen, NodeLost, TasksStarted
+from gpuyard.model.events import Event, JobGone, JobSeen, NodeLost, TasksRunning
 from gpuyard.model.job import Job, Placement
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
@@ -231,7 +231,7 @@ class SimWorld:
             self._resize(live, (*live.placements, *placements))
             return
         self._begin(live, placements)
-        self.tell(TasksStarted(live.arrival.job.name, placements, self._now))
+        self.tell(TasksRunning(live.arrival.job.name, placements, self._now))
         self.listener.placed(self._now, live, moved=False)
 
     def _begin(self, live: Live, placements: tuple[Placement, ...]) -> None:

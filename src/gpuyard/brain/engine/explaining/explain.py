@@ -7,7 +7,7 @@ transaction, lets the job start.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from gpuyard.brain.engine.explaining import obstacles, suggestions, views
 from gpuyard.brain.engine.explaining.rungs import failed_rungs, not_enough, required_levels, would_start
 from gpuyard.brain.engine.explaining.views import View, fits_alone, task_cost
+from gpuyard.brain.engine.nodes.columns import Barred, closed, sick
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
@@ -52,7 +53,7 @@ def explain(draft: Draft, row: JobRow, started: list[JobRow], ever: Callable[[Jo
     )
 
 
-PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.OVER_QUOTA))
+PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.OVER_QUOTA))
 """Codes that somebody's decision ends, not the fleet."""
 
 
@@ -75,7 +76,8 @@ def _dominant(draft: Draft, row: JobRow, view: View, started: list[JobRow]) -> R
             return reason  # the free GPUs suffice, so packing what runs is all it takes
         if relaxed is not None and would_start(draft, relaxed):
             return reason
-        if reason.code is Code.GPUS_SICK and _if_well(draft, row):
+        barred = BARRED.get(reason.code)
+        if barred is not None and _if_usable(draft, row, barred):
             return reason
     if not failed and not view.suitable.any():
         return not_enough(row, view, draft.fleet.shortfall(row)[0], 0)
@@ -137,12 +139,16 @@ def _if_first(draft: Draft, row: JobRow, started: list[JobRow]) -> bool:
     return fits
 
 
-def _if_well(draft: Draft, row: JobRow) -> bool:
+BARRED: Mapping[Code, Barred] = {Code.GPUS_SICK: sick, Code.NODES_UNAVAILABLE: closed}
+"""Reasons that single devices may be the cause of, and which those are."""
+
+
+def _if_usable(draft: Draft, row: JobRow, barred: Barred) -> bool:
     columns = draft.fleet.columns
-    columns.pretend_well(True)
+    columns.pretend(barred, True)
     draft.fleet.shapes.revalue()
     fits = would_start(draft, row)
-    columns.pretend_well(False)
+    columns.pretend(barred, False)
     draft.fleet.shapes.revalue()
     return fits
 
@@ -174,20 +180,23 @@ def _ladder(draft: Draft, row: JobRow, view: View, reason: Reason) -> tuple[Rung
 def _first_failures(draft: Draft, row: JobRow, view: View) -> dict[Rung, int]:
     """Nodes per rung; each node counts once, at the first rung it fails."""
     suitable, cost = view.suitable, task_cost(row, view)
-    sick = view.with_sick > view.free
-    closed = np.zeros(len(suitable), dtype=bool)
+    sick_here, closed_here = view.with_sick > view.free, view.with_closed > view.free
+    shut = np.zeros(len(suitable), dtype=bool)
     for mask in view.policy.values():
-        closed |= mask
+        shut |= mask
     failing = {
-        Rung.PRIORITY: suitable & (view.free == 0) & (view.with_sick == 0) & (cost > 0),
+        Rung.PRIORITY: suitable & (view.free == 0) & ~sick_here & ~closed_here & (cost > 0),
         Rung.SHAPE: ~view.shape,
-        Rung.FRAGMENTATION: suitable & (view.gpu_room == 0) & ((view.with_sick < max(cost, 1)) | ~sick),
+        Rung.FRAGMENTATION: suitable
+        & (view.gpu_room == 0)
+        & ((view.with_sick < max(cost, 1)) | ~sick_here)
+        & ((view.with_closed < max(cost, 1)) | ~closed_here),
         Rung.MODEL: ~view.model,
-        Rung.HEALTH: suitable & (view.gpu_room == 0),
+        Rung.HEALTH: suitable & (view.gpu_room == 0) & sick_here,
         Rung.LABELS: ~view.labels,
         Rung.CPU_MEMORY: ~view.cpu,
-        Rung.POLICY: closed,
-        Rung.MACHINERY: ~view.machinery,
+        Rung.POLICY: shut,
+        Rung.MACHINERY: ~view.machinery | (suitable & (view.gpu_room == 0) & closed_here),
     }
     counts: dict[Rung, int] = {}
     rest = np.ones(len(suitable), dtype=bool)

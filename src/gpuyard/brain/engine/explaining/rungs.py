@@ -28,7 +28,7 @@ def failed_rungs(draft: Draft, row: JobRow, view: View) -> Failed:
     """Every rung that the job fails, in ladder order."""
     failed: Failed = []
     if row.asks[view.leaf].request.cpu_only:
-        return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_closed(draft, row, view)]
+        return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_crowded(draft, row, view)]
     if not (view.shape & view.model & view.labels).any():
         failed += _impossible(draft, row, view)
         if failed:
@@ -44,7 +44,8 @@ def failed_rungs(draft: Draft, row: JobRow, view: View) -> Failed:
     failed += _health(draft, row, view, needed)
     failed += _excluded(draft, row, view)
     failed += _short_of_cpu(draft, row, view)
-    failed += _closed(draft, row, view)
+    failed += _crowded(draft, row, view)
+    failed += _closed_devices(draft, row, view, needed)
     return failed
 
 
@@ -205,6 +206,20 @@ def _health(draft: Draft, row: JobRow, view: View, needed: int) -> Failed:
     return [(Reason(Code.GPUS_SICK, needed=needed, free=free, message=message), None)]
 
 
+def _closed_devices(draft: Draft, row: JobRow, view: View, needed: int) -> Failed:
+    """Devices that somebody closed on nodes that are open themselves."""
+    shut = view.with_closed - view.free
+    held_up = np.flatnonzero(view.suitable & (shut > 0))
+    if not len(held_up):
+        return []
+    node = draft.fleet.columns.nodes[int(held_up[0])]
+    gpu = next(gpu for gpu in node.gpus if gpu.closed is not None)
+    told = f"{as_gpus(int(shut[held_up].sum()))} that it could use take nothing new: {node.name}:{gpu.index} is"
+    message = f"{row.name} needs {gpu_words(needed)}; {told} {gpu.closed}"
+    free = int(view.free[view.suitable].sum())
+    return [(Reason(Code.NODES_UNAVAILABLE, needed=needed, free=free, where=node.name, message=message), None)]
+
+
 LABEL_CHECKS: frozenset[requests.Checker] = frozenset((requests.has_labels, requests.bears_taints))
 
 
@@ -217,8 +232,9 @@ def _excluded(draft: Draft, row: JobRow, view: View) -> Failed:
         failed.append((Reason(Code.NODES_EXCLUDED, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
     shut = ~view.machinery & view.labels & view.model & view.shape
     if shut.any():
-        names = [draft.fleet.columns.nodes[i].name for i in np.flatnonzero(shut)[:3]]
-        message = f"{row.name} could use {', '.join(names)}, but {'it is' if len(names) == 1 else 'they are'} cordoned"
+        nodes = [draft.fleet.columns.nodes[i] for i in np.flatnonzero(shut)[:3]]
+        told = ", ".join(f"{node.name}, which is {node.closed}" for node in nodes)
+        message = f"{row.name} could use {told}"
         relaxed = draft.fleet.probe(row, replace(row.job, placements=()), frozenset((requests.is_open,)))
         failed.append((Reason(Code.NODES_UNAVAILABLE, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
     return failed
@@ -252,7 +268,7 @@ def _without_cpu(bundle: Bundle) -> Bundle:
     return replace(bundle, groups=groups)
 
 
-def _closed(draft: Draft, row: JobRow, view: View) -> Failed:
+def _crowded(draft: Draft, row: JobRow, view: View) -> Failed:
     failed: Failed = []
     if view.single and int(np.minimum(view.room, 1).sum()) < row.missing(view.leaf):
         message = f"{row.name} keeps its own tasks apart: it needs {row.missing(view.leaf)} places, there are fewer"

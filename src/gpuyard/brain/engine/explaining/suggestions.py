@@ -25,7 +25,7 @@ Finder = Callable[[Draft, JobRow, Reason], Iterator[Suggestion]]
 
 def find(draft: Draft, row: JobRow, reason: Reason) -> list[Suggestion]:
     """Changes that were tried and work, the gentlest first."""
-    if reason.code in (Code.HELD, Code.MEMBERS_ENDED, Code.RESERVED):
+    if reason.code in (Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.RESERVED):
         return []  # nothing the job could change would help
     finders: tuple[Finder, ...] = (_more_quota, _move_one, _other_model, _other_level, _smaller_gang, _other_size)
     return [found for finder in finders for found in islice(finder(draft, row, reason), 3)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuyard.brain.engine.nodes import feasibility, requests
-from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
+from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints, closed, sick
 from gpuyard.brain.engine.nodes.requests import Checker
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -43,6 +43,8 @@ class View(NamedTuple):
     """The most free GPU on one node; on one device, for a task that takes part of one."""
     with_sick: Ints
     """GPUs free if the sick ones were well."""
+    with_closed: Ints
+    """GPUs free if those were open that are closed by themselves."""
     gpu_room: Ints
     """Tasks that fit by their GPUs alone."""
     room: Ints
@@ -79,7 +81,8 @@ def look(draft: Draft, row: JobRow, leaf: int) -> View:
         single=limits is not None and limits.single,
         free=columns.idle,
         best=_most_in_one_place(columns, ask, suitable),
-        with_sick=columns.idle_if_well(),
+        with_sick=columns.idle_with(sick),
+        with_closed=columns.idle_with(closed),
         gpu_room=gpu_room,
         room=room,
         suitable=shapes.static(ask, requests.STATIC_CHECKERS) & model,

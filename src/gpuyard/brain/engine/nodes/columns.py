@@ -6,14 +6,14 @@ the topology, then by name, so that every domain of every level is one contiguou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuyard.model.node import Health, Node
+from gpuyard.model.node import Gpu, Health, Node
 from gpuyard.model.resources import UNLIMITED, WHOLE
 from gpuyard.model.topology import NODE
 
@@ -106,9 +106,9 @@ class Columns:
         self.islands = [_island_masks(node) for node in nodes]
         self.layout = [self._layouts.setdefault(masks, len(self._layouts)) for masks in self.islands]
         self.island_masks = list(self._layouts)
-        self.usable = [_mask(node, (Health.HEALTHY, Health.SUSPECT)) for node in nodes]
+        self.usable = [_mask(node, lambda gpu: gpu.usable) for node in nodes]
         self.sliced = [sum(1 << gpu.index for gpu in node.gpus if gpu.slices is not None) for node in nodes]
-        self.suspect = [_mask(node, (Health.SUSPECT,)) for node in nodes]
+        self.suspect = [_mask(node, lambda gpu: gpu.health is Health.SUSPECT) for node in nodes]
         self.any_suspect = any(self.suspect)
         self.cpu_width = max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0)
         self.profiles = sorted({p for node in nodes for gpu in node.gpus for p in gpu.slices or ()})
@@ -118,8 +118,8 @@ class Columns:
         self.busy = [0] * count
         self.used = [[0] * len(node.gpus) for node in self.nodes]
         self.free_mask = list(self.usable)
-        self.cpu = np.array([node.cpu for node in self.nodes], dtype=np.int64)
-        self.memory = np.array([node.memory for node in self.nodes], dtype=np.int64)
+        self.cpu = np.array([node.cpu - node.taken.cpu for node in self.nodes], dtype=np.int64)
+        self.memory = np.array([node.memory - node.taken.memory for node in self.nodes], dtype=np.int64)
         self.shares = np.zeros((count, self.width), dtype=np.int64)
         self.idle = np.zeros(count, dtype=np.int64)
         self.trusted = np.ones((count, self.width), dtype=np.int64)
@@ -199,7 +199,7 @@ class Columns:
 
     def usable_slice(self, n: int, g: int) -> bool:
         """Whether slices of this device may be given out at all."""
-        return self.nodes[n].gpus[g].health is not Health.SICK
+        return self.nodes[n].gpus[g].usable
 
     def _sync_share(self, n: int, g: int) -> None:
         self.shares[n, g] = WHOLE - self.used[n][g] if self.usable[n] >> g & 1 else 0
@@ -239,26 +239,34 @@ class Columns:
         found = self.slices.get(profile)
         return np.zeros(len(self.nodes), dtype=np.int64) if found is None else found
 
-    def idle_if_well(self) -> Ints:
-        """GPUs that would be free per node if the sick ones were well, in grains."""
+    def idle_with(self, which: Barred) -> Ints:
+        """GPUs that would be free per node if those barred devices could be used, in grains."""
         idle = self.idle.copy()
         for n, node in enumerate(self.nodes):
             for gpu in node.gpus:
-                if gpu.sick and gpu.slices is None:
+                if which(gpu) and gpu.slices is None:
                     idle[n] += WHOLE - self.used[n][gpu.index]
         return idle
 
-    def pretend_well(self, well: bool) -> None:
-        """Count sick devices as usable (or no longer), to learn whether they are what stands in the way."""
+    def pretend(self, which: Barred, usable: bool) -> None:
+        """Count barred devices as usable (or no longer), to learn whether they are what stands in the way."""
         for n, node in enumerate(self.nodes):
-            sick = [gpu.index for gpu in node.gpus if gpu.sick and gpu.slices is None]
-            for g in sick:
-                self.usable[n] = self.usable[n] | 1 << g if well else self.usable[n] & ~(1 << g)
+            barred = [gpu.index for gpu in node.gpus if which(gpu) and gpu.slices is None]
+            for g in barred:
+                self.usable[n] = self.usable[n] | 1 << g if usable else self.usable[n] & ~(1 << g)
                 self._sync_share(n, g)
-                self.idle[n] += (1 if well else -1) * (WHOLE - self.used[n][g])
-                self.idle_total += (1 if well else -1) * (WHOLE - self.used[n][g])
-            if sick:
+                self.idle[n] += (1 if usable else -1) * (WHOLE - self.used[n][g])
+                self.idle_total += (1 if usable else -1) * (WHOLE - self.used[n][g])
+            if barred:
                 self._sync(n)
+
+    def load(self, n: int, node: Node) -> None:
+        """Others use more or less of a node than before; nothing else about it has changed."""
+        taken = self.nodes[n].taken
+        self.cpu[n] += taken.cpu - node.taken.cpu
+        self.memory[n] += taken.memory - node.taken.memory
+        self.nodes[n] = node
+        self.touched.append(n)
 
     def touched_since(self, seen: int) -> set[int]:
         """The nodes touched since `touched` had this many entries."""
@@ -283,6 +291,20 @@ class Columns:
     def level(self, name: str) -> Level:
         """The level of that name; `node` is one too."""
         return self.levels[name]
+
+
+Barred = Callable[[Gpu], bool]
+"""Tells devices that are kept from use for one certain cause."""
+
+
+def sick(gpu: Gpu) -> bool:
+    """Kept from use by its health alone."""
+    return gpu.sick and gpu.closed is None
+
+
+def closed(gpu: Gpu) -> bool:
+    """Kept from use because somebody closed it."""
+    return gpu.closed is not None
 
 
 @lru_cache(maxsize=1 << 16)
@@ -311,8 +333,8 @@ def _island_masks(node: Node) -> tuple[int, ...]:
     return tuple(sorted(masks.values(), key=lambda mask: mask & -mask))
 
 
-def _mask(node: Node, states: Sequence[Health]) -> int:
-    return sum(1 << gpu.index for gpu in node.gpus if gpu.slices is None and gpu.health in states)
+def _mask(node: Node, which: Barred) -> int:
+    return sum(1 << gpu.index for gpu in node.gpus if gpu.slices is None and which(gpu))
 
 
 def _free_slices(node: Node) -> dict[tuple[int, str], int]:

@@ -129,8 +129,8 @@ class Shape:
 
 
 def room_when_empty(ask: Ask, node: Node) -> int:
-    """How many tasks of `ask` an empty node holds, sick devices left out."""
-    sound = [gpu for gpu in node.gpus if not gpu.sick]
+    """How many tasks of `ask` an empty node holds, sick and closed devices left out."""
+    sound = [gpu for gpu in node.gpus if gpu.usable]
     whole = sum(gpu.slices is None for gpu in sound)
     room = PLENTY
     if ask.gpus:
@@ -149,9 +149,9 @@ def room_on(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) 
     """How many tasks of `ask` fit on each of `nodes` now, counting devices, CPU and memory."""
     room = gpu_room(columns, ask, need, nodes, careful)
     if ask.request.cpu:
-        room = np.minimum(room, columns.cpu[nodes] // ask.request.cpu)
+        room = np.minimum(room, np.maximum(columns.cpu[nodes], 0) // ask.request.cpu)
     if ask.request.memory:
-        room = np.minimum(room, columns.memory[nodes] // ask.request.memory)
+        room = np.minimum(room, np.maximum(columns.memory[nodes], 0) // ask.request.memory)
     return np.maximum(room, 0)
 
 
@@ -266,7 +266,7 @@ class Shapes:
             for i, node in enumerate(self.columns.nodes):
                 labels = dict(node.labels) if label_keys else {}
                 seen = tuple(labels.get(key) for key in label_keys)
-                kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.cordoned, node.cpu,
+                kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.closed is None, node.cpu,
                         node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
                 if kind not in kinds:
                     kinds[kind] = len(examples)

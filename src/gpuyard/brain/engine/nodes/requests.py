@@ -152,8 +152,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def is_open(ask: Ask, node: Node) -> bool:
-    """A cordoned node takes nothing new."""
-    return not node.cordoned
+    """A closed node takes nothing new."""
+    return node.closed is None
 
 
 def has_cpu(ask: Ask, node: Node) -> bool:

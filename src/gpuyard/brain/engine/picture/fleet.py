@@ -22,23 +22,28 @@ from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.waiting_lines import Lines
 from gpuyard.brain.engine.sharing.amounts import Amounts, add, plus, times
 from gpuyard.brain.engine.sharing.quota import QueueTree
-from gpuyard.model.errors import Broken
+from gpuyard.model.errors import Unknown
 from gpuyard.model.events import (
+    ActionFailed,
     BudgetsChanged,
     Event,
     GpuHealthChanged,
     JobGone,
     JobSeen,
+    NodeLoaded,
     NodeLost,
     NodeSeen,
+    PolicyChanged,
     PoolsChanged,
     QueuesChanged,
+    TasksAssigned,
     TasksEnded,
-    TasksStarted,
+    TasksRunning,
     TasksStopping,
 )
 from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
 from gpuyard.model.node import Node, Pool
+from gpuyard.model.policy import Policy
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, mig_cost
 from gpuyard.model.snapshot import Reservation, Snapshot
@@ -106,7 +111,7 @@ class Fleet:
 
     def _admit(self, job: Job) -> JobRow:
         asks = tuple(self.ask(job, group) for group in job.task_groups())
-        queue = self.tree.index[job.queue] if job.queue else NO_QUEUE
+        queue = self._queue_of(job)
         row = JobRow(job, asks, queue, self.policy)
         if job.avoid is not None:
             self.avoiders[job.name] = row
@@ -114,6 +119,14 @@ class Fleet:
             self._elastic[job.name] = row
         self._settle(row)
         return row
+
+    def _queue_of(self, job: Job) -> int:
+        if not job.queue:
+            return NO_QUEUE
+        try:
+            return self.tree.index[job.queue]
+        except KeyError:
+            raise Unknown(f"job {job.name} stands in queue {job.queue}, which does not exist") from None
 
     def _settle(self, row: JobRow) -> None:
         """The job takes the places the world told of, and is one of the fleet's."""
@@ -310,10 +323,15 @@ class Fleet:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def apply(self, events: Iterable[Event]) -> None:
-        """Take in what the world reports, in order."""
+    def apply(self, events: Iterable[Event]) -> list[str]:
+        """Take in what the world reports, in order; what speaks of somebody unknown is left out, and said."""
+        unknown = []
         for event in events:
-            self._apply(event)
+            try:
+                self._apply(event)
+            except Unknown as error:
+                unknown.append(str(error))
+        return unknown
 
     def _apply(self, event: Event) -> None:
         match event:
@@ -321,10 +339,15 @@ class Fleet:
                 self._readmit(job)
             case JobGone(name):
                 self._drop(self._row(name))
-            case TasksStarted() | TasksStopping() | TasksEnded():
+            case TasksAssigned() | TasksRunning() | TasksStopping() | TasksEnded() | ActionFailed():
                 self._apply_tasks(event)
             case NodeSeen() | NodeLost() | GpuHealthChanged():
                 self._apply_node(event)
+            case NodeLoaded(name, taken):
+                n = self._column(name)
+                self.columns.load(n, replace(self.columns.nodes[n], taken=taken))
+            case PolicyChanged(policy):
+                self._set_policy(policy)
             case QueuesChanged(queues):
                 self._rebuild(queues=queues)
             case PoolsChanged(pools):
@@ -336,59 +359,93 @@ class Fleet:
         try:
             return self.jobs[name]
         except KeyError:
-            raise Broken(f"an event speaks of job {name}, which nobody submitted") from None
+            raise Unknown(f"an event speaks of job {name}, which nobody submitted") from None
+
+    def _column(self, name: str) -> int:
+        try:
+            return self.columns.index[name]
+        except KeyError:
+            raise Unknown(f"an event speaks of node {name}, which nobody has seen") from None
 
     def capacity(self) -> Amounts:
-        """What there is to divide: what open nodes have and is not sick, and what is in use elsewhere."""
+        """What there is to divide: what is neither sick nor closed, and what is in use elsewhere."""
         total = plus(self._capacity, self.stuck())
         return [max(0, amount - held) for amount, held in zip(total, self.unowned, strict=True)]
 
     def stuck(self) -> Amounts:
-        """In use on cordoned nodes and sick devices: it counts while it runs, and nothing can follow it."""
+        """In use on closed nodes, closed and sick devices: it counts while it runs, and nothing can follow it."""
         total = self.costs.nothing()
         for n in self._odd:
             node = self.columns.nodes[n]
             kept = sum(
                 used
                 for g, used in enumerate(self.columns.used[n])
-                if node.gpus[g].slices is None and (node.cordoned or node.gpus[g].sick)
+                if node.gpus[g].slices is None and not (node.closed is None and node.gpus[g].usable)
             )
             total = plus(total, self.tree.vector(kept, 0, 0, node.model))
         return total
 
     def _lay_capacity(self) -> None:
         nodes = self.columns.nodes
-        self._odd = [n for n, node in enumerate(nodes) if node.cordoned or any(gpu.sick for gpu in node.gpus)]
+        self._odd = [n for n, node in enumerate(nodes) if node.closed or not all(gpu.usable for gpu in node.gpus)]
         total = self.costs.nothing()
-        kinds = Counter((_sound_gpus(node), node.cpu, node.memory, node.model) for node in nodes if not node.cordoned)
+        kinds = Counter((_sound_gpus(node), node.cpu, node.memory, node.model) for node in nodes if node.closed is None)
         for (gpu, cpu, memory, model), count in kinds.items():
             total = plus(total, times(self.tree.vector(gpu, cpu, memory, model), count))
         self._capacity = [min(amount, UNLIMITED) for amount in total]
         self.unowned = self.costs.nothing()
 
     def _readmit(self, job: Job) -> None:
+        self._queue_of(job)
         if job.name in self.jobs:
             self._drop(self.jobs[job.name])
         self._admit(job)
+
+    def _set_policy(self, policy: Policy) -> None:
+        """What nodes and jobs were compiled by is compiled anew; a mere knob is turned."""
+        old, self.policy = self.policy, policy
+        parts = ("classes", "weights", "scoring", "demand", "order")
+        if any(getattr(old, part) != getattr(policy, part) for part in parts):
+            if old.classes != policy.classes:
+                self.asks, self.expected = {}, ()  # both were compiled by class
+            self._rebuild()
 
     def _drop(self, row: JobRow) -> None:
         self._unsettle(row)
         self.avoiders.pop(row.name, None)
         self._elastic.pop(row.name, None)
 
-    def _apply_tasks(self, event: TasksStarted | TasksStopping | TasksEnded) -> None:
+    def _apply_tasks(self, event: TasksAssigned | TasksRunning | TasksStopping | TasksEnded | ActionFailed) -> None:
         row = self._row(event.job)
+        named = {place.identity for place in event.placements}
         match event:
-            case TasksStarted(placements=placements, at=at):
-                self._set_placements(row, (*row.placements, *placements), started=row.started or at)
-            case TasksStopping(placements=placements):
-                gone = _places(placements)
-                marked = [replace(p, terminating=True) if _place(p) in gone else p for p in row.placements]
+            case TasksAssigned(placements=placements, at=at):
+                assigned = [replace(place, assigned=True) for place in placements]
+                self._set_placements(row, (*row.placements, *assigned), started=row.started or at)
+            case TasksRunning():
+                self._run_tasks(row, named, event)
+            case TasksStopping():
+                marked = [replace(p, terminating=True) if p.identity in named else p for p in row.placements]
                 self._set_placements(row, marked)
-            case TasksEnded(placements=placements):
-                gone = _places(placements)
+            case ActionFailed():
+                kept = [p for p in row.placements if not (p.assigned and p.identity in named)]
+                self._set_placements(row, [replace(p, terminating=False) if p.identity in named else p for p in kept])
+            case TasksEnded():
                 self._count_ended(row, event)
-                self._set_placements(self._row(event.job), [p for p in row.placements if _place(p) not in gone])
+                left = [p for p in row.placements if p.identity not in named]
+                self._set_placements(self._row(event.job), left)
+
+    def _run_tasks(self, row: JobRow, named: set[object], event: TasksRunning) -> None:
+        """Those assigned run where they were to run; the job has started when its first task has."""
+        begins = all(place.assigned for place in row.placements)
+        known = {place.identity for place in row.placements}
+        new = tuple(place for place in event.placements if place.identity not in known)
+        if not new:  # nothing moves: only what is told of its tasks has changed
+            row.placements = tuple(replace(p, assigned=False) if p.identity in named else p for p in row.placements)
+            row.started = event.at if begins else row.started
+            return
+        placements = [replace(p, assigned=False) if p.identity in named else p for p in row.placements]
+        self._set_placements(row, (*placements, *new), started=event.at if begins else row.started or event.at)
 
     def _count_ended(self, row: JobRow, event: TasksEnded) -> None:
         if not (event.succeeded or event.failed):
@@ -400,7 +457,7 @@ class Fleet:
     def _set_placements(self, row: JobRow, placements: Sequence[Placement], started: float | None = None) -> None:
         """The same job on other places: all that was worked out about it stands."""
         self._unsettle(row)
-        row.placements = tuple(sorted(placements, key=_place))
+        row.placements = tuple(sorted(placements, key=_order))
         row.started = started or (row.started if row.placements else None)
         self._settle(row)
 
@@ -412,7 +469,7 @@ class Fleet:
             case NodeLost(name):
                 nodes.pop(name, None)
             case GpuHealthChanged(name, index, health):
-                node = nodes[name]
+                node = self.columns.nodes[self._column(name)]
                 gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in node.gpus)
                 nodes[name] = replace(node, gpus=gpus)
         self._rebuild(nodes=nodes.values())
@@ -428,7 +485,8 @@ class Fleet:
         for job in sorted(jobs, key=lambda job: job.name):
             names = self.columns.index
             left = tuple(p for p in job.placements if p.node in names)
-            self._admit(replace(job, placements=left, started=job.started if left or not job.placements else None))
+            job = replace(job, placements=left, started=job.started if left or not job.placements else None)
+            self._admit(job if job.queue in self.tree.index else replace(job, queue="", foreign=True))
 
 
 def _keep_if(rows: dict[str, JobRow], row: JobRow, stays: bool) -> None:
@@ -438,12 +496,8 @@ def _keep_if(rows: dict[str, JobRow], row: JobRow, stays: bool) -> None:
         rows.pop(row.name, None)
 
 
-def _place(placement: Placement) -> tuple[str, int, str]:
-    return placement.group, placement.task, placement.node
-
-
-def _places(placements: Iterable[Placement]) -> set[tuple[str, int, str]]:
-    return {_place(placement) for placement in placements}
+def _order(placement: Placement) -> tuple[str, int, str, str]:
+    return placement.group, placement.task, placement.node, placement.uid
 
 
 def _with_ended(bundle: Bundle, name: str, event: TasksEnded) -> Bundle:
@@ -460,9 +514,9 @@ def _with_ended(bundle: Bundle, name: str, event: TasksEnded) -> Bundle:
 
 
 def _sound_gpus(node: Node) -> int:
-    """What the node has to give when empty: whole devices and MIG slices that are not sick, in grains."""
+    """What the node has to give when empty: whole devices and MIG slices that are sound, in grains."""
     total = 0
     for gpu in node.gpus:
-        if not gpu.sick:
+        if gpu.usable:
             total += WHOLE if gpu.slices is None else sum(mig_cost(profile) for profile in gpu.slices)
     return total

@@ -105,7 +105,7 @@ class JobRow:
     def pending(self, leaf: int) -> int:
         """Tasks of a group that could still be started; ended members are not restarted by a plan."""
         group = self.groups[leaf]
-        return group.tasks - group.failed - group.succeeded - self.live[leaf]
+        return group.tasks - group.failed - group.succeeded - group.absent - self.live[leaf]
 
     def missing(self, leaf: int) -> int:
         """Tasks a group lacks to its minimum; succeeded members count towards it (rule 22)."""
@@ -162,7 +162,8 @@ def _has_optional_groups(bundle: Bundle) -> bool:
 
 
 def _signature(row: JobRow) -> object:
-    groups = tuple((ask.id, g.tasks, g.min, g.failed, g.succeeded) for ask, g in zip(row.asks, row.groups, strict=True))
+    pairs = zip(row.asks, row.groups, strict=True)
+    groups = tuple((ask.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for ask, g in pairs)
     shape = _outline(row.job.gang)
     avoid = (row.job.avoid, row.queue) if row.job.avoid else None
     return (groups, shape, avoid, row.job.held)

@@ -16,6 +16,8 @@ def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
     if row.job.held:
         return Reason(Code.HELD, message=f"{row.name} is held back by its owner; `yard release {row.name}` lets it go")
     if _members_ended(row):
+        if any(group.absent for group in row.groups):
+            return Reason(Code.MEMBERS_ABSENT, message=f"{row.name} waits for members that do not exist yet")
         return Reason(Code.MEMBERS_ENDED, message=f"{row.name} lost members that ended; it waits for new ones")
     excess = draft.fleet.tree.refuses(row.queue, asked, row.firm)
     return None if excess is None else over_reason(row, excess)

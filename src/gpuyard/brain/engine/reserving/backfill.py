@@ -92,9 +92,9 @@ def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
             free[held.node] += len(held.gpus)
     room = np.minimum(free // ask.gpus, lacks)
     if ask.request.cpu:
-        room = np.minimum(room, columns.cpu // ask.request.cpu)
+        room = np.minimum(room, np.maximum(columns.cpu, 0) // ask.request.cpu)
     if ask.request.memory:
-        room = np.minimum(room, columns.memory // ask.request.memory)
+        room = np.minimum(room, np.maximum(columns.memory, 0) // ask.request.memory)
     return int(np.add.reduce(room[draft.fleet.shapes.static(ask, STATIC_CHECKERS)])) >= lacks
 
 
