@@ -174,7 +174,7 @@ class Takers:
         """Whoever stops was fair game when it went, and the take is bearable for its side."""
         rights = self.rights_of(outcome.stopped, outcome.taken)
         reclaimed = [unit for unit, right in zip(outcome.stopped, rights, strict=True) if right is Code.RECLAIMED]
-        return None not in rights and self.claim.bearable(reclaimed)
+        return None not in rights and self.claim.reclaim.bearable(reclaimed)
 
     def rights_of(self, stopped: tuple[Unit, ...], taken: tuple[Held, ...]) -> list[Code | None]:
         """By which right each goes, as if they went now, one after the other, before the claimant came."""

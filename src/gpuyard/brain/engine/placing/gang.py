@@ -228,19 +228,21 @@ class _Tree:
         required = innermost(self.draft, [bundle.topology.required])
         if required:
             fixed = topology.home(self.draft, self.row, leaves, required)
-            if fixed is not None:
-                yield within(fixed, region)
-            elif required == NVLINK and region.island < 0:
-                yield from self._islands(leaves, region)
-            elif required == NVLINK:
-                yield region  # what is outside it has chosen the island already
-            else:
-                yield from self._roomy_domains(required, leaves, region)
+            yield from self.domains(required, leaves, region) if fixed is None else (within(fixed, region),)
             return
         for level in reversed(self.draft.fleet.columns.level_names):
             if level != NODE:
                 yield from self._roomy_domains(level, leaves, region)
         yield region
+
+    def domains(self, level: str, leaves: range, region: Region) -> Iterator[Region]:
+        """The domains of a required level in the region that could hold the leaves, least room first."""
+        if level != NVLINK:
+            yield from self._roomy_domains(level, leaves, region)
+        elif region.island < 0:
+            yield from self._islands(leaves, region)
+        else:
+            yield region  # what is outside it has chosen the island already
 
     def _roomy_domains(self, level: str, leaves: range, region: Region) -> Iterator[Region]:
         """Domains of a level in the region where every group alone would fit, least room first."""
@@ -340,13 +342,9 @@ def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
     tree = _Tree(draft, row)
     if not all(tree.complete(bundle, first) for bundle, first in zip(extra.chain, extra.firsts, strict=True)):
         return False
-    region = draft.fleet.columns.everywhere
-    for bundle, first in zip(extra.chain, extra.firsts, strict=True):
-        if bundle.topology.required:
-            leaves = range(first, first + leaf_count(bundle))
-            region = within(topology.home(draft, row, leaves, bundle.topology.required) or region, region)
+    region, level = _ground(draft, row, extra)
     if not tree.complete(extra.group, extra.first):
-        return tree.place(extra.group, extra.first, region)
+        return any(tree.place(extra.group, extra.first, place) for place in _open_to(tree, extra, region, level))
     if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:
         return False
     wishes = [*(bundle.topology for bundle in extra.chain), extra.group.topology]
@@ -354,3 +352,21 @@ def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
         innermost(draft, [wish.required for wish in wishes]), innermost(draft, [wish.preferred for wish in wishes])
     )
     return lay_group(draft, row, extra.first, levels, region, extra=1)
+
+
+def _ground(draft: Draft, row: JobRow, extra: _Extra) -> tuple[Region, str]:
+    """The region that running members fix for a group, and the innermost level required of it that none fixes yet."""
+    region, level = draft.fleet.columns.everywhere, ""
+    for bundle, first in zip(extra.chain, extra.firsts, strict=True):
+        required = innermost(draft, [bundle.topology.required])
+        if required:
+            fixed = topology.home(draft, row, range(first, first + leaf_count(bundle)), required)
+            region, level = (region, required) if fixed is None else (within(fixed, region), "")
+    return region, level
+
+
+def _open_to(tree: _Tree, extra: _Extra, region: Region, level: str) -> Iterator[Region]:
+    """Where a group that does not run yet may be taken on: one domain after the other of a level that nobody fixes."""
+    if not level:
+        return iter((region,))
+    return tree.domains(level, range(extra.first, extra.first + leaf_count(extra.group)), region)

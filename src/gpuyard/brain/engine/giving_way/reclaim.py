@@ -1,0 +1,109 @@
+"""Reclaim: what a queue below its quota or fair share may take back from queues above theirs (rule 17).
+
+Asked by `claims` before each victim goes, and by `preemption` once all are known. Preemption inside a queue is by
+priority and not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gpuyard.brain.engine.giving_way.victims import Unit
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
+from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
+
+
+class Parting(NamedTuple):
+    """Where two queues part: the claimant's and the victim's branch just below their common queue."""
+
+    ours: int
+    theirs: int
+
+
+class Reclaim:
+    """One waiting job, what it lacks, and from which queues its own may take that back."""
+
+    def __init__(self, draft: Draft, row: JobRow, asked: Amounts) -> None:
+        self.draft = draft
+        self.row = row
+        self.asked = asked
+        self.tree = draft.fleet.tree
+        self._partings: dict[int, Parting] = {}
+
+    def due(self) -> bool:
+        """Whether the claimant's queue stays within its fair share with what it lacks."""
+        return self._fits_due(self.row.queue, self.draft.shares[self.row.queue])
+
+    def allows(self, queue: int) -> bool:
+        """Whether shares let the claimant take back from this queue now."""
+        if not self.due():
+            return False
+        ours, theirs = self.parting(queue)
+        quota, shares = self.tree.quota, self.draft.shares
+        if self._fits_due(ours, quota[ours]) and self.tree.above(theirs, quota[theirs]):
+            return True
+        return self._fits_due(ours, shares[ours]) and self.tree.above(theirs, shares[theirs])
+
+    def parting(self, queue: int) -> Parting:
+        """Where the claimant's queue and this one part."""
+        found = self._partings.get(queue)
+        if found is None:
+            found = self._partings[queue] = self._part(queue)
+        return found
+
+    def _part(self, queue: int) -> Parting:
+        ours, theirs = list(self.tree.paths[self.row.queue]), list(self.tree.paths[queue])
+        while ours and theirs and ours[-1] == theirs[-1]:
+            ours.pop()
+            theirs.pop()
+        return Parting(ours[-1], theirs[-1])
+
+    def _fits_due(self, q: int, due: Iterable[float]) -> bool:
+        """Whether a queue stays within `due` with what the claimant lacks, in every resource it counts."""
+        used, quota = self.tree.used[q], self.tree.quota[q]
+        return all(
+            quota[r] == NOT_COUNTED or not amount or used[r] + amount <= allowed
+            for r, (amount, allowed) in enumerate(zip(self.asked, due, strict=True))
+        )
+
+    # --- the last sentence of rule 17, once the victims are known ---------------------------------------------------
+
+    def bearable(self, stopped: list[Unit]) -> bool:
+        """For takes beyond quota: the victim's side loses less than the claimant gains, and cannot claim it back.
+
+        Asked while the victims are gone and the claimant stands in its place.
+        """
+        sides = {self.parting(unit.row.queue) for unit in stopped}
+        return all(self._bearable_for(parting, stopped) for parting in sorted(sides))
+
+    def _bearable_for(self, parting: Parting, stopped: list[Unit]) -> bool:
+        ours, theirs = parting
+        used, quota, share = self.tree.used, self.tree.quota, self.draft.shares[theirs]
+        if not any(quota[ours][r] != NOT_COUNTED and used[ours][r] > quota[ours][r] for r in range(len(self.asked))):
+            return True
+        for r, gain in enumerate(self.asked):
+            if gain and quota[theirs][r] != NOT_COUNTED and share[r] - used[theirs][r] >= gain:
+                return False
+        return not any(self._could_claim_back(row, parting) for row in self._waiting_below(theirs, stopped))
+
+    def _waiting_below(self, side: int, stopped: list[Unit]) -> list[JobRow]:
+        rows = {row.name: row for row in self.draft.fleet.short.values() if row is not self.row and not row.job.held}
+        rows.update((unit.row.name, unit.row) for unit in stopped if not unit.extra)
+        return [row for row in rows.values() if row.queue != NO_QUEUE and side in self.tree.paths[row.queue]]
+
+    def _could_claim_back(self, row: JobRow, parting: Parting) -> bool:
+        asked = self.draft.fleet.shortfall(row)
+        theirs, used, quota = parting.theirs, self.tree.used, self.tree.quota
+        fits_quota = all(
+            quota[theirs][r] == NOT_COUNTED or not amount or used[theirs][r] + amount <= quota[theirs][r]
+            for r, amount in enumerate(asked)
+        )
+        own, due = row.queue, self.draft.shares[row.queue]
+        fits_share = all(
+            quota[own][r] == NOT_COUNTED or not amount or used[own][r] + amount <= due[r]
+            for r, amount in enumerate(asked)
+        )
+        return any(asked) and fits_quota and fits_share
