@@ -33,7 +33,7 @@ def test_nobody_is_told_of_a_bug(snapshot: Snapshot):
 def alone(snapshot: Snapshot, job: Job) -> Snapshot:
     """The job by itself on the same nodes, open and well."""
     whole = on_leaves(job.gang, lambda group: replace(group, failed=0))
-    fresh = replace(job, gang=whole, placements=(), started=None, held=False, foreign=False)
+    fresh = replace(job, gang=whole, placements=(), started=None, on_hold=False, foreign=False)
     return replace(snapshot, nodes=tuple(map(restored, snapshot.nodes)), jobs=(fresh,), budgets=(), reservations=())
 
 

@@ -40,7 +40,8 @@ def followed(snapshot: Snapshot, name: str, advice: Suggestion) -> Snapshot | No
 def _patient(snapshot: Snapshot, name: str) -> Snapshot:
     """Everybody else who waits is held back, so that nobody takes what was made free."""
     jobs = tuple(
-        job if job.name == name or complete(job, job.placements) else replace(job, held=True) for job in snapshot.jobs
+        job if job.name == name or complete(job, job.placements) else replace(job, on_hold=True)
+        for job in snapshot.jobs
     )
     return replace(snapshot, jobs=jobs)
 

@@ -139,7 +139,7 @@ def _arrives(draw: Draw, snapshot: Snapshot) -> Event | None:
 
 def _edited(draw: Draw, snapshot: Snapshot) -> Event | None:
     job = _pick(draw, snapshot.jobs)
-    return job and JobSeen(replace(job, priority=draw(st.sampled_from((None, 10, 900))), held=draw(st.booleans())))
+    return job and JobSeen(replace(job, priority=draw(st.sampled_from((None, 10, 900))), on_hold=draw(st.booleans())))
 
 
 def _goes(draw: Draw, snapshot: Snapshot) -> Event | None:

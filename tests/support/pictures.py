@@ -36,7 +36,7 @@ def picture(fleet: Fleet) -> Picture:
         "budgets": fleet.budgets,
         "reservations": fleet.reservations,
         "short": sorted(fleet.short),
-        "lines": sorted([row.name for row in line.rows()] for line in fleet.lines),
+        "lines": sorted([row.name for row in line.rows()] for line in fleet.waiting_lines),
         "halves": sorted(fleet.halves),
         "elastic": sorted(row.name for row in fleet.elastic()),
         "avoiders": sorted(fleet.avoiders),

@@ -33,7 +33,7 @@ def countable(job: Job) -> bool:
     """One group that holds nothing yet, no slices, and its members are there to be started."""
     groups = job.task_groups()
     group = groups[0]
-    able = len(groups) == 1 and not job.placements and not job.held and not job.foreign and not group.request.mig
+    able = len(groups) == 1 and not job.placements and not job.on_hold and not job.foreign and not group.request.mig
     return able and group.tasks - group.failed - group.succeeded >= group.min - group.succeeded > 0
 
 

@@ -113,7 +113,7 @@ class Foresight:
 
     def _free_for(self, row: JobRow) -> int:
         """GPUs free on nodes that could ever run the job."""
-        suitable = [self.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks]
+        suitable = [self.fleet.shapes.static(request, STATIC_CHECKERS) for request in row.requests]
         return free_gpus(self.fleet.columns, np.logical_or.reduce(suitable))
 
     def _waiting(self) -> list[JobRow]:
@@ -121,14 +121,14 @@ class Foresight:
 
     def _entitled(self, row: JobRow) -> bool:
         asked = self.fleet.shortfall(row)
-        return not row.job.held and self.fleet.tree.refuses(row.queue, asked, row.firm) is None
+        return not row.job.on_hold and self.fleet.tree.refuses(row.queue, asked, row.firm) is None
 
     def explanations(self) -> list[Explanation]:
         """Why each waiting job waits; jobs that are answered alike are asked once."""
         known: dict[object, Explanation] = {}
         found = []
         for row in self._waiting():
-            key = row.name if row.held or row.job.held else row.likeness
+            key = row.name if row.held or row.job.on_hold else row.likeness
             if key not in known:
                 known[key] = self.explain(row)
             found.append(explain.for_job(known[key], row.name))
@@ -143,8 +143,8 @@ class Foresight:
     def _could_ever(self, row: JobRow) -> bool:
         """Whether the job could run if every node were empty, open and well, and its queues held nothing."""
         fleet = self._empty.fleet
-        job = replace(row.job, placements=(), held=False, gang=_afresh(row.job.gang))
-        alone = JobRow(job, tuple(fleet.ask(job, group) for group in job.task_groups()), row.queue, fleet.policy)
+        job = replace(row.job, placements=(), on_hold=False, gang=_afresh(row.job.gang))
+        alone = JobRow(job, tuple(fleet.request(job, group) for group in job.task_groups()), row.queue, fleet.policy)
         if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
             return False
         mark = self._empty.tx.checkpoint()
@@ -221,8 +221,8 @@ def defrag(snapshot: Snapshot) -> DefragPlan:
     draft.before = dict(foresight.origin)  # what the plan disturbed counts against the same budgets
     reservations.restore(draft)
     before = foresight.fragmentation()
-    tidying = defragmentation.propose(draft, settled=foresight.origin)
-    return defragmentation.tell(tidying, before, foresight.fragmentation(), len(foresight.origin))
+    search = defragmentation.propose(draft, settled=foresight.origin)
+    return defragmentation.tell(search, before, foresight.fragmentation(), len(foresight.origin))
 
 
 MOST_FITS = 100_000
@@ -238,7 +238,7 @@ def fits(snapshot: Snapshot, group: TaskGroup, queue: str = "", models: tuple[st
     job = Job("?", one_group(group), queue=name, models=models, submitted=snapshot.now)
     count = 0
     while count < MOST_FITS:
-        row = JobRow(job, (fleet.ask(job, group),), fleet.tree.index[name], fleet.policy)
+        row = JobRow(job, (fleet.request(job, group),), fleet.tree.index[name], fleet.policy)
         if queue and fleet.tree.refuses(row.queue, fleet.shortfall(row), row.firm) is not None:
             break
         if not gang.place(draft, row):

@@ -145,7 +145,7 @@ def _below(name: str, depth: int, children: Mapping[str, list[Queue]]) -> Iterab
 
 
 def _phase_unplaced(job: Job) -> Phase:
-    if job.held:
+    if job.on_hold:
         return Phase.HELD
     groups = job.task_groups()
     if all(group.succeeded + group.failed >= group.tasks > 0 for group in groups):

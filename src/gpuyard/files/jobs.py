@@ -102,7 +102,7 @@ def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
         stale_grace=entry.stale_grace,
         placements=placements_of(entry.placements, list(gang.leaves()), (*at, "placements"), problems),
         foreign=entry.foreign,
-        held=entry.held,
+        on_hold=entry.held,
         run=_run(entry.run) if entry.run else None,
     )
 

@@ -197,7 +197,7 @@ def job_document(job: Job, now: float) -> Data:
         evictions=job.evictions,
         placements=_placements(job.placements, job.task_groups()),
         foreign=job.foreign,
-        held=job.held,
+        held=job.on_hold,
     ) | _parts(job)  # fmt: skip
 
 

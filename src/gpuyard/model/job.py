@@ -194,7 +194,7 @@ class Job:
     stale_grace: float | None = None
     placements: tuple[Placement, ...] = ()
     foreign: bool = False
-    held: bool = False
+    on_hold: bool = False
     run: Run | None = None
 
     def task_groups(self) -> tuple[TaskGroup, ...]:

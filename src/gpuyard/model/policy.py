@@ -49,7 +49,7 @@ class Curve(Enum):
     SIGMOID = "sigmoid"
 
 
-class Device(Enum):
+class DeviceChoice(Enum):
     """Which device of a node a fraction takes: the fullest that holds it, or the one that strands least."""
 
     TIGHTEST = "tightest"
@@ -96,7 +96,7 @@ class Weights:
     """How much each term of a placement score counts; every term lies in 0..1."""
 
     fragmentation: float = _knob(0.5, "Leave free GPUs that the demand seen can still use (the FGD measure).", "weight")
-    holes: float = _knob(5.0, "Leave rests of shared devices that fractions of the demand fill well.", "weight")
+    remainders: float = _knob(5.0, "Leave rests of shared devices that fractions of the demand fill well.", "weight")
     tightness: float = _knob(0.00001, "Prefer nodes that are nearly full, so that others stay whole.", "weight")
     island: float = _knob(2.0, "Prefer nodes where a task's GPUs lie in one NVLink island.", "weight")
     snug: float = _knob(0.75, "Prefer NVLink islands that the task fills, so that large ones stay whole.", "weight")
@@ -114,7 +114,7 @@ class Scoring:
 
     curve: Curve = _knob(Curve.LINEAR, "How GPUs kept usable count: linear, or sigmoid (as FGD has it).")
     steps: int = _knob(0, "Round scores down to this many steps, so that near equals tie; 0 does not round.", "steps")
-    device: Device = _knob(Device.BEST, "Which device a fraction takes: tightest, or best (strands least).")
+    device: DeviceChoice = _knob(DeviceChoice.BEST, "Which device a fraction takes: tightest, or best (strands least).")
     cores_per_gpu: float = _knob(
         0.0, "CPU cores that belong to a GPU, for the balance; 0 takes what the demand asks.", "cores"
     )
@@ -135,8 +135,8 @@ class OrderPolicy:
 
     by: Order = _knob(Order.DEFAULT, "What decides: default (age), sjf, srsf, attained.")
     strict: bool = _knob(False, "A job that cannot start holds back everybody after it.")
-    slicing: bool = _knob(False, "Running jobs stop for waiting ones that come before them, and resume later.")
-    slice: float = _knob(0.0, "Running jobs are looked at again at most this often.", "seconds")
+    time_slicing: bool = _knob(False, "Running jobs stop for waiting ones that come before them, and resume later.")
+    time_slice: float = _knob(0.0, "Running jobs are looked at again at most this often.", "seconds")
     first_level: float = _knob(3600.0, "GPU time that ends the first level of `attained`.", "seconds")
     level_factor: float = _knob(4.0, "How many times longer each further level is.", "ratio")
     stay: bool = _knob(True, "Who keeps its turn keeps its place; false lays everyone anew first, which packs tighter.")

@@ -149,7 +149,7 @@ class EmbeddedYard:
 
     def _refuse_never(self, job: Job) -> None:
         """Jobs of one kind are asked about once, until the fleet or the queues change."""
-        kind = replace(job, name="?", submitted=0.0, user="", run=None, held=False)
+        kind = replace(job, name="?", submitted=0.0, user="", run=None, on_hold=False)
         fleet = (self.world.queues, tuple(self._desk.nodes))
         if self._possible_on != fleet:
             self._possible, self._possible_on = set(), fleet

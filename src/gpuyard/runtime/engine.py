@@ -284,7 +284,7 @@ def _as_seen(entry: Entry, life: Life) -> tuple[Job, tuple[Placement, ...]]:
     job = entry.job()
     attempt = entry.attempt
     if attempt is None:
-        return (job if entry.shown else replace(job, held=True)), ()
+        return (job if entry.shown else replace(job, on_hold=True)), ()
     if entry.following is not None:
         kept = tuple(place for place in job.placements if place.terminating)
         return replace(job, placements=kept), tuple(place for place in job.placements if not place.terminating)

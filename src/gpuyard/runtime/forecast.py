@@ -24,7 +24,7 @@ from gpuyard.worlds.local.ledger import gpu_hour
 def never(snapshot: Snapshot, job: Job) -> Explanation | None:
     """Why the job could not run even if the fleet were empty, open, well and as large as its pools allow."""
     nodes = (*map(_well, snapshot.nodes), *_could_be_added(snapshot))
-    alone = replace(snapshot, nodes=nodes, jobs=(replace(job, held=False),), reservations=(), budgets=(), memory={})
+    alone = replace(snapshot, nodes=nodes, jobs=(replace(job, on_hold=False),), reservations=(), budgets=(), memory={})
     foresight = Foresight(alone, cycles=1)
     row = foresight.fleet.short.get(job.name)
     return None if row is None else foresight.explain(row)

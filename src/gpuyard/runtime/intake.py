@@ -95,10 +95,10 @@ class Intake:
             len(asked.members), asked.at_once,
         )  # fmt: skip
         book.next_template += 1
-        phase = Phase.HELD if asked.job.held else Phase.WAITING
+        phase = Phase.HELD if asked.job.on_hold else Phase.WAITING
         entries = []
         for name, member in zip(names_of(asked), asked.members or (None,), strict=True):
-            entries.append(Entry(book.next_job, name, template, member, phase, held=asked.job.held))
+            entries.append(Entry(book.next_job, name, template, member, phase, held=asked.job.on_hold))
             book.next_job += 1
         return template, entries
 

@@ -91,7 +91,7 @@ def _by_the_rules(policy: Policy, tried_once: bool, rules: Rules) -> Policy:
 
 def _rules(rules: Rules, policy: Policy) -> Rules:
     order = policy.order
-    tick = rules.tick or (order.slice if order.slicing else 0.0)
+    tick = rules.tick or (order.time_slice if order.time_slicing else 0.0)
     return replace(rules, tick=tick)
 
 

@@ -50,7 +50,7 @@ def test_parts_of_a_gpu_cost_their_share():
 
 def test_a_job_without_places_waits_unless_its_owner_holds_it():
     assert phase_of() is Phase.WAITING
-    assert phase_of(held=True) is Phase.HELD
+    assert phase_of(on_hold=True) is Phase.HELD
 
 
 def test_a_whole_gang_runs_and_a_half_placed_one_is_starting():

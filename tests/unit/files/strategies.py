@@ -152,7 +152,7 @@ def jobs(draw: Draw, name: str, queue: st.SearchStrategy[str]) -> Job:
         time_limit=draw(st.none() | st.sampled_from([90.0, 7200.0, 0.5])), min_runtime=draw(SOME_SPANS),
         warm_up=draw(SOME_SPANS), checkpoint=draw(st.none() | st.builds(Checkpoint, st.just(60.0), MOMENTS, SPANS)),
         evictions=draw(st.integers(0, 2)), stale_since=draw(st.none() | MOMENTS),
-        stale_grace=draw(st.sampled_from([None, -1.0, 0.0, 60.0])), foreign=foreign, held=draw(st.booleans()),
+        stale_grace=draw(st.sampled_from([None, -1.0, 0.0, 60.0])), foreign=foreign, on_hold=draw(st.booleans()),
         run=draw(st.none() | st.builds(Run, st.just(("sh", "-c", "")), VARIABLES, st.just("w"), st.integers(0, 2))),
     )  # fmt: skip
 

@@ -223,7 +223,7 @@ def test_the_rest_of_a_job_is_taken_as_it_is():
     )
     assert rest.avoid == Avoid("node", (), True)
     assert rest.checkpoint == Checkpoint(1800.0, None, 60.0, "SIGUSR1")
-    assert (rest.models, rest.min_gpu_memory, rest.held, rest.evictions) == (("H200", "H100"), 40 * GIB, True, 2)
+    assert (rest.models, rest.min_gpu_memory, rest.on_hold, rest.evictions) == (("H200", "H100"), 40 * GIB, True, 2)
     assert rest.run == Run(("python", "x.py"), (("A", "1"),), "", 3)
 
 

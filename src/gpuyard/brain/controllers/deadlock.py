@@ -87,7 +87,7 @@ def _can_be_repaired(draft: Draft, row: JobRow) -> bool:
 def _waits_for(draft: Draft, row: JobRow, stuck: dict[str, JobRow]) -> list[str]:
     """The other stuck gangs that hold GPUs on nodes this one could use, or room in its queues."""
     found = []
-    usable = [draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks]
+    usable = [draft.fleet.shapes.static(request, STATIC_CHECKERS) for request in row.requests]
     for name, other in stuck.items():
         if other is not row and any(mask[held.node] for held in other.held for mask in usable):
             found.append(name)

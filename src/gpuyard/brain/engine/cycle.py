@@ -94,7 +94,7 @@ def _start_those(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
 
 def _holds_back(draft: Draft, bucket: Bucket) -> bool:
     """Whether nobody may pass this bucket, which cannot start."""
-    return draft.policy.order.strict and not bucket.head.job.held
+    return draft.policy.order.strict and not bucket.head.job.on_hold
 
 
 def _behind(draft: Draft, first: Bucket, rest: list[Bucket]) -> list[Bucket]:
@@ -148,7 +148,7 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
 def make_room(draft: Draft, bucket: Bucket) -> bool:
     """Move others out of the way of the bucket's first job, else take from them."""
     row = bucket.head
-    if row.job.held or not any(bucket.asked) or _asked_lately(draft, row):
+    if row.job.on_hold or not any(bucket.asked) or _asked_lately(draft, row):
         return False
     return backfill.try_aside(
         draft,

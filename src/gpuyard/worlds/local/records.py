@@ -140,11 +140,12 @@ class Entry:
 
     def job(self) -> Job:
         """The job as the brain should know it: with what runs, what ended and what was evicted."""
-        job = replace(self.description(), held=self.held, evictions=self.evictions, submitted=self.template.submitted)
+        job = replace(self.description(), on_hold=self.held, evictions=self.evictions)
+        job = replace(job, submitted=self.template.submitted)
         attempt = self.attempt
         if attempt is None:
             return job
-        job = replace(job, held=self.held or attempt.why in NOT_TO_FOLLOW)
+        job = replace(job, on_hold=self.held or attempt.why in NOT_TO_FOLLOW)
         if self.following is not None:
             places = (*_places(attempt), *_places(self.following))
             return replace(job, placements=places, started=self.following.created)

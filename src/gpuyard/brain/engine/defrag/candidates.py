@@ -1,7 +1,7 @@
 """Where one more gang of a wanted shape could be made to fit, and what clearing that would cost at least.
 
-Called by defragmentation, which then tries the most promising spots for real. Costs are GPU-seconds per device, worked
-out once for all nodes, so that every node, island and domain is weighed by array arithmetic.
+Called by defragmentation, which then tries the most promising candidates for real. Costs are GPU-seconds per device,
+worked out once for all nodes, so that every node, island and domain is weighed by array arithmetic.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PER_SHAPE = 6
 """Spots that are worth a closer look, per shape."""
 
 BOTHER = 1.0
-"""GPU-seconds that disturbing a job counts in the order of spots, so that free moves are still as few as can be."""
+"""GPU-seconds that disturbing a job counts in the order of candidates, so that free moves are as few as can be."""
 
 UnitAt = Callable[[JobRow, Held], Unit | None]
 """What would have to leave so that a task gives its place back; None if it may not."""
 
 
-class Goal(NamedTuple):
+class NodeGoal(NamedTuple):
     """Room for so many of the shape on a node, by freeing devices of `mask`."""
 
     node: int
@@ -39,11 +39,11 @@ class Goal(NamedTuple):
     room: int
 
 
-class Spot(NamedTuple):
+class Candidate(NamedTuple):
     """Goals that together let one more gang of the shape fit; the least it costs, the most it gains a second."""
 
     shape: int
-    goals: tuple[Goal, ...]
+    goals: tuple[NodeGoal, ...]
     cost_gpu_s: float
     worth_gpus: float
 
@@ -93,9 +93,9 @@ class DeviceCosts:
         return cost
 
 
-def promising(columns: Columns, useful: Usefulness, costs: Floats) -> list[Spot]:
-    """The cheapest few spots of every shape that is still of use."""
-    found: list[Spot] = []
+def promising(columns: Columns, useful: Usefulness, costs: Floats) -> list[Candidate]:
+    """The cheapest few candidates of every shape that is still of use."""
+    found: list[Candidate] = []
     for i, each in enumerate(useful.wanted):
         if useful.saturated(i):
             continue
@@ -107,24 +107,24 @@ def promising(columns: Columns, useful: Usefulness, costs: Floats) -> list[Spot]
         else:
             options = _domains(columns, useful, costs, i)
         cheapest = sorted(options, key=lambda option: (option[0], option[1]))[:PER_SHAPE]
-        found += [Spot(i, goals, cost, worth) for cost, goals in cheapest]
+        found += [Candidate(i, goals, cost, worth) for cost, goals in cheapest]
     return found
 
 
-Option = tuple[float, tuple[Goal, ...]]
+Option = tuple[float, tuple[NodeGoal, ...]]
 
 
 def _nodes(columns: Columns, useful: Usefulness, costs: Floats, i: int) -> Iterator[Option]:
     prices = _price_of_next(columns, useful, costs, i)
     for node in np.argsort(prices, kind="stable")[:PER_SHAPE].tolist():
         if np.isfinite(prices[node]):
-            yield float(prices[node]), (Goal(node, columns.usable[node], int(useful.room[i][node]) + 1),)
+            yield float(prices[node]), (NodeGoal(node, columns.usable[node], int(useful.room[i][node]) + 1),)
 
 
 def _price_of_next(columns: Columns, useful: Usefulness, costs: Floats, i: int) -> Floats:
     """Per node the least cost of room for one more gang of one node (or one more task)."""
     each, room = useful.wanted[i], useful.room[i]
-    wanted = np.maximum(each.ask.gpus * each.tasks * (room + 1), columns.whole + 1)
+    wanted = np.maximum(each.request.gpus * each.tasks * (room + 1), columns.whole + 1)
     prices = _sums(costs)[np.arange(len(room)), np.minimum(wanted, columns.width)]
     priced: Floats = np.where(useful.eligible[i] & (wanted <= columns.width), prices, np.inf)
     return priced
@@ -139,7 +139,7 @@ def _sums(costs: Floats) -> Floats:
 def _islands(columns: Columns, useful: Usefulness, costs: Floats, i: int) -> Iterator[Option]:
     """One more gang inside one NVLink island."""
     each = useful.wanted[i]
-    size = each.ask.gpus * each.tasks
+    size = each.request.gpus * each.tasks
     layouts = np.array(columns.layout)
     for layout, masks in enumerate(columns.island_masks):
         nodes = np.flatnonzero((layouts == layout) & useful.eligible[i])
@@ -152,7 +152,7 @@ def _islands(columns: Columns, useful: Usefulness, costs: Floats, i: int) -> Ite
             for at in np.argsort(prices, kind="stable")[:PER_SHAPE].tolist():
                 if np.isfinite(prices[at]):
                     node = int(nodes[at])
-                    yield float(prices[at]), (Goal(node, mask, int(useful.room[i][node]) + 1),)
+                    yield float(prices[at]), (NodeGoal(node, mask, int(useful.room[i][node]) + 1),)
 
 
 def _domains(columns: Columns, useful: Usefulness, costs: Floats, i: int) -> Iterator[Option]:
@@ -173,7 +173,7 @@ def _domains(columns: Columns, useful: Usefulness, costs: Floats, i: int) -> Ite
 
 def _prices_of_further(columns: Columns, useful: Usefulness, costs: Floats, i: int) -> Floats:
     """Per node what the first, second, ... further task costs more than the one before."""
-    gpus, room = useful.wanted[i].ask.gpus, useful.room[i]
+    gpus, room = useful.wanted[i].request.gpus, useful.room[i]
     sums = _sums(costs)
     most = max(columns.width // gpus, 1)
     ends = gpus * (room[:, None] + np.arange(most + 1))
@@ -187,10 +187,10 @@ def _prices_of_further(columns: Columns, useful: Usefulness, costs: Floats, i: i
     return np.where(np.isfinite(steps), steps, np.inf)
 
 
-def _goals(columns: Columns, room: Ints, start: int, picked: Ints) -> tuple[Goal, ...]:
+def _goals(columns: Columns, room: Ints, start: int, picked: Ints) -> tuple[NodeGoal, ...]:
     """Further tasks where they were picked; nodes that have room already must keep it."""
     inside = room[start : start + len(picked)]
     return tuple(
-        Goal(start + at, columns.usable[start + at], int(inside[at] + picked[at]))
+        NodeGoal(start + at, columns.usable[start + at], int(inside[at] + picked[at]))
         for at in np.flatnonzero((picked > 0) | (inside > 0)).tolist()
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuyard.brain.engine.defrag.search import Tidying
+from gpuyard.brain.engine.defrag.search import DefragSearch
 from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
@@ -30,33 +30,33 @@ from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
 
 
-def propose(draft: Draft, settled: Iterable[str] = ()) -> Tidying:
+def propose(draft: Draft, settled: Iterable[str] = ()) -> DefragSearch:
     """Find the moves that pay; the fleet is left as they would make it. Jobs that are `settled` were changed just now
     and stay."""
-    tidying = Tidying(draft, settled)
-    tidying.run()
-    return tidying
+    search = DefragSearch(draft, settled)
+    search.run()
+    return search
 
 
-def tell(tidying: Tidying, before: Fragmentation, after: Fragmentation, changes_first: int = 0) -> DefragPlan:
+def tell(search: DefragSearch, before: Fragmentation, after: Fragmentation, changes_first: int = 0) -> DefragPlan:
     """The proposal with its bill, its gain, and the headroom it leaves."""
-    draft, useful, offer = tidying.draft, tidying.useful, tidying.offer()
+    draft, useful, offer = search.draft, search.useful, search.offer()
     useful.sync()
     shapes = tuple(
-        ShapeGain(each.gpus, each.tasks, each.level, round(each.weight, 6), tidying.fits_before[i], useful.fits(i))
+        ShapeGain(each.gpus, each.tasks, each.level, round(each.weight, 6), search.fits_before[i], useful.fits(i))
         for i, each in enumerate(useful.wanted)
     )
     budgets = tuple(
         BudgetRoom(budget.name, was, victims.headroom(draft, budget))
-        for budget, was in zip(draft.fleet.budgets, tidying.budgets_before, strict=True)
+        for budget, was in zip(draft.fleet.budgets, search.budgets_before, strict=True)
     )
     return DefragPlan(
         proposal=offer,
-        declined=tidying.declined,
-        reason=_verdict(offer, tidying.declined, draft.policy.defrag_pays, useful.usable() - tidying.usable_before),
+        declined=search.declined,
+        reason=_verdict(offer, search.declined, draft.policy.defrag_pays, useful.usable() - search.usable_before),
         before=before,
         after=after,
-        usable_before=tidying.usable_before,
+        usable_before=search.usable_before,
         usable_after=useful.usable(),
         shapes=shapes,
         budgets=budgets,
@@ -127,7 +127,7 @@ def _obstacle(draft: Draft, move: Move) -> Reason | None:
 
 
 def _open(draft: Draft, row: JobRow, leaf: int, node: int) -> bool:
-    return bool(draft.fleet.shapes.static(row.asks[leaf], STATIC_CHECKERS)[node])
+    return bool(draft.fleet.shapes.static(row.requests[leaf], STATIC_CHECKERS)[node])
 
 
 def _named(place: Placement) -> str:

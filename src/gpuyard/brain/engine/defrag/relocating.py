@@ -37,7 +37,7 @@ def relocate(draft: Draft, units: Iterable[Unit], kept_free: Iterable[tuple[int,
 
 def _stand_in(draft: Draft, row: JobRow) -> JobRow:
     job = replace(row.job, name=f"place of {row.name}", foreign=True, placements=())
-    return JobRow(job, row.asks, NO_QUEUE, draft.policy)
+    return JobRow(job, row.requests, NO_QUEUE, draft.policy)
 
 
 def _hold_free(draft: Draft, stand_in: JobRow, kept_free: Iterable[tuple[int, int]]) -> None:
@@ -85,7 +85,7 @@ def _worse_off(columns: Columns, row: JobRow, before: Iterable[Held], after: Ite
     if _islands_used(columns, after) > _islands_used(columns, before):
         return True
     others = [held for held in row.held if held not in after]
-    sign = -1 if any(ask.style is Style.SPREAD for ask in row.asks) else 1
+    sign = -1 if any(request.style is Style.SPREAD for request in row.requests) else 1
     was, now = _domains_used(columns, before + others), _domains_used(columns, after + others)
     return any(sign * new > sign * old for new, old in zip(now, was, strict=True))
 

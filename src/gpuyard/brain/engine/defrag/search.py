@@ -1,7 +1,7 @@
-"""The search of timed defragmentation: step by step the spot where one more gang can be made to fit, if it pays.
+"""The search of timed defragmentation: step by step the place where one more gang can be made to fit, if it pays.
 
-Called by `defragmentation`, which tells what was found. A step clears one spot by moving whoever stands there; it is
-kept if its gain is worth its cost, both in GPU-seconds (`Tidying._judge`). Everybody is moved at most once.
+Called by `defragmentation`, which tells what was found. A step clears one candidate by moving whoever stands there; it
+is kept if its gain is worth its cost, both in GPU-seconds (`DefragSearch._judge`). Everybody is moved at most once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuyard.brain.engine.defrag import candidates
-from gpuyard.brain.engine.defrag.candidates import Goal, Spot
+from gpuyard.brain.engine.defrag.candidates import Candidate, NodeGoal
 from gpuyard.brain.engine.defrag.relocating import relocate
 from gpuyard.brain.engine.defrag.usefulness import Usefulness, shapes_wanted
 from gpuyard.brain.engine.giving_way import victims
@@ -32,16 +32,16 @@ TRIES = 16
 """Spots tried for one step; they are sorted by promise, so the best is nearly always among the first."""
 
 RETRIES = 3
-"""How often a spot is tried anew without a job that found no other place."""
+"""How often a candidate is tried anew without a job that found no other place."""
 
 SLACK = 1e-6
 """GPUs; sums of weights are not exact."""
 
 
 class Step(NamedTuple):
-    """One spot cleared: who moved, what it gains and costs in GPU-seconds."""
+    """One candidate cleared: who moved, what it gains and costs in GPU-seconds."""
 
-    spot: Spot
+    candidate: Candidate
     units: tuple[Unit, ...]
     gain_gpu_s: float
     cost_gpu_s: float
@@ -51,7 +51,7 @@ class Step(NamedTuple):
         return len({unit.row.name for unit in self.units})
 
 
-class Tidying:
+class DefragSearch:
     """The search, step by step; the fleet is left as the accepted steps make it."""
 
     def __init__(self, draft: Draft, settled: Iterable[str] = ()) -> None:
@@ -89,15 +89,15 @@ class Tidying:
     # --- the next step --------------------------------------------------------------------------------------------
 
     def _best_step(self) -> Step | None:
-        """Of the most promising spots the one with the highest net gain per job moved; those that pay first."""
+        """Of the most promising candidates the one with the highest net gain per job moved; those that pay first."""
         self._usable, self._stranded = self._value()
         found: list[tuple[tuple[object, ...], Step]] = []
-        for spot in self._spots():
+        for candidate in self._promising():
             mark = self.draft.tx.checkpoint()
-            step = self._attempt(spot)
+            step = self._attempt(candidate)
             if step is not None:
                 net = (step.gain_gpu_s - step.cost_gpu_s) / step.jobs()
-                found.append(((not self._pays(step), -net, step.jobs(), spot.goals), step))
+                found.append(((not self._pays(step), -net, step.jobs(), candidate.goals), step))
             self.draft.tx.rollback(mark)
         return min(found, key=lambda each: each[0])[1] if found else None
 
@@ -105,37 +105,43 @@ class Tidying:
         self.useful.sync()
         return self.useful.usable() / WHOLE, float(self.draft.fleet.shapes.gauge.now(self._everyone).sum())
 
-    def _spots(self) -> list[Spot]:
+    def _promising(self) -> list[Candidate]:
         columns, horizon = self.draft.fleet.columns, self.draft.policy.defrag_horizon
         if not columns.width or not self.useful.wanted:
             return []
         found = candidates.promising(columns, self.useful, self._costs.sync())
-        found.sort(key=lambda spot: (spot.cost_gpu_s - spot.worth_gpus * horizon, spot.shape, spot.goals))
+        found.sort(
+            key=lambda candidate: (
+                candidate.cost_gpu_s - candidate.worth_gpus * horizon,
+                candidate.shape,
+                candidate.goals,
+            )
+        )
         return found[:TRIES]
 
-    def _attempt(self, spot: Spot) -> Step | None:
-        """Clear the spot and see what it is worth; the caller rolls back."""
+    def _attempt(self, candidate: Candidate) -> Step | None:
+        """Clear the candidate and see what it is worth; the caller rolls back."""
         stuck: set[str] = set()
         for _ in range(RETRIES):
-            units = self._leavers(spot, stuck)
+            units = self._leavers(candidate, stuck)
             if not units or len({unit.row.name for unit in units}) > self._jobs_left():
                 return None
             mark = self.draft.tx.checkpoint()
-            failed = relocate(self.draft, units, [(goal.node, goal.mask) for goal in spot.goals])
+            failed = relocate(self.draft, units, [(goal.node, goal.mask) for goal in candidate.goals])
             if failed is None:
-                return self._judge(spot, units)
+                return self._judge(candidate, units)
             self.draft.tx.rollback(mark)
             stuck.add(failed.row.name)
         return None
 
-    def _judge(self, spot: Spot, units: tuple[Unit, ...]) -> Step | None:
+    def _judge(self, candidate: Candidate, units: tuple[Unit, ...]) -> Step | None:
         """What the moves that stand now gain and cost; None if they strand more or break a budget."""
         usable, stranded = self._value()
         if usable <= self._usable + SLACK or stranded > self._stranded + SLACK or not self._budgets_kept(units):
             return None
         open_s = max(self._open_s(unit.row) for unit in units)
         cost = sum(victims.lost_work(self.draft, unit) for unit in units) / WHOLE
-        return Step(spot, units, (usable - self._usable) * open_s, cost)
+        return Step(candidate, units, (usable - self._usable) * open_s, cost)
 
     def _open_s(self, row: JobRow) -> float:
         """How long the job would stand in the way if it were left alone."""
@@ -152,16 +158,16 @@ class Tidying:
 
     # --- who would have to leave ----------------------------------------------------------------------------------
 
-    def _leavers(self, spot: Spot, stuck: set[str]) -> tuple[Unit, ...]:
+    def _leavers(self, candidate: Candidate, stuck: set[str]) -> tuple[Unit, ...]:
         """The cheapest units whose leaving reaches every goal; none if nothing does."""
         mark = self.draft.tx.checkpoint()
         gone: list[Unit] = []
-        reached = all(self._clear(spot.shape, goal, stuck, gone) for goal in spot.goals)
-        kept = [unit for unit in self._dearest_first(gone) if reached and self._not_needed(spot, unit)]
+        reached = all(self._clear(candidate.shape, goal, stuck, gone) for goal in candidate.goals)
+        kept = [unit for unit in self._dearest_first(gone) if reached and self._not_needed(candidate, unit)]
         self.draft.tx.rollback(mark)
         return tuple(unit for unit in gone if unit not in kept) if reached else ()
 
-    def _clear(self, shape: int, goal: Goal, stuck: set[str], gone: list[Unit]) -> bool:
+    def _clear(self, shape: int, goal: NodeGoal, stuck: set[str], gone: list[Unit]) -> bool:
         """Free device after device of the goal's node, the cheapest first."""
         costs = self._costs.costs[goal.node]
         devices = [g for g in np.argsort(costs, kind="stable").tolist() if goal.mask >> g & 1 and np.isfinite(costs[g])]
@@ -198,13 +204,13 @@ class Tidying:
     def _dearest_first(self, units: list[Unit]) -> list[Unit]:
         return sorted(units, key=lambda unit: (-victims.lost_work(self.draft, unit), unit.cost, unit.row.age))
 
-    def _not_needed(self, spot: Spot, unit: Unit) -> bool:
+    def _not_needed(self, candidate: Candidate, unit: Unit) -> bool:
         """Let a unit back if the goals hold without it."""
         mark = self.draft.tx.checkpoint()
         if all(stands_free(self.draft.fleet.columns, held) for held in unit.places):
             for held in unit.places:
                 self.draft.tx.put(unit.row, held)
-            if all(self.useful.room_at(spot.shape, goal.node) >= goal.room for goal in spot.goals):
+            if all(self.useful.room_at(candidate.shape, goal.node) >= goal.room for goal in candidate.goals):
                 return True
         self.draft.tx.rollback(mark)
         return False
@@ -214,17 +220,17 @@ class Tidying:
     def _take(self, step: Step) -> None:
         """Make the step for good."""
         before = {unit.row.name: tuple(unit.row.held) for unit in step.units}
-        self._attempt(step.spot)
+        self._attempt(step.candidate)
         self.steps.append(step)
         self.origin |= before
-        reason = Reason(Code.DEFRAGMENTED, message=f"makes room for {self.useful.wanted[step.spot.shape].told()}")
+        reason = Reason(Code.DEFRAGMENTED, message=f"makes room for {self.useful.wanted[step.candidate.shape].told()}")
         self.because |= dict.fromkeys(before, reason)
 
     def _trial(self, step: Step) -> Offer:
         """The offer of a step that is not made."""
         mark = self.draft.tx.checkpoint()
         origin = {unit.row.name: tuple(unit.row.held) for unit in step.units}
-        self._attempt(step.spot)
+        self._attempt(step.candidate)
         found = self._offer(origin, step.gain_gpu_s)
         self.draft.tx.rollback(mark)
         return found

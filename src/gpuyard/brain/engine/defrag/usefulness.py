@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Columns, Ints
 from gpuyard.brain.engine.nodes.feasibility import room_on
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Ask
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, TaskRequest
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.placing import gang
@@ -26,9 +26,9 @@ MOST_SHAPES = 12
 
 
 class Wanted(NamedTuple):
-    """One shape of the demand: `tasks` of `ask` inside one domain of `level` ("": task by task, anywhere)."""
+    """One shape of the demand: `tasks` of `request` inside one domain of `level` ("": task by task, anywhere)."""
 
-    ask: Ask
+    request: TaskRequest
     tasks: int
     level: str
     gpus: int
@@ -55,14 +55,14 @@ def shapes_wanted(draft: Draft) -> tuple[Wanted, ...]:
     total: dict[tuple[object, ...], int] = {}
     example: dict[tuple[object, ...], tuple[int, Wanted]] = {}
     for wanted in _all_wanted(draft):
-        ask, request = wanted.ask, wanted.ask.request
-        key = (wanted.tasks, wanted.level, request.gpus, request.share, request.gpu_memory, ask.models,
-               ask.min_gpu_memory, ask.min_architecture, ask.node_selector, ask.affinity)  # fmt: skip
+        request, resources = wanted.request, wanted.request.resources
+        key = (wanted.tasks, wanted.level, resources.gpus, resources.share, resources.gpu_memory, request.models,
+               request.min_gpu_memory, request.min_architecture, request.node_selector, request.affinity)  # fmt: skip
         total[key] = total.get(key, 0) + wanted.asked
         # the least hungry for CPU speaks for those alike: defragmentation is about GPUs
-        if key not in example or (request.cpu, ask.id) < (example[key][0], example[key][1].ask.id):
-            example[key] = (request.cpu, wanted)
-    heaviest = sorted(total, key=lambda key: (-total[key], example[key][1].ask.id))[:MOST_SHAPES]
+        if key not in example or (resources.cpu, request.id) < (example[key][0], example[key][1].request.id):
+            example[key] = (resources.cpu, wanted)
+    heaviest = sorted(total, key=lambda key: (-total[key], example[key][1].request.id))[:MOST_SHAPES]
     whole = sum(total[key] for key in heaviest)
     return tuple(example[key][1]._replace(weight=total[key] / whole, asked=total[key]) for key in heaviest)
 
@@ -70,11 +70,11 @@ def shapes_wanted(draft: Draft) -> tuple[Wanted, ...]:
 def _all_wanted(draft: Draft) -> Iterator[Wanted]:
     known: dict[tuple[object, ...], Wanted] = {}
     for row in draft.fleet.jobs.values():
-        if row.queue == NO_QUEUE or (row.job.held and not row.held):
+        if row.queue == NO_QUEUE or (row.job.on_hold and not row.held):
             continue
         for leaf, group in enumerate(row.groups):
             count = group.tasks - group.failed - group.succeeded
-            key = (row.asks[leaf].id, group.min, group.topology, row.job.gang.topology)
+            key = (row.requests[leaf].id, group.min, group.topology, row.job.gang.topology)
             if key not in known:
                 known[key] = _wanted(draft, row, leaf)
             wanted = known[key]
@@ -83,21 +83,21 @@ def _all_wanted(draft: Draft) -> Iterator[Wanted]:
 
 
 def _wanted(draft: Draft, row: JobRow, leaf: int) -> Wanted:
-    ask, group = row.asks[leaf], row.groups[leaf]
+    request, group = row.requests[leaf], row.groups[leaf]
     required = [row.job.gang.topology.required, group.topology.required]
     level = gang.required_level(draft, row) if len(row.groups) == 1 else gang.innermost(draft, required)
     tasks = max(group.min, 1)
-    together = tasks > 1 or (level == NVLINK and ask.gpus > 1)
-    if not (ask.gpus and together):
+    together = tasks > 1 or (level == NVLINK and request.gpus > 1)
+    if not (request.gpus and together):
         level = ""  # a single task lies on one node anyway
-    return Wanted(ask, tasks if level else 1, level, _cost(draft, ask), 0.0, 0)
+    return Wanted(request, tasks if level else 1, level, _cost(draft, request), 0.0, 0)
 
 
-def _cost(draft: Draft, ask: Ask) -> int:
+def _cost(draft: Draft, request: TaskRequest) -> int:
     """Grains of one task; slices cannot be pushed together into whole devices, so they do not count."""
-    if ask.request.mig or ask.request.cpu_only:
+    if request.resources.mig or request.resources.cpu_only:
         return 0
-    return ask.gpus * WHOLE or min(int(draft.fleet.shapes.need(ask).min(initial=WHOLE)), WHOLE)
+    return request.gpus * WHOLE or min(int(draft.fleet.shapes.need(request).min(initial=WHOLE)), WHOLE)
 
 
 class Usefulness:
@@ -106,8 +106,8 @@ class Usefulness:
     def __init__(self, draft: Draft, wanted: tuple[Wanted, ...]) -> None:
         self.wanted = wanted
         self._columns = draft.fleet.columns
-        self._needs = [draft.fleet.shapes.need(each.ask) for each in wanted]
-        self.eligible = [draft.fleet.shapes.static(each.ask, STATIC_CHECKERS) for each in wanted]
+        self._needs = [draft.fleet.shapes.need(each.request) for each in wanted]
+        self.eligible = [draft.fleet.shapes.static(each.request, STATIC_CHECKERS) for each in wanted]
         self.room: list[Ints] = [np.zeros(len(self._columns.nodes), dtype=np.int64) for _ in wanted]
         """Per shape and node: gangs that fit where a gang lies in one node or island, else tasks."""
         self._seen = len(self._columns.touched)
@@ -129,11 +129,11 @@ class Usefulness:
 
     def _room(self, i: int, nodes: Ints) -> Ints:
         each = self.wanted[i]
-        room = room_on(self._columns, each.ask, self._needs[i], nodes, False)
+        room = room_on(self._columns, each.request, self._needs[i], nodes, False)
         if each.level in (NODE, NVLINK):
             room = room // each.tasks
         if each.level == NVLINK:
-            room = np.minimum(room, _in_islands(self._columns, nodes, each.ask.gpus * each.tasks))
+            room = np.minimum(room, _in_islands(self._columns, nodes, each.request.gpus * each.tasks))
         return room
 
     def room_at(self, i: int, node: int) -> int:

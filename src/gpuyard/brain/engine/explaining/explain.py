@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuyard.brain.engine.explaining import obstacles, suggestions, views
 from gpuyard.brain.engine.explaining.rungs import failed_rungs, not_enough, required_levels, would_start
-from gpuyard.brain.engine.explaining.views import View, fits_alone, task_cost
+from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_cost
 from gpuyard.brain.engine.nodes.columns import Barred, closed, sick
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -60,7 +60,7 @@ PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.OV
 # --- the dominant reason ----------------------------------------------------------------------------------------------
 
 
-def _dominant(draft: Draft, row: JobRow, view: View, started: list[JobRow]) -> Reason:
+def _dominant(draft: Draft, row: JobRow, view: NodesView, started: list[JobRow]) -> Reason:
     """The cheapest rung whose removal alone lets the job start, else the first that failed."""
     refusal = admission.refuses(draft, row, draft.fleet.shortfall(row))
     if refusal is not None:
@@ -87,7 +87,7 @@ def _dominant(draft: Draft, row: JobRow, view: View, started: list[JobRow]) -> R
     return found or (_not_together(draft, row, view) if len(row.groups) > 1 else _puzzled(row))
 
 
-def _not_together(draft: Draft, row: JobRow, view: View) -> Reason:
+def _not_together(draft: Draft, row: JobRow, view: NodesView) -> Reason:
     """Groups that fit one by one, but not side by side."""
     needed, free = draft.fleet.shortfall(row)[0], int(view.free[view.suitable].sum())
     code = Code.NOT_ENOUGH_GPUS if free < needed else Code.FRAGMENTED
@@ -165,7 +165,7 @@ def _outranked(row: JobRow, started: list[JobRow]) -> Reason:
 # --- the ladder -------------------------------------------------------------------------------------------------------
 
 
-def _ladder(draft: Draft, row: JobRow, view: View, reason: Reason) -> tuple[RungCount, ...]:
+def _ladder(draft: Draft, row: JobRow, view: NodesView, reason: Reason) -> tuple[RungCount, ...]:
     """Every rung: whether it holds, and how many nodes fail first there."""
     counts = _first_failures(draft, row, view)
     refused = admission.refuses(draft, row, draft.fleet.shortfall(row))
@@ -177,7 +177,7 @@ def _ladder(draft: Draft, row: JobRow, view: View, reason: Reason) -> tuple[Rung
     return tuple(lines)
 
 
-def _first_failures(draft: Draft, row: JobRow, view: View) -> dict[Rung, int]:
+def _first_failures(draft: Draft, row: JobRow, view: NodesView) -> dict[Rung, int]:
     """Nodes per rung; each node counts once, at the first rung it fails."""
     suitable, cost = view.suitable, task_cost(row, view)
     sick_here, closed_here = view.with_sick > view.free, view.with_closed > view.free

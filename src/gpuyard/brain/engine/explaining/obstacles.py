@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.clearing import Key
-from gpuyard.brain.engine.giving_way.room_making import Outcome, RoomMaker
+from gpuyard.brain.engine.giving_way.room_making import RoomMade, RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -38,11 +38,11 @@ class Anybody:
             max(victims.youth(unit.row) for unit in units),
         )
 
-    def accepts(self, outcome: Outcome) -> bool:
+    def accepts(self, outcome: RoomMade) -> bool:
         """Any outcome tells something."""
         return True
 
-    def rank(self, outcome: Outcome) -> Key:
+    def rank(self, outcome: RoomMade) -> Key:
         """The cheapest."""
         return self.key(outcome.stopped) if outcome.stopped else ()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuyard.brain.engine.explaining.views import View, fits_alone, task_cost, task_words
+from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_cost, task_words
 from gpuyard.brain.engine.nodes import requests
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -24,10 +24,10 @@ Failed = list[tuple[Reason, JobRow | None]]
 """Reasons in ladder order, each with a stand-in for the job that leaves this rung out (None: no such stand-in)."""
 
 
-def failed_rungs(draft: Draft, row: JobRow, view: View) -> Failed:
+def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     """Every rung that the job fails, in ladder order."""
     failed: Failed = []
-    if row.asks[view.leaf].request.cpu_only:
+    if row.requests[view.leaf].resources.cpu_only:
         return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_crowded(draft, row, view)]
     if not (view.shape & view.model & view.labels).any():
         failed += _impossible(draft, row, view)
@@ -49,36 +49,36 @@ def failed_rungs(draft: Draft, row: JobRow, view: View) -> Failed:
     return failed
 
 
-def _scattered(draft: Draft, row: JobRow, view: View) -> bool:
+def _scattered(draft: Draft, row: JobRow, view: NodesView) -> bool:
     """Whether the GPUs do not fit as they lie, but would if what runs were packed."""
-    missing, request = row.missing(view.leaf), row.asks[view.leaf].request
+    missing, resources = row.missing(view.leaf), row.requests[view.leaf].resources
     if int(np.minimum(view.gpu_room, missing)[view.suitable].sum()) >= missing:
         return False
-    if not request.gpus:
+    if not resources.gpus:
         return True
     usable = [draft.fleet.columns.usable[n].bit_count() for n in np.flatnonzero(view.suitable)]
     free = int(view.free[view.suitable].sum()) // WHOLE
-    return fragmentation.if_packed(free, usable, request.gpus) >= missing
+    return fragmentation.if_packed(free, usable, resources.gpus) >= missing
 
 
-def _impossible(draft: Draft, row: JobRow, view: View) -> Failed:
+def _impossible(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     """No node could hold one task even when empty; told only if model and labels are not the cause."""
     nodes = draft.fleet.columns.nodes
     fitting = view.model & view.labels
     if not fitting.any():
         return []
     most = max(len(nodes[i].gpus) for i in np.flatnonzero(fitting))
-    request = row.asks[view.leaf].request
-    cost = row.asks[view.leaf].cost_on(nodes[int(np.flatnonzero(fitting)[0])])
+    resources = row.requests[view.leaf].resources
+    cost = row.requests[view.leaf].cost_on(nodes[int(np.flatnonzero(fitting)[0])])
     message = (
         f"{row.name} asks for {task_words(row, view.leaf)} on one node; the largest node has {gpu_words(most * WHOLE)}"
     )
-    if request.gpus <= most:
+    if resources.gpus <= most:
         message = f"{row.name} asks for {task_words(row, view.leaf)} on one node; no node has that even when empty"
     return [(Reason(Code.SHAPE_IMPOSSIBLE, needed=cost, largest_fit=most * WHOLE, message=message), None)]
 
 
-def not_enough(row: JobRow, view: View, needed: int, free: int) -> Reason:
+def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     """Too few are free, however they lie."""
     several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
     together = " at once" if several else " together" if needed > WHOLE else ""
@@ -88,7 +88,7 @@ def not_enough(row: JobRow, view: View, needed: int, free: int) -> Reason:
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
 
 
-def _fragmented(row: JobRow, view: View, needed: int, free: int) -> Reason:
+def _fragmented(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum())
     best = view.best
     largest = fit * task_cost(row, view) or best
@@ -106,11 +106,11 @@ def _fragmented(row: JobRow, view: View, needed: int, free: int) -> Reason:
     return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
 
 
-def _place_word(row: JobRow, view: View) -> str:
-    return "device" if row.asks[view.leaf].request.shared else "node"
+def _place_word(row: JobRow, view: NodesView) -> str:
+    return "device" if row.requests[view.leaf].resources.shared else "node"
 
 
-def _topology(draft: Draft, row: JobRow, view: View) -> Failed:
+def _topology(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     levels = required_levels(row.job.gang)
     if not levels:
         return []
@@ -143,7 +143,7 @@ def _without_levels(bundle: Bundle) -> Bundle:
     return replace(bundle, topology=ANYWHERE, groups=groups)
 
 
-def _best_domain(draft: Draft, view: View, level: str, missing: int) -> tuple[int, str]:
+def _best_domain(draft: Draft, view: NodesView, level: str, missing: int) -> tuple[int, str]:
     columns = draft.fleet.columns
     domains = columns.level(NODE if level == NVLINK else level)
     sums = np.bincount(domains.domain, weights=np.minimum(view.room, missing), minlength=len(domains.names))
@@ -154,7 +154,7 @@ def _best_domain(draft: Draft, view: View, level: str, missing: int) -> tuple[in
     return int(sums[best]), f"{level} {domains.names[best]}"
 
 
-def _model(draft: Draft, row: JobRow, view: View) -> Failed:
+def _model(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     job = row.job
     if not (job.models or job.min_gpu_memory or job.min_architecture):
         return []
@@ -179,11 +179,11 @@ def _model(draft: Draft, row: JobRow, view: View) -> Failed:
     return [(reason, relaxed)]
 
 
-def _one_model(draft: Draft, row: JobRow, view: View) -> Failed:
+def _one_model(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     """The tasks of a group need one model (rule 11), and no single model has room for all of them."""
     missing, model = row.missing(view.leaf), draft.fleet.columns.model
     rooms = np.bincount(model, weights=np.minimum(view.room, missing), minlength=len(draft.fleet.columns.models))
-    if row.asks[view.leaf].request.cpu_only or rooms.max(initial=0) >= missing or rooms.sum() < missing:
+    if row.requests[view.leaf].resources.cpu_only or rooms.max(initial=0) >= missing or rooms.sum() < missing:
         return []
     best = int(rooms.argmax())
     needed, fit = draft.fleet.shortfall(row)[0], int(rooms[best]) * task_cost(row, view)
@@ -195,7 +195,7 @@ def _one_model(draft: Draft, row: JobRow, view: View) -> Failed:
     return [(Reason(Code.MODEL_UNAVAILABLE, needed=needed, free=free, largest_fit=fit, message=message), None)]
 
 
-def _health(draft: Draft, row: JobRow, view: View, needed: int) -> Failed:
+def _health(draft: Draft, row: JobRow, view: NodesView, needed: int) -> Failed:
     sick = view.with_sick - view.free
     held_up = view.suitable & (sick > 0)
     if not held_up.any():
@@ -206,7 +206,7 @@ def _health(draft: Draft, row: JobRow, view: View, needed: int) -> Failed:
     return [(Reason(Code.GPUS_SICK, needed=needed, free=free, message=message), None)]
 
 
-def _closed_devices(draft: Draft, row: JobRow, view: View, needed: int) -> Failed:
+def _closed_devices(draft: Draft, row: JobRow, view: NodesView, needed: int) -> Failed:
     """Devices that somebody closed on nodes that are open themselves."""
     shut = view.with_closed - view.free
     held_up = np.flatnonzero(view.suitable & (shut > 0))
@@ -223,7 +223,7 @@ def _closed_devices(draft: Draft, row: JobRow, view: View, needed: int) -> Faile
 LABEL_CHECKS: frozenset[requests.Checker] = frozenset((requests.has_labels, requests.bears_taints))
 
 
-def _excluded(draft: Draft, row: JobRow, view: View) -> Failed:
+def _excluded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     failed: Failed = []
     out = ~view.labels & view.model & view.shape
     if out.any():
@@ -240,22 +240,22 @@ def _excluded(draft: Draft, row: JobRow, view: View) -> Failed:
     return failed
 
 
-def _short_of_cpu(draft: Draft, row: JobRow, view: View) -> Failed:
-    request = row.asks[view.leaf].request
-    if not (request.cpu or request.memory) or not (view.room < view.gpu_room).any():
+def _short_of_cpu(draft: Draft, row: JobRow, view: NodesView) -> Failed:
+    resources = row.requests[view.leaf].resources
+    if not (resources.cpu or resources.memory) or not (view.room < view.gpu_room).any():
         return []
     columns = draft.fleet.columns
     with_gpus = view.gpu_room > 0
     cpu = int(columns.cpu[with_gpus].max(initial=0))
     memory = int(columns.memory[with_gpus].max(initial=0))
-    tight_cpu = request.cpu > cpu or (request.memory <= memory and request.cpu > 0)
+    tight_cpu = resources.cpu > cpu or (resources.memory <= memory and resources.cpu > 0)
     if tight_cpu:
-        reason = Reason(Code.NOT_ENOUGH_CPU, needed=request.cpu, free=cpu, message=(
-            f"{row.name} needs {request.cpu / 1000:g} CPUs a task; "
+        reason = Reason(Code.NOT_ENOUGH_CPU, needed=resources.cpu, free=cpu, message=(
+            f"{row.name} needs {resources.cpu / 1000:g} CPUs a task; "
             f"the most free on a node with GPUs for it is {cpu / 1000:g}"))  # fmt: skip
     else:
-        reason = Reason(Code.NOT_ENOUGH_MEMORY, needed=request.memory, free=memory, message=(
-            f"{row.name} needs {request.memory / 2**30:g}Gi of memory a task; "
+        reason = Reason(Code.NOT_ENOUGH_MEMORY, needed=resources.memory, free=memory, message=(
+            f"{row.name} needs {resources.memory / 2**30:g}Gi of memory a task; "
             f"the most free on a node with GPUs for it is {memory / 2**30:g}Gi"))  # fmt: skip
     return [(reason, draft.fleet.probe(row, replace(row.job, gang=_without_cpu(row.job.gang), placements=())))]
 
@@ -268,7 +268,7 @@ def _without_cpu(bundle: Bundle) -> Bundle:
     return replace(bundle, groups=groups)
 
 
-def _crowded(draft: Draft, row: JobRow, view: View) -> Failed:
+def _crowded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     failed: Failed = []
     if view.single and int(np.minimum(view.room, 1).sum()) < row.missing(view.leaf):
         message = f"{row.name} keeps its own tasks apart: it needs {row.missing(view.leaf)} places, there are fewer"

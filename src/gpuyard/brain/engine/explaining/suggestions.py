@@ -158,8 +158,8 @@ def _leaf_levels(bundle: Bundle) -> list[str]:
 
 
 def _with_level(bundle: Bundle, old: str, new: str) -> Bundle:
-    def changed(ask: TopologyAsk) -> TopologyAsk:
-        return replace(ask, required=new) if ask.required == old else ask
+    def changed(request: TopologyAsk) -> TopologyAsk:
+        return replace(request, required=new) if request.required == old else request
 
     groups = tuple(
         _with_level(g, old, new) if isinstance(g, Bundle) else replace(g, topology=changed(g.topology))
@@ -200,7 +200,7 @@ def _with_group(bundle: Bundle, group: TaskGroup) -> Bundle:
 
 def _other_size(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
     """Sizes that divide a node evenly, with the number of places that open up."""
-    if len(row.groups) != 1 or row.asks[0].gpus < 2 or _some_ended(row):
+    if len(row.groups) != 1 or row.requests[0].gpus < 2 or _some_ended(row):
         return
     for gpus, tasks in _sizes(draft, row):
         request = replace(row.groups[0].request, gpus=gpus)
@@ -215,13 +215,13 @@ def _other_size(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestio
 
 
 def _now(row: JobRow) -> str:
-    gpus, tasks = row.asks[0].gpus, row.groups[0].min
+    gpus, tasks = row.requests[0].gpus, row.groups[0].min
     return gpu_words(gpus * WHOLE) if tasks == 1 else f"{tasks} × {gpus}"
 
 
 def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:
     """(GPUs a task, tasks): the same total in pieces that fit a node, then the next smaller power of two."""
-    gpus, tasks = row.asks[0].gpus, row.groups[0].min
+    gpus, tasks = row.requests[0].gpus, row.groups[0].min
     width = draft.fleet.columns.width
     if width and (gpus > width or gpus & (gpus - 1)):
         piece = 1 << (min(gpus, width).bit_length() - 1)
@@ -241,5 +241,5 @@ def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:
 def _places(draft: Draft, row: JobRow) -> int:
     """How many tasks of this kind fit now, over all models."""
     shapes = draft.fleet.shapes
-    tiers = shapes.tiers(row.asks[0], True)
-    return sum(int(shapes.get(row.asks[0], tier).room.sum()) for tier in tiers)
+    tiers = shapes.tiers(row.requests[0], True)
+    return sum(int(shapes.get(row.requests[0], tier).room.sum()) for tier in tiers)

@@ -22,7 +22,7 @@ SUITABLE: tuple[Checker, ...] = tuple(check for check in requests.STATIC_CHECKER
 """What makes a node suitable, its CPU and memory aside."""
 
 
-class View(NamedTuple):
+class NodesView(NamedTuple):
     """What the nodes say about one group of a job."""
 
     leaf: int
@@ -54,65 +54,65 @@ class View(NamedTuple):
     """Nodes that are open, of the right model, labels and shape, and when empty have the CPU and memory."""
 
 
-def look(draft: Draft, row: JobRow, leaf: int) -> View:
+def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
     """Ask every node about one group."""
-    fleet, ask = draft.fleet, row.asks[leaf]
+    fleet, request = draft.fleet, row.requests[leaf]
     columns, shapes = fleet.columns, fleet.shapes
     everyone = np.arange(len(columns.nodes))
-    suitable = shapes.static(ask, SUITABLE)
-    gpu_room = np.where(suitable, feasibility.gpu_room(columns, ask, shapes.need(ask), everyone, False), 0)
-    model = shapes.static(ask, (requests.has_model,))
-    if row.live[leaf] and not ask.request.cpu_only:
+    suitable = shapes.static(request, SUITABLE)
+    gpu_room = np.where(suitable, feasibility.gpu_room(columns, request, shapes.need(request), everyone, False), 0)
+    model = shapes.static(request, (requests.has_model,))
+    if row.live[leaf] and not request.resources.cpu_only:
         home = next(held.node for held in row.held if held.leaf == leaf and not held.terminating)
         model = model & (columns.model == columns.model[home])  # members that run fix the model
         suitable, gpu_room = suitable & model, np.where(model, gpu_room, 0)
     limits = neighbours.limits(draft, row, leaf)
-    room = np.where(suitable, feasibility.room_on(columns, ask, shapes.need(ask), everyone, False), 0)
+    room = np.where(suitable, feasibility.room_on(columns, request, shapes.need(request), everyone, False), 0)
     if limits is not None:
         room = limits.cut(room, columns.everywhere)
-    return View(
+    return NodesView(
         leaf,
-        shape=shapes.static(ask, (requests.has_shape,)),
+        shape=shapes.static(request, (requests.has_shape,)),
         model=model,
-        labels=shapes.static(ask, (requests.has_labels, requests.bears_taints)),
-        machinery=shapes.static(ask, (requests.is_open,)),
-        cpu=(columns.cpu >= ask.request.cpu) & (columns.memory >= ask.request.memory),
+        labels=shapes.static(request, (requests.has_labels, requests.bears_taints)),
+        machinery=shapes.static(request, (requests.is_open,)),
+        cpu=(columns.cpu >= request.resources.cpu) & (columns.memory >= request.resources.memory),
         policy=limits.closed if limits is not None else {},
         single=limits is not None and limits.single,
         free=columns.idle,
-        best=_most_in_one_place(columns, ask, suitable),
+        best=_most_in_one_place(columns, request, suitable),
         with_sick=columns.idle_with(sick),
         with_closed=columns.idle_with(closed),
         gpu_room=gpu_room,
         room=room,
-        suitable=shapes.static(ask, requests.STATIC_CHECKERS) & model,
+        suitable=shapes.static(request, requests.STATIC_CHECKERS) & model,
     )
 
 
-def _most_in_one_place(columns: Columns, ask: requests.Ask, suitable: Bools) -> int:
-    if ask.request.shared:
+def _most_in_one_place(columns: Columns, request: requests.TaskRequest, suitable: Bools) -> int:
+    if request.resources.shared:
         return int(columns.shares[suitable].max(initial=0))
     return int(columns.whole[suitable].max(initial=0)) * WHOLE
 
 
-def fits_alone(row: JobRow, view: View) -> bool:
+def fits_alone(row: JobRow, view: NodesView) -> bool:
     """Whether the group alone finds room for what it lacks, levels and other groups aside."""
     return int(np.minimum(view.room, row.missing(view.leaf)).sum()) >= row.missing(view.leaf)
 
 
-def task_cost(row: JobRow, view: View) -> int:
+def task_cost(row: JobRow, view: NodesView) -> int:
     """What one task asks for, in grains; 0 where that depends on the device."""
-    request = row.asks[view.leaf].request
-    return request.gpus * WHOLE or request.share or 0
+    resources = row.requests[view.leaf].resources
+    return resources.gpus * WHOLE or resources.share or 0
 
 
 def task_words(row: JobRow, leaf: int) -> str:
     """What one task asks for, in words."""
-    request = row.asks[leaf].request
-    if request.mig:
-        gpus = " + ".join(f"{count} × {profile}" for profile, count in request.mig)
-    elif request.gpu_memory:
-        gpus = f"{request.gpu_memory / 2**30:g}Gi of GPU memory"
+    resources = row.requests[leaf].resources
+    if resources.mig:
+        gpus = " + ".join(f"{count} × {profile}" for profile, count in resources.mig)
+    elif resources.gpu_memory:
+        gpus = f"{resources.gpu_memory / 2**30:g}Gi of GPU memory"
     else:
-        gpus = gpu_words(request.gpus * WHOLE or request.share)
+        gpus = gpu_words(resources.gpus * WHOLE or resources.share)
     return gpus

@@ -104,8 +104,8 @@ def plausible(draft: Draft, shape: Shape, region: Region, firm_too: bool = False
     """Eligible nodes of the region where free and preemptible GPUs together could hold a task, the emptiest first."""
     columns, inside = draft.fleet.columns, slice(region.start, region.stop)
     enough = shape.eligible[inside]
-    if shape.ask.gpus and not firm_too:
-        enough = enough & (columns.idle[inside] + draft.fleet.loose[inside] >= shape.ask.gpus * WHOLE)
+    if shape.request.gpus and not firm_too:
+        enough = enough & (columns.idle[inside] + draft.fleet.loose[inside] >= shape.request.gpus * WHOLE)
     nodes = np.flatnonzero(enough) + region.start
     order = np.lexsort((nodes, -columns.idle[nodes]))
     return nodes[order].tolist()  # type: ignore[no-any-return]
@@ -116,7 +116,7 @@ def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[U
     units = candidates(draft, leave, node)
     if not units:
         return ()
-    vacancy = Vacancy(draft.fleet.columns, shape.ask, node)
+    vacancy = Vacancy(draft.fleet.columns, shape.request, node)
     base = vacancy.room()
     alone = _alone(vacancy, units, base)
     if alone and alone[0] is units[0]:
@@ -159,7 +159,7 @@ def _greedy(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
 
 def _needed(vacancy: Vacancy, gone: list[Unit], base: int) -> tuple[Unit, ...]:
     """Those of the gone without whom it would not fit; the others are let back in, the dearest first."""
-    if vacancy.ask.gpus and vacancy.whole == vacancy.ask.gpus * (base + 1):
+    if vacancy.request.gpus and vacancy.whole == vacancy.request.gpus * (base + 1):
         return tuple(gone)  # not one GPU too many
     kept = list(gone)
     for unit in reversed(gone):

@@ -7,7 +7,7 @@ from itertools import chain
 
 from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.clearing import Key
-from gpuyard.brain.engine.giving_way.room_making import Outcome, RoomMaker
+from gpuyard.brain.engine.giving_way.room_making import RoomMade, RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -75,7 +75,7 @@ class Movers:
             max(victims.youth(unit.row) for unit in units),
         )
 
-    def accepts(self, outcome: Outcome) -> bool:
+    def accepts(self, outcome: RoomMade) -> bool:
         """Everybody still runs, and a borrower moved no more than the policy's multiple of its own GPUs."""
         return not outcome.stopped and self.few_enough(outcome.moved)
 
@@ -84,7 +84,7 @@ class Movers:
         moved = sum(unit.cost for unit in units)
         return not self.borrower or moved <= self.draft.policy.move_factor * self.asked[0]
 
-    def rank(self, outcome: Outcome) -> Key:
+    def rank(self, outcome: RoomMade) -> Key:
         """Fewest GPUs moved."""
         return self.key(outcome.moved) if outcome.moved else ()
 

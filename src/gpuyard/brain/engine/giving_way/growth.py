@@ -31,7 +31,7 @@ def grow_all(draft: Draft) -> None:
 
 def _extra(draft: Draft, row: JobRow) -> Bucket:
     leaf = next((leaf for leaf in range(len(row.groups)) if row.pending(leaf) > 0), 0)
-    return Bucket(row.queue, draft.fleet.costs.least(row.asks[leaf]), (row,))
+    return Bucket(row.queue, draft.fleet.costs.least(row.requests[leaf]), (row,))
 
 
 def _grow(draft: Draft, row: JobRow, asked: Amounts) -> bool:

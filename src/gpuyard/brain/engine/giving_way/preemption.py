@@ -13,7 +13,7 @@ from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.consolidation import Movers, tell_moved
-from gpuyard.brain.engine.giving_way.room_making import Outcome, RoomMaker
+from gpuyard.brain.engine.giving_way.room_making import RoomMade, RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
@@ -170,7 +170,7 @@ class Takers:
         share = any(tree.used[q][0] - cost < shares[q][0] for q, cost in lost.items())
         return quota, share
 
-    def accepts(self, outcome: Outcome) -> bool:
+    def accepts(self, outcome: RoomMade) -> bool:
         """Whoever stops was fair game when it went, and the take is bearable for its side."""
         rights = self.rights_of(outcome.stopped, outcome.taken)
         reclaimed = [unit for unit, right in zip(outcome.stopped, rights, strict=True) if right is Code.RECLAIMED]
@@ -195,7 +195,7 @@ class Takers:
         for held in places:
             self.draft.fleet.charge(row, held, sign)
 
-    def rank(self, outcome: Outcome) -> Key:
+    def rank(self, outcome: RoomMade) -> Key:
         """Better sets first; nobody stopped is best of all."""
         if not outcome.stopped:
             return (False, False, sum(unit.cost for unit in outcome.moved))
@@ -217,7 +217,7 @@ class MixedTakers(Takers):
             return False
         return self.claim.right(unit) is not None or self.movers.allows(unit)
 
-    def accepts(self, outcome: Outcome) -> bool:
+    def accepts(self, outcome: RoomMade) -> bool:
         """Whoever moves without being fair game is moved by the rules of moving."""
         rights = self.rights_of(outcome.moved, outcome.taken)
         only_moved = [unit for unit, right in zip(outcome.moved, rights, strict=True) if right is None]
@@ -232,7 +232,7 @@ class MixedTakers(Takers):
 # --- telling ----------------------------------------------------------------------------------------------------------
 
 
-def tell(draft: Draft, row: JobRow, outcome: Outcome, claim: Claim | None = None) -> None:
+def tell(draft: Draft, row: JobRow, outcome: RoomMade, claim: Claim | None = None) -> None:
     """Note why others were moved or stopped, and for whom."""
     tell_moved(draft, row, outcome.moved)
     if claim is not None:

@@ -90,7 +90,7 @@ class Reclaim:
         return not any(self._could_claim_back(row, parting) for row in self._waiting_below(theirs, stopped))
 
     def _waiting_below(self, side: int, stopped: list[Unit]) -> list[JobRow]:
-        rows = {row.name: row for row in self.draft.fleet.short.values() if row is not self.row and not row.job.held}
+        rows = {row.name: row for row in self.draft.fleet.short.values() if row is not self.row and not row.job.on_hold}
         rows.update((unit.row.name, unit.row) for unit in stopped if not unit.extra)
         return [row for row in rows.values() if row.queue != NO_QUEUE and side in self.tree.paths[row.queue]]
 

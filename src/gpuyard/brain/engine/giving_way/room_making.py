@@ -27,7 +27,7 @@ from gpuyard.model.policy import Style
 from gpuyard.model.topology import NODE, NVLINK
 
 
-class Outcome(NamedTuple):
+class RoomMade(NamedTuple):
     """Who was moved and who stops so that the claimant stands, and the places it took."""
 
     moved: tuple[Unit, ...]
@@ -41,27 +41,27 @@ class Rights(clearing.Leave, Protocol):
     break_budgets: bool
     """Whether disruption budgets may be broken."""
 
-    def accepts(self, outcome: Outcome) -> bool:
+    def accepts(self, outcome: RoomMade) -> bool:
         """Whether this outcome keeps every rule; asked while it stands."""
 
-    def rank(self, outcome: Outcome) -> Key:
+    def rank(self, outcome: RoomMade) -> Key:
         """Sorts better outcomes first."""
 
 
-Try = Callable[[], Outcome | None]
+Try = Callable[[], RoomMade | None]
 
 
-class Goal(NamedTuple):
+class Purpose(NamedTuple):
     """What room is made for: how many tasks lack, and how they are then placed."""
 
     lacks: Callable[[JobRow], int]
     place: Callable[[Draft, JobRow], bool]
 
 
-START = Goal(lambda row: row.missing(0), gang.start)
+START = Purpose(lambda row: row.missing(0), gang.start)
 """Bring a job to its minimum."""
 
-GROW = Goal(lambda row: 1, gang.grow)
+GROW = Purpose(lambda row: 1, gang.grow)
 """Add one task to a job that has its minimum."""
 
 
@@ -72,7 +72,7 @@ MOST_CLEARED = 64
 class RoomMaker:
     """Tries to make room for one job under given rights."""
 
-    def __init__(self, draft: Draft, row: JobRow, rights: Rights, goal: Goal = START) -> None:
+    def __init__(self, draft: Draft, row: JobRow, rights: Rights, goal: Purpose = START) -> None:
         self.draft = draft
         self.row = row
         self.rights = rights
@@ -81,7 +81,7 @@ class RoomMaker:
 
     # --- the search -----------------------------------------------------------------------------------------------
 
-    def best(self, tries: Iterator[Try]) -> Outcome | None:
+    def best(self, tries: Iterator[Try]) -> RoomMade | None:
         """Run every try (as many as the policy allows), keep the best; None and no change if none works."""
         options = list(islice(tries, self.draft.policy.search_limit))
         if len(options) == 1:
@@ -100,7 +100,7 @@ class RoomMaker:
             self.draft.tx.rollback(mark)
         return chosen() if chosen is not None else None
 
-    def first(self, tries: Iterator[Try]) -> Outcome | None:
+    def first(self, tries: Iterator[Try]) -> RoomMade | None:
         """Keep the first try that works."""
         for attempt in tries:
             if not self._go_on():
@@ -149,7 +149,7 @@ class RoomMaker:
                 if sum(len(rows) for rows in tenants) <= MOST_CLEARED:
                     yield region
 
-    def by_clearing(self, region: Region) -> Outcome | None:
+    def by_clearing(self, region: Region) -> RoomMade | None:
         """Let everybody of the region go who may, then settle."""
         gone = self._make_admissible()
         for unit in clearing.everyone(self.draft, self.rights, region):
@@ -186,7 +186,7 @@ class RoomMaker:
         row, fleet = self.row, self.draft.fleet
         capped = any(pool.max_busy for pool in fleet.pools.values())
         levels = (row.job.gang.topology.required, *(group.topology.required for group in row.groups))
-        spread = any(ask.style is Style.SPREAD for ask in row.asks)
+        spread = any(request.style is Style.SPREAD for request in row.requests)
         return len(row.groups) > 1 or NVLINK in levels or spread or bool(fleet.avoiders) or capped
 
     def regions(self, shape: Shape | None) -> list[Region]:
@@ -206,7 +206,7 @@ class RoomMaker:
 
     # --- one try --------------------------------------------------------------------------------------------------
 
-    def by_nodes(self, shape: Shape, region: Region) -> Outcome | None:
+    def by_nodes(self, shape: Shape, region: Region) -> RoomMade | None:
         """Clear node after node, the cheapest first, until every missing task has room."""
         missing = self.goal.lacks(self.row)
         gone = self._make_admissible()
@@ -244,7 +244,7 @@ class RoomMaker:
             nodes.sync(self.rights)
         return nodes
 
-    def by_units(self, region: Region) -> Outcome | None:
+    def by_units(self, region: Region) -> RoomMade | None:
         """Let unit after unit of the region go, the cheapest first, until the claimant fits."""
         gone = self._make_admissible()
         if gone and self._fits():
@@ -285,7 +285,7 @@ class RoomMaker:
 
     # --- afterwards -----------------------------------------------------------------------------------------------
 
-    def _settle(self, gone: list[Unit]) -> Outcome | None:
+    def _settle(self, gone: list[Unit]) -> RoomMade | None:
         """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
         held = len(self.row.held)
         if self._excess() is not None or not self.goal.place(self.draft, self.row):
@@ -293,14 +293,14 @@ class RoomMaker:
         taken = tuple(self.row.held[held:])
         away = self._let_back(gone)
         moved, stopped = self._move(away)
-        outcome = Outcome(tuple(moved), tuple(stopped), taken)
+        outcome = RoomMade(tuple(moved), tuple(stopped), taken)
         if not self._budgets_kept(away) or not self.rights.accepts(outcome):
             return None
         return outcome
 
     def _excess(self) -> Excess | None:
         """Where the claimant's queues still refuse it, now that others are gone."""
-        asked = [self.goal.lacks(self.row) * a for a in self.draft.fleet.costs.least(self.row.asks[0])]
+        asked = [self.goal.lacks(self.row) * a for a in self.draft.fleet.costs.least(self.row.requests[0])]
         if len(self.row.groups) > 1:
             asked = self.draft.fleet.shortfall(self.row)
         return self.draft.fleet.tree.refuses(self.row.queue, asked, self.row.firm)

@@ -37,15 +37,15 @@ def promote(draft: Draft) -> None:
 
 def _reorder(draft: Draft, row: JobRow, turn: float) -> None:
     waits = row.line is not None
-    draft.fleet.lines.leave(row)
+    draft.fleet.waiting_lines.leave(row)
     row.turn = turn
     if waits:
-        draft.fleet.lines.join(row)
+        draft.fleet.waiting_lines.join(row)
 
 
 def _overrun(draft: Draft) -> bool:
     """Whether more waits than the whole fleet could run."""
-    shortfall, lines = draft.fleet.shortfall, [line.rows() for line in draft.fleet.lines]
+    shortfall, lines = draft.fleet.shortfall, [line.rows() for line in draft.fleet.waiting_lines]
     return sum(len(rows) * shortfall(rows[0])[0] for rows in lines) > draft.fleet.capacity()[0]
 
 
@@ -57,9 +57,9 @@ def _waited_in_all(draft: Draft, row: JobRow) -> bool:
 def lift_later(draft: Draft, blocked: Iterable[Bucket]) -> bool:
     """Lift whoever runs and comes after the first blocked job; whether that may let somebody start."""
     order = draft.policy.order
-    if not order.slicing or draft.now < draft.memory.sliced_at + order.slice:
+    if not order.time_slicing or draft.now < draft.memory.sliced_at + order.time_slice:
         return False
-    heads = [bucket for bucket in blocked if not bucket.head.job.held and any(bucket.asked)]
+    heads = [bucket for bucket in blocked if not bucket.head.job.on_hold and any(bucket.asked)]
     if not heads:
         return False
     draft.memory = replace(draft.memory, sliced_at=draft.now)
@@ -92,7 +92,7 @@ def _later(draft: Draft, first: JobRow) -> list[JobRow]:
 def resume(draft: Draft, row: JobRow) -> bool:
     """Put a lifted job back where it ran, if that is still free."""
     before = draft.before.get(row.name)
-    if not before or row.held or not (draft.policy.order.slicing and draft.policy.order.stay):
+    if not before or row.held or not (draft.policy.order.time_slicing and draft.policy.order.stay):
         return False
     mark = draft.tx.checkpoint()
     for held in before:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gpuyard.brain.engine.nodes import remainders
 from gpuyard.brain.engine.nodes.columns import Bools, Ints
-from gpuyard.brain.engine.nodes.requests import Ask, has_labels, has_model
+from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels, has_model
 from gpuyard.model.policy import DemandView, Weigh
 from gpuyard.model.resources import UNLIMITED, WHOLE
 
@@ -52,7 +52,7 @@ class Demand:
         self.fractional = any(c.share for c in classes)
         self.needs = np.array(sorted({c.share for c in classes if c.share}), dtype=np.int64)
         self.cpus = np.array(sorted({c.cpu for c in classes}), dtype=np.int64)
-        self.holes = remainders.values(_fractions(classes))
+        self.remainders = remainders.values(_fractions(classes))
         """What the free rest of a device is worth, by its size."""
         eligible = np.array([c.eligible for c in classes], dtype=bool).T if classes else np.zeros((1, 0), bool)
         kinds: dict[bytes, int] = {}  # np.unique would do, but loads modules worth a hundred decisions
@@ -193,7 +193,7 @@ class Outline(NamedTuple):
     """The demand seen, coarse: per kind an example, its weight in parts of COARSE, its tasks and their mean CPU."""
 
     kind: Kind
-    ask: Ask
+    request: TaskRequest
     weight: int
     cpu: int
 
@@ -201,16 +201,16 @@ class Outline(NamedTuple):
 class _Tally:
     """Tasks of one kind that run or wait, and the CPU they ask for together."""
 
-    __slots__ = ("ask", "cpu", "kind", "tasks")
+    __slots__ = ("cpu", "kind", "request", "tasks")
 
-    def __init__(self, kind: Kind, ask: Ask) -> None:
+    def __init__(self, kind: Kind, request: TaskRequest) -> None:
         self.kind = kind
-        self.ask = ask
+        self.request = request
         self.tasks = self.cpu = 0
 
     def outline(self, weight: int) -> Outline:
         cores = round(self.cpu / self.tasks / 1000)
-        return Outline(self.kind, self.ask, weight, cores * 1000)
+        return Outline(self.kind, self.request, weight, cores * 1000)
 
 
 class Seen:
@@ -222,18 +222,19 @@ class Seen:
         self.changed = True
         """Whether anything was counted since the last outline."""
 
-    def count(self, ask: Ask, tasks: int) -> None:
+    def count(self, request: TaskRequest, tasks: int) -> None:
         """So many tasks more (or fewer) are asked for."""
-        if tasks and (ask.gpus or ask.request.shared):
-            tally = self._of.get(ask.id) or self._tally(ask)
+        if tasks and (request.gpus or request.resources.shared):
+            tally = self._of.get(request.id) or self._tally(request)
             tally.tasks += tasks
-            tally.cpu += tasks * ask.request.cpu
+            tally.cpu += tasks * request.resources.cpu
             self.changed = True
 
-    def _tally(self, ask: Ask) -> _Tally:
-        kind = (ask.gpus, ask.request.share, ask.request.gpu_memory, ask.models, ask.min_gpu_memory,
-                ask.min_architecture, ask.node_selector, ask.affinity)  # fmt: skip
-        tally = self._of[ask.id] = self._kinds.setdefault(kind, _Tally(kind, ask))
+    def _tally(self, request: TaskRequest) -> _Tally:
+        share, memory = request.resources.share, request.resources.gpu_memory
+        kind = (request.gpus, share, memory, request.models, request.min_gpu_memory, request.min_architecture,
+                request.node_selector, request.affinity)  # fmt: skip
+        tally = self._of[request.id] = self._kinds.setdefault(kind, _Tally(kind, request))
         return tally
 
     def counts(self) -> dict[Kind, tuple[int, int]]:
@@ -243,35 +244,41 @@ class Seen:
     def outline(self, shapes: Shapes) -> tuple[Outline, ...]:
         """The demand as kinds weighted by the GPUs they ask for; rare kinds fall out."""
         self.changed = False
-        weights = [(tally, gpus_of(shapes, tally.ask) * tally.tasks) for tally in self._kinds.values() if tally.tasks]
+        weights = [
+            (tally, gpus_of(shapes, tally.request) * tally.tasks) for tally in self._kinds.values() if tally.tasks
+        ]
         total = sum(weight for _, weight in weights)
         parts = [(tally, round(COARSE * weight / total)) for tally, weight in weights]
         return tuple(tally.outline(part) for tally, part in parts if part > 0)
 
 
-def gpus_of(shapes: Shapes, ask: Ask) -> int:
+def gpus_of(shapes: Shapes, request: TaskRequest) -> int:
     """What one task asks for, in grains; at least, where cards differ."""
-    return ask.gpus * WHOLE or int(shapes.need(ask).min())
+    return request.gpus * WHOLE or int(shapes.need(request).min())
 
 
 def as_class(shapes: Shapes, seen: Outline) -> DemandClass:
     """A kind seen, as a class of demand."""
-    return _class(shapes, seen.ask, seen.cpu, seen.weight, seen.weight / max(gpus_of(shapes, seen.ask) / WHOLE, 1e-9))
+    return _class(
+        shapes, seen.request, seen.cpu, seen.weight, seen.weight / max(gpus_of(shapes, seen.request) / WHOLE, 1e-9)
+    )
 
 
-def _class(shapes: Shapes, ask: Ask, cpu: int, weight: float, tasks: float) -> DemandClass:
-    share = min(int(shapes.need(ask).min()), WHOLE) if ask.request.shared else 0
-    return DemandClass(ask.gpus, share, cpu, shapes.static(ask, (has_model, has_labels)), weight, tasks)
+def _class(shapes: Shapes, request: TaskRequest, cpu: int, weight: float, tasks: float) -> DemandClass:
+    share = min(int(shapes.need(request).min()), WHOLE) if request.resources.shared else 0
+    return DemandClass(request.gpus, share, cpu, shapes.static(request, (has_model, has_labels)), weight, tasks)
 
 
-def demand_known(shapes: Shapes, kinds: Sequence[tuple[Ask, float]], view: DemandView) -> tuple[DemandClass, ...]:
+def demand_known(
+    shapes: Shapes, kinds: Sequence[tuple[TaskRequest, float]], view: DemandView
+) -> tuple[DemandClass, ...]:
     """The demand somebody knows beforehand, as numbers of tasks per kind: the commonest kinds, CPU-only ones too."""
     total, seen, classes = sum(count for _, count in kinds), 0.0, []
-    for ask, count in sorted(kinds, key=lambda kind: -kind[1]):
+    for request, count in sorted(kinds, key=lambda kind: -kind[1]):
         if seen >= view.cover * total:
             break
         seen += count
-        by_gpus = view.weigh is Weigh.GPUS and not ask.request.cpu_only
-        weight = count * gpus_of(shapes, ask) / WHOLE if by_gpus else count
-        classes.append(_class(shapes, ask, ask.request.cpu, weight, count))
+        by_gpus = view.weigh is Weigh.GPUS and not request.resources.cpu_only
+        weight = count * gpus_of(shapes, request) / WHOLE if by_gpus else count
+        classes.append(_class(shapes, request, request.resources.cpu, weight, count))
     return tuple(classes)

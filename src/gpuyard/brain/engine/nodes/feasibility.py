@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuyard.brain.engine.nodes import scoring
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Ask, Checker, dislikes, has_labels, has_model
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, dislikes, has_labels, has_model
 from gpuyard.brain.engine.nodes.stranding import Gauge
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.policy import Policy
@@ -42,7 +42,6 @@ class Shape:
         "_empty",
         "_seen_states",
         "_shapes",
-        "ask",
         "careful",
         "columns",
         "device",
@@ -52,6 +51,7 @@ class Shape:
         "gauge",
         "has_choice",
         "need",
+        "request",
         "room",
         "score",
         "scoring",
@@ -59,8 +59,8 @@ class Shape:
         "weights",
     )
 
-    def __init__(self, shapes: Shapes, ask: Ask, eligible: Bools, careful: bool) -> None:
-        self.ask = ask
+    def __init__(self, shapes: Shapes, request: TaskRequest, eligible: Bools, careful: bool) -> None:
+        self.request = request
         self.careful = careful
         """Whether suspect GPUs are left out (rule 13)."""
         self.columns = shapes.columns
@@ -68,10 +68,10 @@ class Shape:
         self.weights = shapes.weights
         self.scoring = shapes.scoring
         self.eligible = eligible
-        self.need = shapes.need(ask)
-        self.dislike = shapes.static(ask, (dislikes,))
+        self.need = shapes.need(request)
+        self.dislike = shapes.static(request, (dislikes,))
         self.disliked = bool(self.dislike.any())
-        self.has_choice = bool(shapes.static(ask, (has_model, has_labels)).all())
+        self.has_choice = bool(shapes.static(request, (has_model, has_labels)).all())
         """Whether it may go on any model, so that it can leave scarce ones to others."""
         count = len(shapes.columns.nodes)
         self.room: Ints = np.zeros(count, dtype=np.int64)
@@ -88,7 +88,7 @@ class Shape:
     def empty_room(self) -> Ints:
         """How many such tasks each node would hold if it were empty; 0 where it is not eligible."""
         if self._empty is None:
-            self._empty = np.where(self.eligible, self._shapes.room_when_empty(self.ask), 0)
+            self._empty = np.where(self.eligible, self._shapes.room_when_empty(self.request), 0)
         return self._empty
 
     def sync(self) -> None:
@@ -120,7 +120,7 @@ class Shape:
                 self._seen_states[state] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
 
     def _work_out(self, nodes: Ints) -> None:
-        room = room_on(self.columns, self.ask, self.need, nodes, self.careful)
+        room = room_on(self.columns, self.request, self.need, nodes, self.careful)
         self.room[nodes] = room
         self.score[nodes] = -1.0
         fitting = nodes[room > 0]  # full nodes are the many, and need no weighing
@@ -128,42 +128,42 @@ class Shape:
             self.score[fitting] = scoring.pack(self, fitting)
 
 
-def room_when_empty(ask: Ask, node: Node) -> int:
-    """How many tasks of `ask` an empty node holds, sick and closed devices left out."""
+def room_when_empty(request: TaskRequest, node: Node) -> int:
+    """How many tasks of `request` an empty node holds, sick and closed devices left out."""
     sound = [gpu for gpu in node.gpus if gpu.usable]
     whole = sum(gpu.slices is None for gpu in sound)
     room = PLENTY
-    if ask.gpus:
-        room = whole // ask.gpus
-    elif ask.request.shared:
-        room = whole * (WHOLE // max(ask.share_on(node), 1))
-    elif ask.request.mig:
+    if request.gpus:
+        room = whole // request.gpus
+    elif request.resources.shared:
+        room = whole * (WHOLE // max(request.share_on(node), 1))
+    elif request.resources.mig:
         have = Counter(profile for gpu in sound for profile in gpu.slices or ())
-        room = min(have[profile] // count for profile, count in ask.request.mig)
-    if ask.request.cpu:
-        room = min(room, node.cpu // ask.request.cpu)
-    return min(room, node.memory // ask.request.memory) if ask.request.memory else room
+        room = min(have[profile] // count for profile, count in request.resources.mig)
+    if request.resources.cpu:
+        room = min(room, node.cpu // request.resources.cpu)
+    return min(room, node.memory // request.resources.memory) if request.resources.memory else room
 
 
-def room_on(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) -> Ints:
-    """How many tasks of `ask` fit on each of `nodes` now, counting devices, CPU and memory."""
-    room = gpu_room(columns, ask, need, nodes, careful)
-    if ask.request.cpu:
-        room = np.minimum(room, np.maximum(columns.cpu[nodes], 0) // ask.request.cpu)
-    if ask.request.memory:
-        room = np.minimum(room, np.maximum(columns.memory[nodes], 0) // ask.request.memory)
+def room_on(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    """How many tasks of `request` fit on each of `nodes` now, counting devices, CPU and memory."""
+    room = gpu_room(columns, request, need, nodes, careful)
+    if request.resources.cpu:
+        room = np.minimum(room, np.maximum(columns.cpu[nodes], 0) // request.resources.cpu)
+    if request.resources.memory:
+        room = np.minimum(room, np.maximum(columns.memory[nodes], 0) // request.resources.memory)
     return np.maximum(room, 0)
 
 
-def gpu_room(columns: Columns, ask: Ask, need: Ints, nodes: Ints, careful: bool) -> Ints:
-    """How many tasks of `ask` the free devices of each node could take, CPU and memory aside."""
-    if ask.gpus:
+def gpu_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    """How many tasks of `request` the free devices of each node could take, CPU and memory aside."""
+    if request.gpus:
         free = columns.healthy if careful else columns.whole
-        return free[nodes] // ask.gpus
-    if ask.request.shared:
+        return free[nodes] // request.gpus
+    if request.resources.shared:
         return _share_room(columns, need, nodes, careful)
-    if ask.request.mig:
-        rooms = [columns.slices_of(profile)[nodes] // count for profile, count in ask.request.mig]
+    if request.resources.mig:
+        rooms = [columns.slices_of(profile)[nodes] // count for profile, count in request.resources.mig]
         fewest: Ints = np.minimum.reduce(rooms)
         return fewest
     return np.full(len(nodes), PLENTY, dtype=np.int64)
@@ -193,12 +193,12 @@ class Shapes:
         self._codes: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
         columns.kind = self._kinds(())[0].tolist()
 
-    def get(self, ask: Ask, tier: Tier, careful: bool = False) -> Shape:
+    def get(self, request: TaskRequest, tier: Tier, careful: bool = False) -> Shape:
         """The shape, up to date."""
-        key = (ask.id, tier, careful)
+        key = (request.id, tier, careful)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = Shape(self, ask, self.eligible(ask, tier), careful)
+            shape = self._shapes[key] = Shape(self, request, self.eligible(request, tier), careful)
         shape.sync()
         return shape
 
@@ -206,53 +206,53 @@ class Shapes:
         """The demand changed: every score is worth nothing now."""
         self._shapes.clear()
 
-    def eligible(self, ask: Ask, tier: Tier) -> Bools:
+    def eligible(self, request: TaskRequest, tier: Tier) -> Bools:
         """Nodes that could ever run the task, on models of the tier."""
-        fits = self.static(ask, STATIC_CHECKERS)
-        if ask.request.cpu_only or len(tier) == len(self.columns.models):
+        fits = self.static(request, STATIC_CHECKERS)
+        if request.resources.cpu_only or len(tier) == len(self.columns.models):
             return fits
         return fits & np.isin(self.columns.model, sorted(tier))
 
-    def room_when_empty(self, ask: Ask) -> Ints:
-        """How many tasks of `ask` each node would hold if it were empty; worked out once, for it never changes."""
-        room = self._empty.get(ask.id)
+    def room_when_empty(self, request: TaskRequest) -> Ints:
+        """How many tasks of `request` each node would hold if it were empty; worked out once, for it never changes."""
+        room = self._empty.get(request.id)
         if room is None:
-            room = self._empty[ask.id] = self._work_out_empty(ask)
+            room = self._empty[request.id] = self._work_out_empty(request)
         return room
 
-    def _work_out_empty(self, ask: Ask) -> Ints:
+    def _work_out_empty(self, request: TaskRequest) -> Ints:
         """Nodes of one kind with as many sound devices are asked once; those with MIG slices one by one."""
         columns, known, rooms = self.columns, dict[object, int](), []
         for n, node in enumerate(columns.nodes):
             key = (columns.kind[n], columns.usable[n].bit_count(), n if columns.sliced[n] else -1)
             if key not in known:
-                known[key] = room_when_empty(ask, node)
+                known[key] = room_when_empty(request, node)
             rooms.append(known[key])
         return np.array(rooms, dtype=np.int64)
 
-    def need(self, ask: Ask) -> Ints:
+    def need(self, request: TaskRequest) -> Ints:
         """The share of a device the task takes on each node (WHOLE and more: it cannot)."""
-        need = self._needs.get(ask.id)
+        need = self._needs.get(request.id)
         if need is None:
-            need = self._needs[ask.id] = self._need(ask)
+            need = self._needs[request.id] = self._need(request)
         return need
 
-    def _need(self, ask: Ask) -> Ints:
-        if not ask.request.gpu_memory:
-            return np.full(len(self.columns.nodes), max(ask.request.share, 1), dtype=np.int64)
-        return np.array([ask.share_on(node) for node in self.columns.nodes], dtype=np.int64)
+    def _need(self, request: TaskRequest) -> Ints:
+        if not request.resources.gpu_memory:
+            return np.full(len(self.columns.nodes), max(request.resources.share, 1), dtype=np.int64)
+        return np.array([request.share_on(node) for node in self.columns.nodes], dtype=np.int64)
 
     # --- static eligibility ---------------------------------------------------------------------------------------
 
-    def static(self, ask: Ask, checkers: tuple[Checker, ...]) -> Bools:
+    def static(self, request: TaskRequest, checkers: tuple[Checker, ...]) -> Bools:
         """Where all (for `dislikes`: any) of the checkers hold; they look at a node's description only."""
-        key = (ask.id, checkers)
+        key = (request.id, checkers)
         mask = self._static.get(key)
         if mask is None:
-            codes, examples = self._kinds(_label_keys(ask))
+            codes, examples = self._kinds(_label_keys(request))
             nodes = self.columns.nodes
-            asked = [check for check in checkers if check not in ask.waived]
-            verdicts = [all(check(ask, nodes[i]) for check in asked) for i in examples]
+            asked = [check for check in checkers if check not in request.waived]
+            verdicts = [all(check(request, nodes[i]) for check in asked) for i in examples]
             mask = self._static[key] = np.array(verdicts, dtype=bool)[codes] if examples else np.zeros(0, dtype=bool)
         return mask
 
@@ -277,26 +277,26 @@ class Shapes:
 
     # --- tiers of models ------------------------------------------------------------------------------------------
 
-    def tiers(self, ask: Ask, alone: bool) -> tuple[Tier, ...]:
+    def tiers(self, request: TaskRequest, alone: bool) -> tuple[Tier, ...]:
         """Sets of models to try, in order of preference (rule 11).
 
         A single task may land on any model of an entry; several tasks need one model, so each gets its own tier.
         Without a preference the tiers of several tasks stand in order of model name; who has room decides.
         """
-        key = (ask.id, alone)
+        key = (request.id, alone)
         found = self._tiers.get(key)
         if found is None:
-            found = self._tiers[key] = tuple(self._find_tiers(ask, alone))
+            found = self._tiers[key] = tuple(self._find_tiers(request, alone))
         return found
 
-    def _find_tiers(self, ask: Ask, alone: bool) -> list[Tier]:
+    def _find_tiers(self, request: TaskRequest, alone: bool) -> list[Tier]:
         models = self.columns.models
-        if ask.request.cpu_only:
+        if request.resources.cpu_only:
             return [frozenset(range(len(models)))]
-        fits = self.static(ask, STATIC_CHECKERS)
+        fits = self.static(request, STATIC_CHECKERS)
         present = set(self.columns.model[fits].tolist())
         tiers: list[Tier] = []
-        for wanted in ask.models or ("",):
+        for wanted in request.models or ("",):
             matching = [i for i in sorted(present) if not wanted or model_matches(wanted, models[i])]
             present -= set(matching)
             if alone and matching:
@@ -306,9 +306,9 @@ class Shapes:
         return tiers
 
 
-def _label_keys(ask: Ask) -> tuple[str, ...]:
-    keys = {key for key, _ in ask.node_selector}
-    keys |= {expression.key for term in ask.affinity for expression in term.expressions}
+def _label_keys(request: TaskRequest) -> tuple[str, ...]:
+    keys = {key for key, _ in request.node_selector}
+    keys |= {expression.key for term in request.affinity for expression in term.expressions}
     return tuple(sorted(keys))
 
 

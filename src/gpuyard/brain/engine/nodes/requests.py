@@ -1,7 +1,7 @@
 """Compiled requests: what one task of a group needs and which nodes it could ever use.
 
-Called when a job enters the fleet. Equal requests share one `Ask`, so whatever is worked out for one job serves all
-jobs like it. Nothing here looks at what is free.
+Called when a job enters the fleet. Equal requests share one `TaskRequest`, so whatever is worked out for one job serves
+all jobs like it. Nothing here looks at what is free.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gpuyard.model.queue import model_matches
 from gpuyard.model.resources import WHOLE, Request, mig_cost
 
 
-class Ask:
-    """One kind of task. Compared by identity: `Catalog.ask` hands out one object per distinct content."""
+class TaskRequest:
+    """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
-        "affinity", "gpus", "id", "min_architecture", "min_gpu_memory", "models", "node_selector", "over", "request",
+        "affinity", "gpus", "id", "min_architecture", "min_gpu_memory", "models", "node_selector", "over", "resources",
         "style", "tolerations", "waived",
     )  # fmt: skip
 
-    def __init__(self, ask_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
-        self.id = ask_id
-        self.request: Request = group.request
+    def __init__(self, request_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
+        self.id = request_id
+        self.resources: Request = group.request
         self.gpus = group.request.gpus
         self.models = job.models
         self.min_gpu_memory = job.min_gpu_memory
@@ -43,26 +43,26 @@ class Ask:
 
         Rounded down: three thirds of a card's memory fit on it, and the error stays below a byte per task.
         """
-        if not self.request.gpu_memory:
-            return self.request.share
-        if self.request.gpu_memory > node.gpu_memory:
+        if not self.resources.gpu_memory:
+            return self.resources.share
+        if self.resources.gpu_memory > node.gpu_memory:
             return WHOLE + 1
-        return self.request.gpu_memory * WHOLE // node.gpu_memory
+        return self.resources.gpu_memory * WHOLE // node.gpu_memory
 
     def cost_on(self, node: Node) -> int:
         """What one task costs on the node, in grains (rule 5)."""
         if self.gpus:
             return self.gpus * WHOLE
-        if self.request.mig:
-            return sum(mig_cost(profile) * count for profile, count in self.request.mig)
+        if self.resources.mig:
+            return sum(mig_cost(profile) * count for profile, count in self.resources.mig)
         return self.share_on(node)
 
 
 def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
     """Equal for tasks that are interchangeable to the engine."""
-    request = group.request  # spelled out, for a dataclass hashes slowly and every job passes here
+    resources = group.request  # spelled out, for a dataclass hashes slowly and every job passes here
     return (
-        request.gpus, request.share, request.gpu_memory, request.mig, request.cpu, request.memory,
+        resources.gpus, resources.share, resources.gpu_memory, resources.mig, resources.cpu, resources.memory,
         job.models, job.min_gpu_memory, job.min_architecture, job.affinity, group.node_selector, group.tolerations,
         job.job_class.value,
     )  # fmt: skip
@@ -70,18 +70,18 @@ def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
 
 # --- which nodes a task could ever use; one checker per constraint, each True where the node passes -------------------
 
-Checker = Callable[[Ask, Node], bool]
+Checker = Callable[[TaskRequest, Node], bool]
 
 
-def has_model(ask: Ask, node: Node) -> bool:
+def has_model(request: TaskRequest, node: Node) -> bool:
     """Models, minimum memory and minimum architecture (rule 11)."""
-    if ask.request.cpu_only:
+    if request.resources.cpu_only:
         return True
-    if ask.models and not any(model_matches(wanted, node.model) for wanted in ask.models):
+    if request.models and not any(model_matches(wanted, node.model) for wanted in request.models):
         return False
-    if ask.min_gpu_memory and node.gpu_memory < ask.min_gpu_memory:
+    if request.min_gpu_memory and node.gpu_memory < request.min_gpu_memory:
         return False
-    return not ask.min_architecture or _age(node.architecture) >= _age(ask.min_architecture)
+    return not request.min_architecture or _age(node.architecture) >= _age(request.min_architecture)
 
 
 def _age(architecture: str) -> int:
@@ -89,14 +89,14 @@ def _age(architecture: str) -> int:
     return ARCHITECTURES.index(name) if name in ARCHITECTURES else -1
 
 
-def has_labels(ask: Ask, node: Node) -> bool:
+def has_labels(request: TaskRequest, node: Node) -> bool:
     """Node selector and node affinity (rule 14)."""
-    if not (ask.node_selector or ask.affinity):
+    if not (request.node_selector or request.affinity):
         return True
     labels = dict(node.labels)
-    if any(labels.get(key) != value for key, value in ask.node_selector):
+    if any(labels.get(key) != value for key, value in request.node_selector):
         return False
-    return not ask.affinity or any(_term_holds(term, labels) for term in ask.affinity)
+    return not request.affinity or any(_term_holds(term, labels) for term in request.affinity)
 
 
 def _term_holds(term: AffinityTerm, labels: dict[str, str]) -> bool:
@@ -128,15 +128,17 @@ def _number(value: str | None) -> int | None:
         return None
 
 
-def bears_taints(ask: Ask, node: Node) -> bool:
+def bears_taints(request: TaskRequest, node: Node) -> bool:
     """Every taint that repels is tolerated (rule 14); PreferNoSchedule never excludes."""
-    return all(_borne(taint, ask.tolerations) for taint in node.taints if taint.effect is not Effect.PREFER_NO_SCHEDULE)
+    return all(
+        _borne(taint, request.tolerations) for taint in node.taints if taint.effect is not Effect.PREFER_NO_SCHEDULE
+    )
 
 
-def dislikes(ask: Ask, node: Node) -> bool:
+def dislikes(request: TaskRequest, node: Node) -> bool:
     """Whether the node carries a PreferNoSchedule taint that the task does not tolerate."""
     soft = [taint for taint in node.taints if taint.effect is Effect.PREFER_NO_SCHEDULE]
-    return not all(_borne(taint, ask.tolerations) for taint in soft)
+    return not all(_borne(taint, request.tolerations) for taint in soft)
 
 
 def _borne(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
@@ -151,25 +153,25 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.key == taint.key and toleration.value == taint.value
 
 
-def is_open(ask: Ask, node: Node) -> bool:
+def is_open(request: TaskRequest, node: Node) -> bool:
     """A closed node takes nothing new."""
     return node.closed is None
 
 
-def has_cpu(ask: Ask, node: Node) -> bool:
+def has_cpu(request: TaskRequest, node: Node) -> bool:
     """Whether the node, empty, has the CPU and memory for one task."""
-    return ask.request.cpu <= node.cpu and ask.request.memory <= node.memory
+    return request.resources.cpu <= node.cpu and request.resources.memory <= node.memory
 
 
-def has_shape(ask: Ask, node: Node) -> bool:
+def has_shape(request: TaskRequest, node: Node) -> bool:
     """Whether the node, empty and healthy, has the GPUs for one task."""
-    if ask.request.mig:
+    if request.resources.mig:
         have = [profile for gpu in node.gpus for profile in gpu.slices or ()]
-        return all(have.count(profile) >= count for profile, count in ask.request.mig)
+        return all(have.count(profile) >= count for profile, count in request.resources.mig)
     whole = sum(gpu.slices is None for gpu in node.gpus)
-    if ask.request.shared:
-        return whole > 0 and ask.share_on(node) <= WHOLE
-    return whole >= ask.gpus
+    if request.resources.shared:
+        return whole > 0 and request.share_on(node) <= WHOLE
+    return whole >= request.gpus
 
 
 STATIC_CHECKERS: tuple[Checker, ...] = (is_open, has_model, has_labels, bears_taints, has_shape, has_cpu)

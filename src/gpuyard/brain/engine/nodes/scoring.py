@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Ints
 from gpuyard.brain.engine.nodes.demand import GRAINS_PER_STEP, Floats
-from gpuyard.model.policy import Curve, Device, Scoring
+from gpuyard.model.policy import Curve, DeviceChoice, Scoring
 from gpuyard.model.resources import UNLIMITED, WHOLE
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 def pack(shape: Shape, nodes: Ints) -> Floats:
     """The packing score of each of `nodes` for one more task of the shape."""
-    weights, columns, request = shape.weights, shape.columns, shape.ask.request
+    weights, columns, resources = shape.weights, shape.columns, shape.request.resources
     score = weights.tightness * tightness(shape, nodes) if weights.tightness else np.zeros(len(nodes))
-    if request.shared:
+    if resources.shared:
         score += best_part(shape, nodes)
-    elif weights.fragmentation and not request.mig and shape.gauge.demand.count:
+    elif weights.fragmentation and not resources.mig and shape.gauge.demand.count:
         score += weights.fragmentation * kept_usable(shape, nodes)
-    if weights.island and shape.ask.gpus > 1:
+    if weights.island and shape.request.gpus > 1:
         score += weights.island * one_island(shape, nodes)
-    if weights.snug and shape.ask.gpus and columns.several_islands:
+    if weights.snug and shape.request.gpus and columns.several_islands:
         score += weights.snug * snugness(shape, nodes)
     if not shape.careful and columns.any_suspect:
         score += weights.health * trust(shape, nodes)
@@ -54,14 +54,14 @@ def tightness(shape: Shape, nodes: Ints) -> Floats:
     width = max(columns.width, 1)
     left = columns.idle[nodes] / WHOLE - _asked(shape)
     score: Floats = 1.0 - left / width
-    if shape.ask.request.cpu_only and not shape.weights.cpu_tightness:
+    if shape.request.resources.cpu_only and not shape.weights.cpu_tightness:
         score = 0.5 * score + 0.5 * cpu_tightness(shape, nodes)
     return score
 
 
 def _asked(shape: Shape) -> float:
-    request = shape.ask.request
-    return request.gpus or (request.share / WHOLE)
+    resources = shape.request.resources
+    return resources.gpus or (resources.share / WHOLE)
 
 
 def cpu_tightness(shape: Shape, nodes: Ints) -> Floats:
@@ -74,7 +74,7 @@ def cpu_tightness(shape: Shape, nodes: Ints) -> Floats:
 def kept_usable(shape: Shape, nodes: Ints) -> Floats:
     """0.5 where the task strands nothing, less the more it does, more where it uses up what was stranded."""
     gauge = shape.gauge
-    gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.ask.gpus, _cpu_after(shape, nodes))
+    gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.request.gpus, _cpu_after(shape, nodes))
     return _curved(shape, gain)
 
 
@@ -87,9 +87,9 @@ def best_part(shape: Shape, nodes: Ints) -> Floats:
         gains += weights.sharing * joins(shape, nodes)
     if weights.fragmentation and shape.gauge.demand.count:
         gains += weights.fragmentation * share_gains(shape, nodes)
-    if weights.holes and shape.gauge.demand.count:
-        gains += weights.holes * hole_gains(shape, nodes)
-    if shape.scoring.device is Device.BEST:
+    if weights.remainders and shape.gauge.demand.count:
+        gains += weights.remainders * remainder_gains(shape, nodes)
+    if shape.scoring.device is DeviceChoice.BEST:
         np.putmask(gains, shape.columns.shares.take(nodes, axis=0) < shape.need[nodes, None], -1.0)
         shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
         return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
@@ -97,9 +97,9 @@ def best_part(shape: Shape, nodes: Ints) -> Floats:
     return np.asarray(gains[np.arange(len(nodes)), device])
 
 
-def hole_gains(shape: Shape, nodes: Ints) -> Floats:
+def remainder_gains(shape: Shape, nodes: Ints) -> Floats:
     """0.5 where the rest of a device loses no worth to the demand, less the more it does; 0 where it does not fit."""
-    worth, shares = shape.gauge.demand.holes, shape.columns.shares.take(nodes, axis=0)
+    worth, shares = shape.gauge.demand.remainders, shape.columns.shares.take(nodes, axis=0)
     rest = shares - shape.need[nodes, None]
     lost = worth[shares // GRAINS_PER_STEP] - worth[np.maximum(rest, 0) // GRAINS_PER_STEP]
     found: Floats = (0.5 - lost / (2 * max(shape.columns.width, 1))) * (rest >= 0)
@@ -130,7 +130,7 @@ def tightest_device(shape: Shape, nodes: Ints) -> Ints:
 
 
 def _cpu_after(shape: Shape, nodes: Ints) -> Ints:
-    return shape.columns.cpu[nodes] - shape.ask.request.cpu
+    return shape.columns.cpu[nodes] - shape.request.resources.cpu
 
 
 def balance(shape: Shape, nodes: Ints) -> Floats:
@@ -158,13 +158,13 @@ def one_island(shape: Shape, nodes: Ints) -> Floats:
     """1 where the task's GPUs lie in one NVLink island, else the share of them that does."""
     columns = shape.columns
     best = columns.island_healthy if shape.careful else columns.island
-    score: Floats = np.minimum(best[nodes] / shape.ask.gpus, 1.0)
+    score: Floats = np.minimum(best[nodes] / shape.request.gpus, 1.0)
     return score
 
 
 def snugness(shape: Shape, nodes: Ints) -> Floats:
     """1 where the task fills its NVLink island, less the more stays free in it: large islands stay whole."""
-    columns, gpus = shape.columns, shape.ask.gpus
+    columns, gpus = shape.columns, shape.request.gpus
     left = columns.tightest[nodes, min(gpus, columns.width)] - gpus
     score: Floats = 1.0 - left / max(columns.width, 1)
     return score
@@ -179,8 +179,8 @@ def joins(shape: Shape, nodes: Ints) -> Floats:
 
 def trust(shape: Shape, nodes: Ints) -> Floats:
     """1 where no suspect GPU must be used."""
-    columns, gpus = shape.columns, max(shape.ask.gpus, 1)
-    if shape.ask.request.cpu_only:
+    columns, gpus = shape.columns, max(shape.request.gpus, 1)
+    if shape.request.resources.cpu_only:
         return np.ones(len(nodes))
     score: Floats = np.minimum(columns.healthy[nodes] / gpus, 1.0)
     return score

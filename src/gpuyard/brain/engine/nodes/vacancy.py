@@ -5,25 +5,25 @@ from __future__ import annotations
 
 from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.nodes.feasibility import PLENTY
-from gpuyard.brain.engine.nodes.requests import Ask
+from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.model.resources import WHOLE
 
 
 class Vacancy:
     """One node's free devices, slices, CPU and memory, for one kind of task."""
 
-    __slots__ = ("_columns", "_slices", "_used", "ask", "cpu", "memory", "need", "node", "whole")
+    __slots__ = ("_columns", "_slices", "_used", "cpu", "memory", "need", "node", "request", "whole")
 
-    def __init__(self, columns: Columns, ask: Ask, node: int) -> None:
+    def __init__(self, columns: Columns, request: TaskRequest, node: int) -> None:
         self._columns = columns
-        self.ask = ask
+        self.request = request
         self.node = node
         self.whole = columns.free_mask[node].bit_count()
         self.cpu = int(columns.cpu[node])
         self.memory = int(columns.memory[node])
         self._used = list(columns.used[node])
-        self._slices = dict(columns.free_slices[node]) if ask.request.mig else {}
-        self.need = ask.share_on(columns.nodes[node]) if ask.request.shared else 0
+        self._slices = dict(columns.free_slices[node]) if request.resources.mig else {}
+        self.need = request.share_on(columns.nodes[node]) if request.resources.shared else 0
 
     def leave(self, held: Held) -> None:
         """One task leaves the node."""
@@ -49,21 +49,21 @@ class Vacancy:
 
     def room(self) -> int:
         """How many tasks fit."""
-        request = self.ask.request
+        resources = self.request.resources
         room = self._gpu_room()
-        if request.cpu:
-            room = min(room, self.cpu // request.cpu)
-        if request.memory:
-            room = min(room, self.memory // request.memory)
+        if resources.cpu:
+            room = min(room, self.cpu // resources.cpu)
+        if resources.memory:
+            room = min(room, self.memory // resources.memory)
         return max(room, 0)
 
     def _gpu_room(self) -> int:
-        request = self.ask.request
-        if request.gpus:
-            return self.whole // request.gpus
-        if request.mig:
-            return min(self._free_slices(profile) // count for profile, count in request.mig)
-        if not request.shared:
+        resources = self.request.resources
+        if resources.gpus:
+            return self.whole // resources.gpus
+        if resources.mig:
+            return min(self._free_slices(profile) // count for profile, count in resources.mig)
+        if not resources.shared:
             return PLENTY
         usable = self._columns.usable[self.node]
         return sum((WHOLE - used) // self.need for g, used in enumerate(self._used) if usable >> g & 1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Columns
 from gpuyard.brain.engine.nodes.feasibility import Shapes
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Ask
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, TaskRequest
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.job import Bundle, TaskGroup
@@ -27,36 +27,36 @@ class Costs:
         self.shapes = shapes
         self._bounds: dict[int, tuple[Amounts, Amounts]] = {}
 
-    def least(self, ask: Ask) -> Amounts:
+    def least(self, request: TaskRequest) -> Amounts:
         """What one task costs at least in every resource, wherever it lands."""
-        return self._bound(ask)[0]
+        return self._bound(request)[0]
 
-    def most(self, ask: Ask) -> Amounts:
+    def most(self, request: TaskRequest) -> Amounts:
         """What one task may want of every resource; a model it could use counts in full."""
-        return self._bound(ask)[1]
+        return self._bound(request)[1]
 
-    def _bound(self, ask: Ask) -> tuple[Amounts, Amounts]:
-        found = self._bounds.get(ask.id)
+    def _bound(self, request: TaskRequest) -> tuple[Amounts, Amounts]:
+        found = self._bounds.get(request.id)
         if found is None:
-            found = self._bounds[ask.id] = self._work_out(ask)
+            found = self._bounds[request.id] = self._work_out(request)
         return found
 
-    def _work_out(self, ask: Ask) -> tuple[Amounts, Amounts]:
-        vectors = [self._on(ask, node) for node in self._examples(ask)]
+    def _work_out(self, request: TaskRequest) -> tuple[Amounts, Amounts]:
+        vectors = [self._on(request, node) for node in self._examples(request)]
         least = [min(column) for column in zip(*vectors, strict=True)]
         most = [max(column) for column in zip(*vectors, strict=True)]
         most[0] = least[0]  # a memory request counts by the largest eligible card until it is placed
         return least, most
 
-    def _on(self, ask: Ask, node: Node) -> Amounts:
-        cost = min(ask.cost_on(node), WHOLE) if ask.request.shared else ask.cost_on(node)
-        return self.tree.vector(cost, ask.request.cpu, ask.request.memory, node.model)
+    def _on(self, request: TaskRequest, node: Node) -> Amounts:
+        cost = min(request.cost_on(node), WHOLE) if request.resources.shared else request.cost_on(node)
+        return self.tree.vector(cost, request.resources.cpu, request.resources.memory, node.model)
 
-    def _examples(self, ask: Ask) -> list[Node]:
+    def _examples(self, request: TaskRequest) -> list[Node]:
         """One eligible node per model and card size; any node at all where none is eligible."""
-        fits = np.flatnonzero(self.shapes.static(ask, STATIC_CHECKERS))
+        fits = np.flatnonzero(self.shapes.static(request, STATIC_CHECKERS))
         nodes = {(node.model, node.gpu_memory): node for node in (self.columns.nodes[i] for i in fits)}
-        return list(nodes.values()) or [Node("", model=ask.models[0] if ask.models else "")]
+        return list(nodes.values()) or [Node("", model=request.models[0] if request.models else "")]
 
     def minimum(self, bundle: Bundle, parts: list[Amounts]) -> Amounts:
         """The least a bundle costs to be complete; `parts` holds what each of its leaves lacks, and is used up."""

@@ -15,11 +15,11 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.nodes.demand import Seen
 from gpuyard.brain.engine.nodes.feasibility import Shapes
-from gpuyard.brain.engine.nodes.requests import Ask, Checker, content_key
+from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, content_key
 from gpuyard.brain.engine.picture import precedence
 from gpuyard.brain.engine.picture.costs import Costs
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.brain.engine.picture.waiting_lines import Lines
+from gpuyard.brain.engine.picture.waiting_lines import WaitingLines
 from gpuyard.brain.engine.sharing.amounts import Amounts, add, plus, times
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.errors import Unknown
@@ -58,15 +58,15 @@ class Fleet:
         self._set_pools(snapshot.pools)
         self.budgets = snapshot.budgets
         self.reservations: tuple[Reservation, ...] = snapshot.reservations
-        self.asks: dict[tuple[object, ...], Ask] = {}
+        self.requests: dict[tuple[object, ...], TaskRequest] = {}
         self.seen = Seen()
         """The demand seen."""
-        self.expected: tuple[tuple[Ask, float], ...] = ()
+        self.expected: tuple[tuple[TaskRequest, float], ...] = ()
         """Demand known beforehand, as tasks per kind; placement is then measured by it and not by what was seen."""
         self.jobs: dict[str, JobRow] = {}
         self.short: dict[str, JobRow] = {}
         """Jobs of ours below their minimum."""
-        self.lines = Lines()
+        self.waiting_lines = WaitingLines()
         """Those of them that hold nothing, equals together."""
         self.halves: dict[str, JobRow] = {}
         """Those of them that hold something."""
@@ -110,9 +110,9 @@ class Fleet:
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def _admit(self, job: Job) -> JobRow:
-        asks = tuple(self.ask(job, group) for group in job.task_groups())
+        requests = tuple(self.request(job, group) for group in job.task_groups())
         queue = self._queue_of(job)
-        row = JobRow(job, asks, queue, self.policy)
+        row = JobRow(job, requests, queue, self.policy)
         if job.avoid is not None:
             self.avoiders[job.name] = row
         if not row.rigid and not job.foreign:
@@ -146,13 +146,13 @@ class Fleet:
         del self.jobs[row.name]
         for held in list(row.held):
             self.shift(row, held, -1)
-        self.lines.leave(row)
+        self.waiting_lines.leave(row)
         self.short.pop(row.name, None)
         self.halves.pop(row.name, None)
         self.outside.pop(row.name, None)
 
     def _demand(self, row: JobRow, sign: int) -> None:
-        if row.queue == NO_QUEUE or (row.job.held and not row.held):
+        if row.queue == NO_QUEUE or (row.job.on_hold and not row.held):
             return
         self._count_demand(row, sign)
         wanted = self.demand[row.queue]
@@ -160,8 +160,8 @@ class Fleet:
             wanted[r] += sign * amount
 
     def _count_demand(self, row: JobRow, sign: int) -> None:
-        for ask, group in zip(row.asks, row.groups, strict=True):
-            self.seen.count(ask, sign * (group.tasks - group.failed - group.succeeded))
+        for request, group in zip(row.requests, row.groups, strict=True):
+            self.seen.count(request, sign * (group.tasks - group.failed - group.succeeded))
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
@@ -169,21 +169,21 @@ class Fleet:
         for held in row.held:
             if not held.terminating:
                 add(total, self.vector(held.cost, held.cpu, held.memory, held.node))
-        for leaf, ask in enumerate(row.asks):
+        for leaf, request in enumerate(row.requests):
             if (waiting := row.pending(leaf)) > 0:
-                add(total, self.costs.most(ask), waiting)
+                add(total, self.costs.most(request), waiting)
         row.wanted = total
         return total
 
     def shortfall(self, row: JobRow) -> Amounts:
         """The least it costs to bring the job to its minimum."""
         if len(row.groups) == 1:
-            return times(self.costs.least(row.asks[0]), row.missing(0))
+            return times(self.costs.least(row.requests[0]), row.missing(0))
         parts = [
-            times(self.costs.least(ask), row.missing(leaf))
+            times(self.costs.least(request), row.missing(leaf))
             if row.pending(leaf) >= row.missing(leaf)
             else [UNLIMITED] * len(self.tree.resources)  # members that ended: this group can no longer be completed
-            for leaf, ask in enumerate(row.asks)
+            for leaf, request in enumerate(row.requests)
         ]
         return self.costs.minimum(row.job.gang, parts)
 
@@ -196,14 +196,14 @@ class Fleet:
         if not row.job.foreign:
             _keep_if(self.halves, row, not complete and bool(row.held))
             if complete or row.held:
-                self.lines.leave(row)
+                self.waiting_lines.leave(row)
             else:
-                self.lines.join(row)
+                self.waiting_lines.join(row)
 
     def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
         """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
-        asks = tuple(self.ask(job, group, waived) for group in job.task_groups())
-        probe = JobRow(job, asks, row.queue, self.policy)
+        requests = tuple(self.request(job, group, waived) for group in job.task_groups())
+        probe = JobRow(job, requests, row.queue, self.policy)
         probe.turn = row.turn
         return probe
 
@@ -224,18 +224,18 @@ class Fleet:
         """Jobs that may still grow."""
         return [row for row in self._elastic.values() if any(row.pending(leaf) > 0 for leaf in range(len(row.groups)))]
 
-    def ask(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> Ask:
+    def request(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> TaskRequest:
         """The one compiled request for tasks like these."""
         key = (*content_key(job, group), waived)
-        found = self.asks.get(key)
+        found = self.requests.get(key)
         if found is None:
-            found = self.asks[key] = Ask(len(self.asks), job, group, self.policy.of(job))
+            found = self.requests[key] = TaskRequest(len(self.requests), job, group, self.policy.of(job))
             found.waived = waived
         return found
 
     def expect(self, jobs: Iterable[tuple[Job, float]]) -> None:
         """Somebody knows the demand: so many jobs like each of these."""
-        self.expected = tuple((self.ask(job, group), count) for job, count in jobs for group in job.task_groups())
+        self.expected = tuple((self.request(job, group), count) for job, count in jobs for group in job.task_groups())
 
     def held_from(self, row: JobRow, placements: Iterable[Placement]) -> Iterator[Held]:
         """What placements of a job hold; placements on nodes that are gone hold nothing."""
@@ -249,11 +249,11 @@ class Fleet:
 
     def hold(self, row: JobRow, leaf: int, node: int, place: Placement) -> Held:
         """What one task holds on a node at the given devices."""
-        ask, where = row.asks[leaf], self.columns.nodes[node]
-        share = ask.share_on(where) if ask.request.shared else 0
-        cost = ask.cost_on(where)
+        request, where = row.requests[leaf], self.columns.nodes[node]
+        share = request.share_on(where) if request.resources.shared else 0
+        cost = request.cost_on(where)
         return Held(
-            leaf, place.task, node, place.gpus, share, place.mig, cost, ask.request.cpu, ask.request.memory,
+            leaf, place.task, node, place.gpus, share, place.mig, cost, request.resources.cpu, request.resources.memory,
             place.terminating,
         )  # fmt: skip
 
@@ -407,7 +407,7 @@ class Fleet:
         parts = ("classes", "weights", "scoring", "demand", "order")
         if any(getattr(old, part) != getattr(policy, part) for part in parts):
             if old.classes != policy.classes:
-                self.asks, self.expected = {}, ()  # both were compiled by class
+                self.requests, self.expected = {}, ()  # both were compiled by class
             self._rebuild()
 
     def _drop(self, row: JobRow) -> None:
@@ -481,7 +481,7 @@ class Fleet:
         self._lay_queues(self.queues if queues is None else queues)
         self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
         self.seen = Seen()
-        self._limited, self.outside, self.halves, self.lines = 0, {}, {}, Lines()
+        self._limited, self.outside, self.halves, self.waiting_lines = 0, {}, {}, WaitingLines()
         for job in sorted(jobs, key=lambda job: job.name):
             names = self.columns.index
             left = tuple(p for p in job.placements if p.node in names)

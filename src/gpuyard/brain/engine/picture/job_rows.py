@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuyard.brain.engine.nodes.columns import Held
-from gpuyard.brain.engine.nodes.requests import Ask
+from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.policy import Policy
 
 if TYPE_CHECKING:
-    from gpuyard.brain.engine.picture.waiting_lines import Line
+    from gpuyard.brain.engine.picture.waiting_lines import WaitingLine
 
 Rank = tuple[object, ...]
 """Sorts first what comes first."""
@@ -34,7 +34,6 @@ class JobRow:
     __slots__ = (
         "_signature",
         "age",
-        "asks",
         "avoids",
         "firm",
         "groups",
@@ -46,6 +45,7 @@ class JobRow:
         "placements",
         "priority",
         "queue",
+        "requests",
         "rigid",
         "running",
         "stand_in",
@@ -54,10 +54,10 @@ class JobRow:
         "wanted",
     )  # fmt: skip
 
-    def __init__(self, job: Job, asks: tuple[Ask, ...], queue: int, policy: Policy) -> None:
+    def __init__(self, job: Job, requests: tuple[TaskRequest, ...], queue: int, policy: Policy) -> None:
         self.job = job
         self.name = job.name
-        self.asks = asks
+        self.requests = requests
         self.groups: tuple[TaskGroup, ...] = job.task_groups()
         self.queue = queue
         self.priority = policy.priority(job)
@@ -80,7 +80,7 @@ class JobRow:
         self.wanted: Amounts = []
         self.stand_in: JobRow | None = None
         """Holds what is kept free for it while a plan is made; see `reservations`."""
-        self.line: Line | None = None
+        self.line: WaitingLine | None = None
         """Where it waits, if it does with nothing in hand."""
         self._signature: object = None
 
@@ -162,11 +162,11 @@ def _has_optional_groups(bundle: Bundle) -> bool:
 
 
 def _signature(row: JobRow) -> object:
-    pairs = zip(row.asks, row.groups, strict=True)
-    groups = tuple((ask.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for ask, g in pairs)
+    pairs = zip(row.requests, row.groups, strict=True)
+    groups = tuple((request.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for request, g in pairs)
     shape = _outline(row.job.gang)
     avoid = (row.job.avoid, row.queue) if row.job.avoid else None
-    return (groups, shape, avoid, row.job.held)
+    return (groups, shape, avoid, row.job.on_hold)
 
 
 def _outline(bundle: Bundle) -> tuple[object, ...]:

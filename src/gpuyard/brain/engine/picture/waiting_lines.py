@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 
 
-class Line:
+class WaitingLine:
     """Jobs of one queue that are answered alike, first come first."""
 
     __slots__ = ("_rows", "_seen", "key")
@@ -44,13 +44,13 @@ class Line:
         return bool(self._rows)
 
 
-class Lines:
+class WaitingLines:
     """Every line there is."""
 
     def __init__(self) -> None:
-        self._lines: dict[object, Line] = {}
+        self._lines: dict[object, WaitingLine] = {}
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[WaitingLine]:
         return iter(self._lines.values())
 
     def join(self, row: JobRow) -> None:
@@ -59,7 +59,7 @@ class Lines:
             key = row.likeness
             line = self._lines.get(key)
             if line is None:
-                line = self._lines[key] = Line(key)
+                line = self._lines[key] = WaitingLine(key)
             line.join(row)
             row.line = line
 

@@ -8,26 +8,26 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gpuyard.brain.engine.nodes.columns import Columns, Held
-from gpuyard.brain.engine.nodes.requests import Ask
+from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.model.resources import WHOLE
 
 Pick = tuple[tuple[int, ...], tuple[str, ...]]
 """Devices and, for MIG, the profile taken on each."""
 
 
-def pick(columns: Columns, ask: Ask, node: int, island: int) -> Pick | None:
+def pick(columns: Columns, request: TaskRequest, node: int, island: int) -> Pick | None:
     """The devices the next task takes on the node (inside the island, if one is given); None if it does not fit."""
     inside = columns.islands[node][island] if island >= 0 else -1
-    if ask.gpus:
+    if request.gpus:
         free = columns.free_mask[node] & inside
-        if free.bit_count() < ask.gpus:
+        if free.bit_count() < request.gpus:
             return None
-        return whole_devices(columns.islands[node], free, columns.suspect[node] & free, ask.gpus), ()
-    if ask.request.shared:
-        device = _shared_device(columns, ask, node, inside)
+        return whole_devices(columns.islands[node], free, columns.suspect[node] & free, request.gpus), ()
+    if request.resources.shared:
+        device = _shared_device(columns, request, node, inside)
         return None if device is None else ((device,), ())
-    if ask.request.mig:
-        return _slices(columns, ask, node, inside)
+    if request.resources.mig:
+        return _slices(columns, request, node, inside)
     return (), ()
 
 
@@ -75,9 +75,9 @@ def _bits(mask: int) -> tuple[int, ...]:
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
-def _shared_device(columns: Columns, ask: Ask, node: int, inside: int) -> int | None:
+def _shared_device(columns: Columns, request: TaskRequest, node: int, inside: int) -> int | None:
     """The tightest device already shared that has room; else a free one, chosen like a whole device."""
-    need = ask.share_on(columns.nodes[node])
+    need = request.share_on(columns.nodes[node])
     usable, used, suspect = columns.usable[node] & inside, columns.used[node], columns.suspect[node]
     fitting = [
         ((suspect >> g & 1), WHOLE - amount, g)
@@ -93,11 +93,11 @@ def _shared_device(columns: Columns, ask: Ask, node: int, inside: int) -> int | 
     return None
 
 
-def _slices(columns: Columns, ask: Ask, node: int, inside: int) -> Pick | None:
+def _slices(columns: Columns, request: TaskRequest, node: int, inside: int) -> Pick | None:
     free = {key: count for key, count in columns.free_slices[node].items() if columns.usable_slice(node, key[0])}
     gpus: list[int] = []
     profiles: list[str] = []
-    for profile, count in ask.request.mig:
+    for profile, count in request.resources.mig:
         for _ in range(count):
             device = _slice_device(columns, node, free, profile, inside)
             if device is None:

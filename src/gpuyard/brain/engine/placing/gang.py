@@ -6,7 +6,7 @@ its own level asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import topology
-from gpuyard.brain.engine.placing.topology import Wish
+from gpuyard.brain.engine.placing.topology import GroupWish
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.policy import Style
@@ -68,16 +68,13 @@ def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
     """A job with one task group: its own levels and the group's are one wish, the inner ones count."""
     if row.job.gang.topology is ANYWHERE and row.groups[0].topology is ANYWHERE and len(row.job.gang.groups) == 1:
         return lay_group(draft, row, 0, ANYWHERE, region)
-    asks = [row.job.gang.topology]
+    levels = [row.job.gang.topology]
     group: Bundle | TaskGroup = row.job.gang.groups[0]
     while isinstance(group, Bundle):
-        asks.append(group.topology)
+        levels.append(group.topology)
         group = group.groups[0]
-    asks.append(group.topology)
-    wish = TopologyAsk(
-        innermost(draft, [ask.required for ask in asks]), innermost(draft, [ask.preferred for ask in asks])
-    )
-    return lay_group(draft, row, 0, wish, region)
+    levels.append(group.topology)
+    return lay_group(draft, row, 0, _innermost_of(draft, levels), region)
 
 
 def innermost(draft: Draft, levels: list[str]) -> str:
@@ -86,6 +83,13 @@ def innermost(draft: Draft, levels: list[str]) -> str:
         return ""
     order = (*draft.fleet.columns.level_names, NVLINK)
     return max((level for level in levels if level in order), key=order.index, default="")
+
+
+def _innermost_of(draft: Draft, levels: Sequence[TopologyAsk]) -> TopologyAsk:
+    """What all of these ask for together: inside the inner ones is inside the outer ones."""
+    return TopologyAsk(
+        innermost(draft, [each.required for each in levels]), innermost(draft, [each.preferred for each in levels])
+    )
 
 
 def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region: Region, extra: int = 0) -> bool:
@@ -98,7 +102,7 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region:
     if levels.required and row.live[leaf]:
         region = within(topology.home(draft, row, (leaf,), levels.required) or region, region)
     most = count if extra else max(count, row.pending(leaf))
-    wish = Wish(row, leaf, count, most, levels.required, levels.preferred)
+    wish = GroupWish(row, leaf, count, most, levels.required, levels.preferred)
     for shape in shapes(draft, row, leaf):
         for place in _near(draft, wish, shape, region):
             mark = draft.tx.checkpoint()
@@ -108,9 +112,9 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region:
     return False
 
 
-def _near(draft: Draft, wish: Wish, shape: Shape, region: Region) -> Iterator[Region]:
+def _near(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> Iterator[Region]:
     """Where to look first: close to members that run, from the inside out; then the whole region."""
-    if wish.row.live[wish.leaf] and shape.ask.style is Style.PACK and region.island < 0:
+    if wish.row.live[wish.leaf] and shape.request.style is Style.PACK and region.island < 0:
         for level in reversed(draft.fleet.columns.level_names):
             place = topology.home(draft, wish.row, (wish.leaf,), level)
             if place is not None and place.start >= region.start and place.stop <= region.stop and place != region:
@@ -120,28 +124,28 @@ def _near(draft: Draft, wish: Wish, shape: Shape, region: Region) -> Iterator[Re
 
 def shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
     """Tiers of models in order of preference; suspect GPUs last, and for gangs last of all (rule 13)."""
-    known, ask = draft.fleet.shapes, row.asks[leaf]
+    known, request = draft.fleet.shapes, row.requests[leaf]
     alone = sum(group.tasks for group in row.groups) == 1
-    tiers = known.tiers(ask, alone or row.groups[leaf].tasks == 1)
+    tiers = known.tiers(request, alone or row.groups[leaf].tasks == 1)
     if row.live[leaf]:
         model = int(draft.fleet.columns.model[next(h.node for h in row.held if h.leaf == leaf and not h.terminating)])
         tiers = tuple(tier for tier in tiers if model in tier)
-        tiers = (frozenset((model,)),) if tiers and not ask.request.cpu_only else tiers
-    elif not ask.models and len(tiers) > 1:
+        tiers = (frozenset((model,)),) if tiers and not request.resources.cpu_only else tiers
+    elif not request.models and len(tiers) > 1:
         tiers = _tightest_first(draft, row, leaf, tiers)
     if alone and _cost_varies(draft, row, leaf):
         tiers = tuple(dict.fromkeys(part for tier in tiers for part in (tier, *_models_of(tier))))
     if not draft.fleet.columns.any_suspect:
-        yield from (known.get(ask, tier) for tier in tiers)
+        yield from (known.get(request, tier) for tier in tiers)
     elif alone:
-        yield from (known.get(ask, tier, careful) for tier in tiers for careful in (True, False))
+        yield from (known.get(request, tier, careful) for tier in tiers for careful in (True, False))
     else:
-        yield from (known.get(ask, tier, careful) for careful in (True, False) for tier in tiers)
+        yield from (known.get(request, tier, careful) for careful in (True, False) for tier in tiers)
 
 
 def _cost_varies(draft: Draft, row: JobRow, leaf: int) -> bool:
     """Whether a task may be within quota on one model and over it on another."""
-    return bool(row.asks[leaf].request.gpu_memory) or len(draft.fleet.tree.resources) > 1
+    return bool(row.requests[leaf].resources.gpu_memory) or len(draft.fleet.tree.resources) > 1
 
 
 def _models_of(tier: frozenset[int]) -> Iterator[frozenset[int]]:
@@ -153,7 +157,7 @@ def _tightest_first(
 ) -> tuple[frozenset[int], ...]:
     """No preference: the model with least room that holds all tasks, else the one that holds most."""
     most = row.pending(leaf)
-    rooms = [int(np.minimum(draft.fleet.shapes.get(row.asks[leaf], tier).room, most).sum()) for tier in tiers]
+    rooms = [int(np.minimum(draft.fleet.shapes.get(row.requests[leaf], tier).room, most).sum()) for tier in tiers]
     order = sorted(range(len(tiers)), key=lambda i: (rooms[i] < most, rooms[i] if rooms[i] >= most else -rooms[i], i))
     return tuple(tiers[i] for i in order)
 
@@ -260,8 +264,8 @@ class _Tree:
         missing = row.missing(leaf)
         if not missing or self._optional():
             return True
-        tiers = shapes.tiers(row.asks[leaf], row.groups[leaf].tasks == 1)
-        rooms = (shapes.get(row.asks[leaf], tier).room[place.start : place.stop] for tier in tiers)
+        tiers = shapes.tiers(row.requests[leaf], row.groups[leaf].tasks == 1)
+        rooms = (shapes.get(row.requests[leaf], tier).room[place.start : place.stop] for tier in tiers)
         return any(int(np.minimum(room, missing).sum()) >= missing for room in rooms)
 
     def _optional(self) -> bool:
@@ -270,7 +274,7 @@ class _Tree:
 
     def _islands(self, leaves: range, region: Region) -> Iterator[Region]:
         columns = self.draft.fleet.columns
-        need = sum(self.row.missing(leaf) * self.row.asks[leaf].gpus for leaf in leaves)
+        need = sum(self.row.missing(leaf) * self.row.requests[leaf].gpus for leaf in leaves)
         found = []
         for n in range(region.start, region.stop):
             for island, mask in enumerate(columns.islands[n]):
@@ -347,10 +351,7 @@ def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
         return any(tree.place(extra.group, extra.first, place) for place in _open_to(tree, extra, region, level))
     if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:
         return False
-    wishes = [*(bundle.topology for bundle in extra.chain), extra.group.topology]
-    levels = TopologyAsk(
-        innermost(draft, [wish.required for wish in wishes]), innermost(draft, [wish.preferred for wish in wishes])
-    )
+    levels = _innermost_of(draft, [*(bundle.topology for bundle in extra.chain), extra.group.topology])
     return lay_group(draft, row, extra.first, levels, region, extra=1)
 
 

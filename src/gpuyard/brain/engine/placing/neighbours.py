@@ -20,7 +20,7 @@ from gpuyard.model.resources import WHOLE
 from gpuyard.model.topology import NODE
 
 
-class Limits:
+class Closures:
     """Nodes closed to the next task, by reason, and whether a node takes at most one task of the job."""
 
     def __init__(self, closed: dict[Code, Bools], single: bool) -> None:
@@ -36,7 +36,7 @@ class Limits:
         return room
 
 
-def limits(draft: Draft, row: JobRow, leaf: int) -> Limits | None:
+def limits(draft: Draft, row: JobRow, leaf: int) -> Closures | None:
     """What neighbours and caps forbid to the next task of a group; None if nothing does."""
     fleet = draft.fleet
     if not (fleet.avoiders or fleet.capped):
@@ -45,10 +45,10 @@ def limits(draft: Draft, row: JobRow, leaf: int) -> Limits | None:
     closed: dict[Code, Bools] = {}
     if fleet.avoiders:
         closed[Code.NEIGHBOURS] = _union(fleet, _avoided(fleet, row))
-    if caps and not row.asks[leaf].request.cpu_only:
+    if caps and not row.requests[leaf].resources.cpu_only:
         closed[Code.POWER_CAP] = _union(fleet, (_capped(fleet, row, leaf, pool) for pool in caps))
     own = row.avoids is not None and row.avoids.own
-    return Limits(closed, single=own)
+    return Closures(closed, single=own)
 
 
 def welcome(draft: Draft, row: JobRow, held: Held) -> bool:
@@ -118,11 +118,11 @@ def _capped(fleet: Fleet, row: JobRow, leaf: int, pool: Pool) -> Bools:
 
 def _devices_opened(fleet: Fleet, row: JobRow, leaf: int) -> Ints:
     """Devices the next task would newly put to use on each node; a share may join one already in use."""
-    ask, columns = row.asks[leaf], fleet.columns
-    if ask.gpus:
-        return np.full(len(columns.nodes), ask.gpus, dtype=np.int64)
-    if ask.request.shared:
-        need = fleet.shapes.need(ask)
+    request, columns = row.requests[leaf], fleet.columns
+    if request.gpus:
+        return np.full(len(columns.nodes), request.gpus, dtype=np.int64)
+    if request.resources.shared:
+        need = fleet.shapes.need(request)
         shared = (columns.shares < WHOLE) & (columns.shares >= need[:, None])
         joins = (shared & (columns.trusted > 0)).any(axis=1)  # a free healthy device comes before a suspect shared one
         return np.where(joins, 0, 1)

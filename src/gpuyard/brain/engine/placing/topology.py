@@ -16,11 +16,11 @@ from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import devices, neighbours
-from gpuyard.model.policy import Device, Style
+from gpuyard.model.policy import DeviceChoice, Style
 from gpuyard.model.topology import NODE, NVLINK
 
 
-class Wish(NamedTuple):
+class GroupWish(NamedTuple):
     """Tasks of one group to lay: `tasks` now, in a place that holds `most` if it can."""
 
     row: JobRow
@@ -31,7 +31,7 @@ class Wish(NamedTuple):
     preferred: str = ""
 
 
-def lay(draft: Draft, wish: Wish, shape: Shape, region: Region) -> bool:
+def lay(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> bool:
     """Put the tasks inside the region, within one domain of the required level; all of them or none.
 
     A preferred level is tried as if it were required; unmet, it only means the fewest of its domains.
@@ -50,7 +50,9 @@ def _narrower(columns: Columns, level: str, than: str) -> bool:
     return level in order and (not than or order.index(level) > order.index(than))
 
 
-def _lay_in_one(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: neighbours.Limits | None) -> bool:
+def _lay_in_one(
+    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.Closures | None
+) -> bool:
     for place in _places(draft, wish, shape, region, limits):
         mark = draft.tx.checkpoint()
         if _lay_inside(draft, wish, shape, place, limits):
@@ -61,7 +63,7 @@ def _lay_in_one(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: 
 
 
 def _places(
-    draft: Draft, wish: Wish, shape: Shape, region: Region, limits: neighbours.Limits | None
+    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.Closures | None
 ) -> Iterator[Region]:
     """Regions to try, best first: the whole region, or the domains of the required level that could hold enough."""
     if not wish.required:
@@ -75,7 +77,7 @@ def _places(
         yield from _domains(draft.fleet.columns, wish, room, region)
 
 
-def _room(shape: Shape, limits: neighbours.Limits | None, region: Region) -> Ints:
+def _room(shape: Shape, limits: neighbours.Closures | None, region: Region) -> Ints:
     room = shape.room[region.start : region.stop]
     return room if limits is None else limits.cut(room, region)
 
@@ -83,7 +85,7 @@ def _room(shape: Shape, limits: neighbours.Limits | None, region: Region) -> Int
 # --- required levels --------------------------------------------------------------------------------------------------
 
 
-def _domains(columns: Columns, wish: Wish, room: Ints, region: Region) -> Iterator[Region]:
+def _domains(columns: Columns, wish: GroupWish, room: Ints, region: Region) -> Iterator[Region]:
     """Domains of the required level that hold enough: from the outermost level inwards the least room that holds all
     tasks, else those that hold most (rule 10)."""
     level = columns.level(wish.required)
@@ -99,7 +101,7 @@ def _domains(columns: Columns, wish: Wish, room: Ints, region: Region) -> Iterat
         yield within(level.region(first + int(enough[i])), region)
 
 
-def _outer_rooms(columns: Columns, wish: Wish, room: Ints, region: Region, domains: Ints) -> list[Ints]:
+def _outer_rooms(columns: Columns, wish: GroupWish, room: Ints, region: Region, domains: Ints) -> list[Ints]:
     """For each domain the room of the domains around it, innermost first (lexsort's last key counts most)."""
     inner = columns.level(wish.required)
     rooms: list[Ints] = []
@@ -118,16 +120,16 @@ def _sums(level: Level, room: Ints, region: Region, most: int) -> tuple[int, Int
     return first, np.add.reduceat(np.minimum(room, most), starts) if len(starts) else starts
 
 
-def _islands(columns: Columns, wish: Wish, shape: Shape, region: Region) -> Iterator[Region]:
+def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> Iterator[Region]:
     """NVLink islands that could hold all tasks, tightest first."""
-    need = wish.tasks * max(shape.ask.gpus, 1)
+    need = wish.tasks * max(shape.request.gpus, 1)
     found = []
     for n in range(region.start, region.stop):
         if shape.room[n] < 1:
             continue
         for island, mask in enumerate(columns.islands[n]):
             free = (columns.free_mask[n] & mask).bit_count()
-            if free >= need or not shape.ask.gpus:
+            if free >= need or not shape.request.gpus:
                 found.append((free, n, island))
     for _, n, island in sorted(found):
         yield Region(n, n + 1, island)
@@ -136,8 +138,10 @@ def _islands(columns: Columns, wish: Wish, shape: Shape, region: Region) -> Iter
 # --- inside a region --------------------------------------------------------------------------------------------------
 
 
-def _lay_inside(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: neighbours.Limits | None) -> bool:
-    if limits is not None or shape.ask.style is Style.SPREAD:
+def _lay_inside(
+    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.Closures | None
+) -> bool:
+    if limits is not None or shape.request.style is Style.SPREAD:
         return _lay_singly(draft, wish, shape, region)
     if region.island >= 0:
         if shape.room[region.start] < wish.tasks:
@@ -147,39 +151,36 @@ def _lay_inside(draft: Draft, wish: Wish, shape: Shape, region: Region, limits: 
     return counts is not None and _put(draft, wish, shape, counts, -1)
 
 
-def _put(draft: Draft, wish: Wish, shape: Shape, counts: Sequence[tuple[int, int]], island: int) -> bool:
+def _put(draft: Draft, wish: GroupWish, shape: Shape, counts: Sequence[tuple[int, int]], island: int) -> bool:
     tasks = iter(wish.row.lowest_free_tasks(wish.leaf, wish.tasks))
     columns = draft.fleet.columns
     for node, count in counts:
         inside = island
-        if count > 1 and island < 0 and shape.ask.gpus and len(columns.islands[node]) > 1:
-            inside = devices.island_for(columns, node, count * shape.ask.gpus)
+        if count > 1 and island < 0 and shape.request.gpus and len(columns.islands[node]) > 1:
+            inside = devices.island_for(columns, node, count * shape.request.gpus)
         for _ in range(count):
             if not put_one(draft, wish, shape, node, next(tasks), inside):
                 return False
     return True
 
 
-def put_one(draft: Draft, wish: Wish, shape: Shape, node: int, task: int, island: int = -1) -> bool:
+def put_one(draft: Draft, wish: GroupWish, shape: Shape, node: int, task: int, island: int = -1) -> bool:
     """Put one task on a node; False if no devices there suit it."""
-    columns, ask = draft.fleet.columns, shape.ask
-    picked = _best_share(shape, node, island) or devices.pick(columns, ask, node, island)
+    columns, request = draft.fleet.columns, shape.request
+    picked = _best_share(shape, node, island) or devices.pick(columns, request, node, island)
     if picked is None:
         return False
-    where, request = columns.nodes[node], ask.request
-    share = ask.share_on(where) if request.shared else 0
-    draft.tx.put(
-        wish.row,
-        Held(
-            wish.leaf, task, node, picked[0], share, picked[1], ask.cost_on(where), request.cpu, request.memory, False
-        ),
-    )
+    where, resources = columns.nodes[node], request.resources
+    share, cost = request.share_on(where) if resources.shared else 0, request.cost_on(where)
+    gpus, mig = picked
+    held = Held(wish.leaf, task, node, gpus, share, mig, cost, resources.cpu, resources.memory, False)
+    draft.tx.put(wish.row, held)
     return True
 
 
 def _best_share(shape: Shape, node: int, island: int) -> devices.Pick | None:
     """The device that strands least, where the policy wants that and health and islands leave the choice free."""
-    if shape.scoring.device is not Device.BEST or not shape.ask.request.shared or island >= 0:
+    if shape.scoring.device is not DeviceChoice.BEST or not shape.request.resources.shared or island >= 0:
         return None
     if shape.columns.any_suspect or not shape.gauge.demand.count:
         return None
@@ -187,7 +188,7 @@ def _best_share(shape: Shape, node: int, island: int) -> devices.Pick | None:
     return (int(shape.device[node]),), ()
 
 
-def _pack(columns: Columns, wish: Wish, shape: Shape, region: Region) -> list[tuple[int, int]] | None:
+def _pack(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> list[tuple[int, int]] | None:
     """How many tasks on which nodes: descend into the domain with least room that holds all, else use the fewest."""
     room = shape.room[region.start : region.stop]
     if wish.most == 1 and len(columns.levels) == 1:
@@ -202,7 +203,7 @@ def _pack(columns: Columns, wish: Wish, shape: Shape, region: Region) -> list[tu
 
 
 def _descend(
-    columns: Columns, shape: Shape, region: Region, levels: Sequence[str], wish: Wish
+    columns: Columns, shape: Shape, region: Region, levels: Sequence[str], wish: GroupWish
 ) -> list[tuple[int, int]]:
     """Assumes that the region holds `wish.tasks` tasks."""
     room = shape.room[region.start : region.stop]
@@ -224,7 +225,7 @@ def _descend(
     return counts
 
 
-def _nodes(shape: Shape, region: Region, room: Ints, wish: Wish) -> list[tuple[int, int]]:
+def _nodes(shape: Shape, region: Region, room: Ints, wish: GroupWish) -> list[tuple[int, int]]:
     score = shape.score[region.start : region.stop]
     for enough in (wish.most, wish.tasks):
         if (room >= enough).any():
@@ -252,7 +253,7 @@ def _fewest(room: Ints, count: int, order: Ints | None = None) -> list[tuple[int
 # --- one at a time: spread, and whatever depends on neighbours --------------------------------------------------------
 
 
-def _lay_singly(draft: Draft, wish: Wish, shape: Shape, region: Region) -> bool:
+def _lay_singly(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> bool:
     for task in wish.row.lowest_free_tasks(wish.leaf, wish.tasks):
         node = best_node(draft, wish, shape, region)
         if node < 0 or not put_one(draft, wish, shape, node, task, region.island):
@@ -261,7 +262,7 @@ def _lay_singly(draft: Draft, wish: Wish, shape: Shape, region: Region) -> bool:
     return True
 
 
-def best_node(draft: Draft, wish: Wish, shape: Shape, region: Region) -> int:
+def best_node(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> int:
     """The node for the next single task, -1 if there is none."""
     limits = neighbours.limits(draft, wish.row, wish.leaf)
     room = _room(shape, limits, region)
@@ -269,23 +270,23 @@ def best_node(draft: Draft, wish: Wish, shape: Shape, region: Region) -> int:
     if not len(candidates):
         return -1
     nodes = candidates + region.start
-    if shape.ask.style is Style.SPREAD:
+    if shape.request.style is Style.SPREAD:
         return int(nodes[_spread_order(draft, wish, shape, nodes)[0]])
     if len(draft.fleet.columns.levels) > 1 and limits is None:
         return _descend(draft.fleet.columns, shape, region, draft.fleet.columns.level_names, wish)[0][0]
     return int(nodes[shape.score[nodes].argmax()])
 
 
-def _spread_order(draft: Draft, wish: Wish, shape: Shape, nodes: Ints) -> Ints:
+def _spread_order(draft: Draft, wish: GroupWish, shape: Shape, nodes: Ints) -> Ints:
     """Fewest of the job's own tasks per domain, level by level as the policy says; then the emptiest node."""
     columns = draft.fleet.columns
     own = np.bincount([held.node for held in wish.row.held if not held.terminating], minlength=len(columns.nodes))
     keys = []
-    for name in shape.ask.over:
+    for name in shape.request.over:
         if name in columns.levels:
             level = columns.level(name)
             keys.append(np.bincount(level.domain, weights=own, minlength=len(level.names))[level.domain[nodes]])
-    trusted = columns.healthy[nodes] >= max(shape.ask.gpus, 1)
+    trusted = columns.healthy[nodes] >= max(shape.request.gpus, 1)
     return np.lexsort((nodes, -columns.cpu[nodes], -columns.idle[nodes], ~trusted, shape.dislike[nodes], *keys[::-1]))
 
 

@@ -13,7 +13,7 @@ from gpuyard.model.resources import as_gpus, gpu_words
 
 def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
     """The reason why the job may not start now, before any place is looked for; None if it may."""
-    if row.job.held:
+    if row.job.on_hold:
         return Reason(Code.HELD, message=f"{row.name} is held back by its owner; `yard release {row.name}` lets it go")
     if _members_ended(row):
         if any(group.absent for group in row.groups):
@@ -50,7 +50,7 @@ def allowed(draft: Draft, row: JobRow, mark: int) -> bool:
     tree = draft.fleet.tree
     if draft.quota_aside:
         return True
-    if len(tree.resources) == 1 and not any(ask.request.gpu_memory for ask in row.asks):
+    if len(tree.resources) == 1 and not any(request.resources.gpu_memory for request in row.requests):
         return True
     return excess_of(draft, row, mark) is None
 

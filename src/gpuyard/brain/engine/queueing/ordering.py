@@ -163,7 +163,7 @@ def _ratio(amount: int, due: float) -> float:
 
 def buckets(fleet: Fleet) -> list[Bucket]:
     """Everybody who waits, in buckets; a job that holds something already stands alone."""
-    equals = [line.rows() for line in fleet.lines]
+    equals = [line.rows() for line in fleet.waiting_lines]
     return _filled(fleet, [*equals, *((row,) for row in fleet.halves.values())])
 
 

@@ -56,7 +56,7 @@ def _binds(draft: Draft, kept: Kept, row: JobRow) -> bool:
 
 def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
     """The reason of a job that would fit but for reservations; None if they are not what holds it off."""
-    usable = [draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks] if draft.kept else []
+    usable = [draft.fleet.shapes.static(request, STATIC_CHECKERS) for request in row.requests] if draft.kept else []
     binding = [
         kept
         for kept in draft.kept.values()
@@ -71,7 +71,7 @@ def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
 
 def _would_fit(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
     """Whether the job would fit if these reservations stepped aside."""
-    if row.asks[0].gpus and len(row.groups) == 1:
+    if row.requests[0].gpus and len(row.groups) == 1:
         enough = _enough_aside(draft, row, aside)
         if not enough or _goes_anywhere(draft, row):
             return enough
@@ -85,17 +85,17 @@ def _would_fit(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
 
 def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
     """Whether nodes have room for what the job lacks, counting what these reservations hold as free."""
-    columns, ask, lacks = draft.fleet.columns, row.asks[0], row.missing(0)
+    columns, request, lacks = draft.fleet.columns, row.requests[0], row.missing(0)
     free = columns.whole.copy()
     for kept in aside:
         for held in kept.stand_in.held:
             free[held.node] += len(held.gpus)
-    room = np.minimum(free // ask.gpus, lacks)
-    if ask.request.cpu:
-        room = np.minimum(room, np.maximum(columns.cpu, 0) // ask.request.cpu)
-    if ask.request.memory:
-        room = np.minimum(room, np.maximum(columns.memory, 0) // ask.request.memory)
-    return int(np.add.reduce(room[draft.fleet.shapes.static(ask, STATIC_CHECKERS)])) >= lacks
+    room = np.minimum(free // request.gpus, lacks)
+    if request.resources.cpu:
+        room = np.minimum(room, np.maximum(columns.cpu, 0) // request.resources.cpu)
+    if request.resources.memory:
+        room = np.minimum(room, np.maximum(columns.memory, 0) // request.resources.memory)
+    return int(np.add.reduce(room[draft.fleet.shapes.static(request, STATIC_CHECKERS)])) >= lacks
 
 
 def _goes_anywhere(draft: Draft, row: JobRow) -> bool:

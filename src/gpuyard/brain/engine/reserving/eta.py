@@ -31,14 +31,14 @@ Ending = Callable[[JobRow], float | None]
 """When a running job ends; None if nobody knows."""
 
 
-class Start(NamedTuple):
+class SureStart(NamedTuple):
     """A moment, and the places the job would take then."""
 
     at: float
     places: tuple[Held, ...]
 
 
-def surely(draft: Draft, row: JobRow) -> Start | None:
+def surely(draft: Draft, row: JobRow) -> SureStart | None:
     """The latest moment by which the job fits, if every job runs to its time limit; None if limits do not say."""
     return _earliest(draft, row, lambda other: limit_end(draft, other), ())
 
@@ -46,7 +46,7 @@ def surely(draft: Draft, row: JobRow) -> Start | None:
 def estimate(draft: Draft, row: JobRow) -> tuple[float, float] | None:
     """Seconds until the job starts, as a range (half of the cases, nine of ten); None if nothing is known."""
     ahead = [other for other in draft.fleet.short.values() if rank_in_queue(other) < rank_in_queue(row)]
-    ahead = sorted((other for other in ahead if not other.job.held), key=rank_in_queue)[:MOST_AHEAD]
+    ahead = sorted((other for other in ahead if not other.job.on_hold), key=rank_in_queue)[:MOST_AHEAD]
     late = _earliest(draft, row, lambda other: _expected_end(draft, other, 1.0), ahead)
     if late is None:
         return None
@@ -84,16 +84,16 @@ def duration_key(row: JobRow) -> str:
     return f"{row.job.queue}/{row.job.job_class.value}"
 
 
-def _earliest(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow] | tuple[()]) -> Start | None:
+def _earliest(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow] | tuple[()]) -> SureStart | None:
     mark = draft.tx.checkpoint()
     found = _replay(draft, row, ending, list(ahead))
     draft.tx.rollback(mark)
     return found
 
 
-def _replay(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow]) -> Start | None:
+def _replay(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow]) -> SureStart | None:
     """Let running jobs end one after the other until the job fits; only those on nodes it could use."""
-    usable = np.logical_or.reduce([draft.fleet.shapes.static(ask, STATIC_CHECKERS) for ask in row.asks])
+    usable = np.logical_or.reduce([draft.fleet.shapes.static(request, STATIC_CHECKERS) for request in row.requests])
     running = [other for other in draft.fleet.ending() if any(usable[held.node] for held in other.held)]
     known = [(end, other.name) for other in running if (end := ending(other)) is not None]
     for end, name in sorted(known)[:MOST_ENDINGS]:
@@ -102,7 +102,7 @@ def _replay(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow]) -> S
         ahead = [first for first in ahead if not _start(draft, first)]
         held = len(row.held)
         if _start(draft, row):
-            return Start(end, tuple(row.held[held:]))
+            return SureStart(end, tuple(row.held[held:]))
     return None
 
 

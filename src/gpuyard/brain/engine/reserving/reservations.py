@@ -78,7 +78,7 @@ def _waited(draft: Draft, row: JobRow) -> bool:
 def _likeliest(draft: Draft, row: JobRow) -> tuple[Held, ...]:
     """Where the job could be complete soonest when nobody knows: in the domain with most free GPUs, on its emptiest
     nodes; free devices first, then those that must still fall free."""
-    if len(row.groups) > 1 or not row.asks[0].gpus:
+    if len(row.groups) > 1 or not row.requests[0].gpus:
         return ()
     shape = next(iter(gang.shapes(draft, row, 0)))
     for region in _emptiest(draft, row, shape):
@@ -102,7 +102,7 @@ def _emptiest(draft: Draft, row: JobRow, shape: Shape) -> list[Region]:
 
 
 def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple[Held, ...]:
-    columns, gpus = draft.fleet.columns, row.asks[0].gpus
+    columns, gpus = draft.fleet.columns, row.requests[0].gpus
     nodes = np.flatnonzero(shape.empty_room[region.start : region.stop]) + region.start
     order = nodes[np.lexsort((nodes, -columns.idle[nodes]))]
     tasks = iter(row.lowest_free_tasks(0, row.missing(0)))
@@ -114,10 +114,10 @@ def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple
             task = next(tasks, None)
             if task is None:
                 return tuple(places)
-            ask = row.asks[0]
-            cost, request = ask.cost_on(columns.nodes[node]), ask.request
+            request = row.requests[0]
+            cost, resources = request.cost_on(columns.nodes[node]), request.resources
             taken = tuple(sorted(devices[first : first + gpus]))
-            places.append(Held(0, task, node, taken, 0, (), cost, request.cpu, request.memory, False))
+            places.append(Held(0, task, node, taken, 0, (), cost, resources.cpu, resources.memory, False))
     return () if next(tasks, None) is not None else tuple(places)
 
 

@@ -35,7 +35,7 @@ def keep(draft: Draft, kept: Kept) -> None:
 def hold(draft: Draft, kept: Kept) -> None:
     """Hold those of the places that are free now, device by device."""
     for held in kept.places:
-        if kept.row.asks[held.leaf].gpus:
+        if kept.row.requests[held.leaf].gpus:
             free = draft.fleet.columns.free_mask[held.node]
             gpus = tuple(g for g in held.gpus if free >> g & 1)
             part = held._replace(gpus=gpus, cpu=0, memory=0, cost=0)
@@ -49,7 +49,7 @@ def stand_in(draft: Draft, row: JobRow) -> JobRow:
     """Who holds the places of a reservation; made once for a job, for reservations are made anew in every cycle."""
     if row.stand_in is None:
         job = replace(row.job, name=f"reserved for {row.name}", foreign=True, placements=())
-        row.stand_in = JobRow(job, row.asks, NO_QUEUE, draft.policy)
+        row.stand_in = JobRow(job, row.requests, NO_QUEUE, draft.policy)
     assert not row.stand_in.held
     return row.stand_in
 
