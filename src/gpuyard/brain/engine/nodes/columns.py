@@ -278,8 +278,8 @@ class Columns:
         return np.fromiter(changed, np.int64, len(changed))
 
     def state(self, n: int) -> object:
-        """All that room and score of a node can depend on; equal states are equally good."""
-        used = tuple(self.used[n]) if self.partial[n] or self.profiles else None
+        """All that room of a node, and score as far as labels have no say in it, can depend on."""
+        used = (self.usable[n], *self.used[n]) if self.partial[n] or self.profiles else None
         return (self.kind[n], self.layout[n], self.free_mask[n], self.suspect[n], int(self.cpu[n]),
                 int(self.memory[n]), used)  # fmt: skip
 

@@ -108,7 +108,7 @@ class Shape:
         """Few nodes one by one, for a node's state is often one that was seen before."""
         unseen: dict[int, object] = {}
         for node in nodes:
-            state = self.columns.state(node)
+            state = (self.gauge.groups[node], self.columns.state(node))
             known = self._seen_states.get(state)
             if known is None:
                 unseen[node] = state
@@ -116,8 +116,8 @@ class Shape:
                 self.room[node], self.score[node], self.device[node] = known
         if unseen:
             self._work_out(np.fromiter(unseen, np.int64, len(unseen)))
-            for node, state in unseen.items():
-                self._seen_states[state] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
+            for node, seen in unseen.items():
+                self._seen_states[seen] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
 
     def _work_out(self, nodes: Ints) -> None:
         room = room_on(self.columns, self.request, self.need, nodes, self.careful)

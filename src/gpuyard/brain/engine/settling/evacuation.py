@@ -67,6 +67,8 @@ def _change(row: JobRow, before: tuple[Held, ...]) -> _Change:
 def _who_gains(changes: list[_Change], served: Mapping[str, str]) -> dict[str, str]:
     """For whom each job gave way in the end: who it was for may itself have given way to somebody since."""
     gaining = {change.row.name: change for change in changes if len(change.come) > len(change.gone)}
+    queues = {change.row.name: change.row.queue for change in changes}
+    takers = _takers(gaining.values())
     found: dict[str, str] = {}
     for change in changes:
         name = change.row.name
@@ -75,21 +77,31 @@ def _who_gains(changes: list[_Change], served: Mapping[str, str]) -> dict[str, s
             seen.add(heir)
             heir = served.get(heir, "")
         if heir not in gaining:
-            first = next((other.row.queue for other in changes if other.row.name == served.get(name)), None)
-            heir = _heir(change, gaining, first) or served.get(name, "")
+            first = queues.get(served.get(name, ""))
+            heir = _heir(change, takers, first) or served.get(name, "")
         found[name] = heir
     return found
 
 
-def _heir(change: _Change, gaining: Mapping[str, _Change], queue: int | None) -> str:
+Device = tuple[int, int]
+"""A node, and a GPU of it."""
+
+
+def _takers(gaining: Iterable[_Change]) -> dict[Device, list[JobRow]]:
+    """Who came to each device: victims and starts both grow with the fleet, so nobody looks through all of them."""
+    found: dict[Device, list[JobRow]] = {}
+    for change in gaining:
+        for held in change.come:
+            for device in held.gpus:
+                found.setdefault((held.node, device), []).append(change.row)
+    return found
+
+
+def _heir(change: _Change, takers: Mapping[Device, list[JobRow]], queue: int | None) -> str:
     """Who took the devices that this job left; one of the queue it first gave way to, if any did."""
     left = {(held.node, device) for held in change.gone for device in held.gpus}
-    heirs = [
-        name
-        for name in sorted(gaining)
-        if any((held.node, device) in left for held in gaining[name].come for device in held.gpus)
-    ]
-    return min(heirs, key=lambda name: gaining[name].row.queue != queue, default="")
+    heirs = (row for device in left for row in takers.get(device, ()))
+    return min(((row.queue != queue, row.name) for row in heirs), default=(False, ""))[1]
 
 
 def _same_place(one: Held, other: Held) -> bool:
