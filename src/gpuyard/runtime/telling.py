@@ -23,6 +23,8 @@ from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
 
 Document = dict[str, Any]
 OUTPUT_MAX = 1 << 20
+ROTATIONS_MAX = 10
+"""So often a reader looks again whose segment is gone; a writer so much faster is read by nobody."""
 
 
 # --- jobs ----------------------------------------------------------------------------------------
@@ -183,9 +185,18 @@ def placement_document(place: Placement) -> Document:
 
 
 def read_output(folder: pathlib.Path, offset: int) -> tuple[bytes, int]:
-    """Bytes from an offset on, some at a time; what was rotated away is skipped."""
+    """Bytes from an offset on, some at a time; what was rotated away is skipped, also while it is being read."""
+    for _ in range(ROTATIONS_MAX):
+        try:
+            return _read_segments(folder, offset)
+        except FileNotFoundError:  # the oldest segment went after the listing: look again, further on
+            continue
+    return b"", offset
+
+
+def _read_segments(folder: pathlib.Path, offset: int) -> tuple[bytes, int]:
     try:
-        segments = sorted(int(path.name) for path in folder.iterdir())
+        segments = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
     except OSError:
         return b"", offset
     begin = max((start for start in segments if start <= offset), default=segments[0] if segments else 0)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from gpuyard import files
 from gpuyard.cli import render_why, why
 from gpuyard.cli.terminal import Screen
+from gpuyard.runtime import telling
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
@@ -79,3 +82,24 @@ def _told_why(yard: TestYard, name: str) -> None:
     """Wait until a plan has said why."""
     while "reason" not in yard.job(ME, name):
         yard.wait_events(yard.store.last_event, 0.05)
+
+
+def test_a_segment_that_is_rotated_away_between_listing_and_opening_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for start in (0, 10, 20):
+        (tmp_path / f"{start:020d}").write_bytes(b"0123456789")
+    listed = Path.iterdir
+
+    def rotate_after(folder: Path) -> list[Path]:
+        found = list(listed(folder))
+        (tmp_path / f"{0:020d}").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "iterdir", rotate_after)
+    assert telling.read_output(tmp_path, 3) == (b"01234567890123456789", 30)
+
+
+def test_output_that_is_always_gone_already_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Path, "iterdir", lambda _: [tmp_path / f"{0:020d}"])
+    assert telling.read_output(tmp_path, 3) == (b"", 3)
