@@ -24,12 +24,13 @@ def tiny(tmp_path: Path) -> Iterator[Shell]:
     """A yard's folder on a disk of a few megabytes."""
     disk = tmp_path / "d"
     disk.mkdir()
-    if not mounted("-t", "tmpfs", "-o", "size=6m", "tmpfs", str(disk)):
+    if not mounted("-t", "tmpfs", "-o", "size=8m,nr_inodes=300", "tmpfs", str(disk)):
         pytest.skip("needs root, and leave to mount a small disk")
     shell = Shell(disk / "s")
     yield shell
     mounted("-o", "remount,rw", str(disk))
-    (disk / "fill").unlink(missing_ok=True)
+    for filler in disk.glob("fill*"):
+        filler.unlink()
     shell("down", "--jobs", code=None)
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -43,6 +44,56 @@ def fill(shell: Shell) -> Path:
         except OSError:
             return path
     return path
+
+
+def use_up_inodes(shell: Shell) -> None:
+    for number in range(1000):
+        try:
+            (shell.state.parent / f"fill{number}").touch()
+        except OSError:
+            return
+    raise AssertionError("there are inodes without end")
+
+
+@pytest.mark.parametrize("short_of", ["room", "inodes"])
+def test_a_stop_that_was_accepted_happens_on_a_disk_without(tiny: Shell, short_of: str):
+    tiny.up()
+    chatty = "while :; do echo more; sleep 0.05; done"
+    tiny("run", "--detach", "--name", "t", "--gpus", "8", "--", "sh", "-c", chatty)
+    tiny("run", "--detach", "--name", "next", "--gpus", "8", "--", "true")
+    tiny("wait", "t", "--for", "running", "--timeout", "60s")
+    with tiny.client() as client:
+        pid = int(client.job("t")["history"][0]["tasks"][0]["pid"])
+    fill(tiny) if short_of == "room" else use_up_inodes(tiny)
+    tiny("cancel", "t")
+    until = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < until, "the task was told to stop and lives"
+        time.sleep(0.05)
+    tiny("wait", "t", "--for", "cancelled", "--timeout", "60s")
+    for filler in tiny.state.parent.glob("fill*"):
+        filler.unlink()
+    tiny("wait", "next", "--for", "succeeded", "--timeout", "60s")
+
+
+def test_a_task_that_began_without_inodes_is_never_left_alone(tiny: Shell):
+    """Neither its note nor its output can be written: it does not run, and its GPU is not given on while it does."""
+    tiny.up()
+    use_up_inodes(tiny)
+    for number in range(6):  # as many as it takes to come up, and not one more
+        (tiny.state.parent / f"fill{number}").unlink()
+    lock = Path(os.environ.get("TMPDIR", "/tmp")) / f"gpuyard-lock-{os.getpid()}"
+    script = f"mkdir {lock} || echo held twice >> {lock}.bad; sleep 1; rmdir {lock}"
+    for name in ("a", "b"):
+        tiny("run", "--detach", "--name", name, "--gpus", "8", "--", "sh", "-c", script, code=None)
+    time.sleep(3)
+    for filler in tiny.state.parent.glob("fill*"):
+        filler.unlink()
+    with tiny.client() as client:
+        names = [str(job["name"]) for job in client.jobs()]
+    for name in names:
+        tiny("wait", name, "--for", "succeeded", "--timeout", "90s")
+    assert not Path(f"{lock}.bad").exists()
 
 
 def test_a_full_disk_refuses_new_work_and_keeps_what_was_accepted(tiny: Shell):

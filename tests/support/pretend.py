@@ -57,7 +57,13 @@ class Pretender:
     def adopt(self, keys: Sequence[TaskKey]) -> list[TaskKey]:
         return []
 
-    def bury(self, keys: Sequence[TaskKey]) -> None:
+    def bury(self, keys: Sequence[TaskKey], told: str) -> None:
+        self.pending += [Report(key, "ended", self.clock.at, 0, "lost", None, told) for key in keys]
+
+    def doubts(self) -> dict[TaskKey, str]:
+        return {}
+
+    def vouch(self, key: TaskKey) -> None:
         pass
 
     def forget(self, job: int, attempt: int) -> None:

@@ -1,4 +1,4 @@
-"""`yard cancel`, `hold`, `release`, `requeue`: one word to jobs. Called by `root`."""
+"""`yard cancel`, `hold`, `release`, `requeue`, `vouch`: one word to jobs. Called by `root`."""
 
 from __future__ import annotations
 
@@ -56,3 +56,13 @@ def release(jobs: tuple[str, ...]) -> None:
 def requeue(jobs: tuple[str, ...]) -> None:
     """Stop running jobs, or take ended ones, and put them back in their queue."""
     _tell(jobs, Client.requeue, "is queued again")
+
+
+@options.command("vouch", "sudo yard vouch train")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+def vouch(jobs: tuple[str, ...]) -> None:
+    """Say that nothing is left of jobs whose GPUs are withheld (`yard status` names them): they are given on.
+
+    Look at the processes that `yard status` names first: what still runs shares the GPU with whoever gets it next.
+    """
+    _tell(jobs, Client.vouch, "is vouched for")

@@ -49,6 +49,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("hold", "acting", "Keep waiting jobs from starting."),
         Entry("release", "acting", "Let held jobs start again."),
         Entry("requeue", "acting", "Stop jobs and put them back in their queue."),
+        Entry("vouch", "acting", "Say that nothing is left of jobs whose GPUs are withheld."),
     ),
     "Decide and explain": (
         Entry("why", "why", "Why a job waits, and what would let it start."),

@@ -80,6 +80,10 @@ class AsyncClient:
         """Stop it and put it back in its queue."""
         return await self._ask(calls.act(name, "requeue"))
 
+    async def vouch(self, name: str) -> Document:
+        """Say that nothing is left of it, where that is in doubt: its GPUs are given on. Admins only."""
+        return await self._ask(calls.act(name, "vouch"))
+
     async def logs(self, name: str, task: int = 0, offset: int = 0, wait_s: float = 0.0) -> tuple[bytes, int, bool]:
         """Output from `offset` on, the next offset, and whether more may come."""
         answer = await self._send(calls.logs(name, task, offset, wait_s))

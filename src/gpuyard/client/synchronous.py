@@ -99,6 +99,10 @@ class Client:
         """Stop it and put it back in its queue."""
         return self._ask(calls.act(name, "requeue"))
 
+    def vouch(self, name: str) -> Document:
+        """Say that nothing is left of it, where that is in doubt: its GPUs are given on. Admins only."""
+        return self._ask(calls.act(name, "vouch"))
+
     def logs(self, name: str, task: int = 0, offset: int = 0, wait_s: float = 0.0) -> tuple[bytes, int, bool]:
         """Output from `offset` on, the next offset, and whether more may come."""
         return self._try(lambda place: self._logs(place, calls.logs(name, task, offset, wait_s)))

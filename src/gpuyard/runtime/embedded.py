@@ -269,6 +269,8 @@ class EmbeddedYard:
             for entry in entries:
                 if not (caller.admin or caller.user == entry.owner.user):
                     raise Denied(f"{entry.name} belongs to {entry.owner.user}, who alone can {verb} it")
+                if verb == "vouch" and not caller.admin:
+                    raise Denied(f"{caller.user} may not vouch for {entry.name}; an administrator can")
                 self._act(entry, verb, caller.user)
         return {"name": name, "phase": entries[0].phase.value, "jobs": len(entries)}
 
@@ -284,6 +286,8 @@ class EmbeddedYard:
                 self.world.release(entry)
             case "requeue":
                 self.world.requeue(entry)
+            case "vouch":
+                self.world.vouch(entry, user)
             case _:
                 raise Refused(f"there is no such act: {verb}; a job can be cancelled, held, released or requeued")
 
@@ -318,6 +322,7 @@ class EmbeddedYard:
                 "store": self._desk.trouble or "ok",
                 "loop": self._engine.check(),
                 "disk": self._disk_check(),
+                "processes": "; ".join(self.world.withheld()) or "ok",
             }
         gpus = [gpu for node in nodes for gpu in node.gpus]
         return {

@@ -40,7 +40,7 @@ class Service(Protocol):
 
         Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
         `gpus_sick`, `waiting`, `running`, `healthy` (bool; False fails /livez), `checks` ({name: sentence, "ok" if
-        well}: store, loop, disk), `last_cycle` (epoch). The server adds `addresses`.
+        well}: store, loop, disk, processes), `last_cycle` (epoch). The server adds `addresses`.
         """
 
     def submit(
@@ -78,7 +78,7 @@ class Service(Protocol):
         """
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
-        """`cancel`, `hold`, `release` or `requeue` a job."""
+        """`cancel`, `hold`, `release` or `requeue` a job; `vouch` (admins) that nothing is left of one in doubt."""
 
     def logs(self, caller: Caller, name: str, task: int, offset: int) -> tuple[bytes, int, bool]:
         """Output from `offset` on: the bytes, the next offset, and whether more may come."""

@@ -25,7 +25,7 @@ from gpuyard.server import answers, privacy, probes, streaming
 from gpuyard.server.answers import encoded
 from gpuyard.server.desk import Desk
 
-VERBS = ("cancel", "hold", "release", "requeue")
+VERBS = ("cancel", "hold", "release", "requeue", "vouch")
 WAIT_MAX_S = 30.0
 FAR = 1 << 53
 """No number of an event, byte or second is larger; larger ones are somebody's mistake."""
@@ -171,7 +171,7 @@ def attach(service: Served, caller: Asking, name: str, task: int = 0) -> Respons
 
 @jobs_router.post("/jobs/{name:path}/{verb}")
 def act(service: Served, caller: Asking, name: str, verb: str) -> Response:
-    """`cancel`, `hold`, `release` or `requeue` a job."""
+    """`cancel`, `hold`, `release` or `requeue` a job; an administrator may `vouch` that nothing of it is left."""
     if verb not in VERBS:
         raise NotFound(f"A job cannot be told to '{verb}'; it can: {', '.join(VERBS)}.")
     return encoded(service.act(caller, name, verb))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import socket
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.runtime.clock import SystemClock
+from gpuyard.worlds.local import output as outputs
 from gpuyard.worlds.local import supervisor
 from gpuyard.worlds.local.launch import BOOT, Supervisors
 from gpuyard.worlds.local.notes import ENV, read_pairs, write_pairs
@@ -80,16 +82,16 @@ def test_a_time_limit_warns_waits_and_kills(tmp_path: Path):
 
 
 def test_output_is_kept_in_segments_and_only_the_last_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(supervisor, "SEGMENT_BYTES", 10)
-    log = supervisor.Log(str(tmp_path / "log"))
+    monkeypatch.setattr(outputs, "SEGMENT_BYTES", 10)
+    log = outputs.Log(str(tmp_path / "log"))
     for number in range(20):
         log.write(b"%04d\n" % number)
     os.close(log.file)
     kept = sorted((tmp_path / "log").iterdir())
-    assert len(kept) == supervisor.SEGMENTS
+    assert len(kept) == outputs.SEGMENTS
     assert int(kept[0].name) == 60
     assert b"".join(path.read_bytes() for path in kept).endswith(b"0019\n")
-    again = supervisor.Log(str(tmp_path / "log"))
+    again = outputs.Log(str(tmp_path / "log"))
     assert again.at == 100
 
 
@@ -149,3 +151,74 @@ def test_a_word_that_comes_before_it_listens_does_not_end_it(tmp_path: Path):
         ends = [report for report in launcher.reports() if report.kind == "ended"]
     assert [report.outcome for report in ends] == ["succeeded"]
     launcher.close()
+
+
+def test_a_terminal_whose_task_does_not_read_is_stopped_when_told_and_when_its_time_is_up(yard: TestYard):
+    deaf = {"command": ["sh", "-c", "stty raw -echo; echo deaf; sleep 600"], "tty": True}
+    yard.put({"name": "told", "run": deaf}, {"name": "timed", "run": deaf, "time_limit": "3s"})
+    lines = []
+    for name in ("told", "timed"):
+        yard.until(name, "running")
+        lines.append(attached(yard, name))
+        type_until_full(lines[-1])
+    yard.act(ME, "told", "cancel")
+    assert yard.until("told")["phase"] == "cancelled"
+    assert yard.until("timed")["message"] == "ran into its time limit of 3 s"
+    for line in lines:
+        line.close()
+
+
+def attached(yard: TestYard, name: str) -> socket.socket:
+    """Somebody attached, who has seen that the task is there."""
+    line = socket.socket(socket.AF_UNIX)
+    line.settimeout(20)
+    line.connect(yard.attach(ME, name, 0))
+    seen = b""
+    while b"deaf" not in seen:
+        seen += line.recv(4096)
+    return line
+
+
+def type_until_full(line: socket.socket) -> None:
+    """Nobody takes more: the terminal is full, the supervisor's buffer, and the socket."""
+    line.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        line.sendall(frame(0, b"x" * 4096) * 10_000)
+
+
+def test_a_viewer_who_does_not_look_holds_nothing_up(yard: TestYard):
+    script = "echo deaf; read x; seq 200000; echo last"
+    yard.put({"name": "t", "run": {"command": ["sh", "-c", script], "tty": True}})
+    yard.until("t", "running")
+    blind, typist = attached(yard, "t"), attached(yard, "t")
+    typist.sendall(frame(0, b"go\n"))
+    seen = b""
+    while part := typist.recv(65536):
+        seen += part
+    assert yard.until("t")["phase"] == "succeeded"
+    assert b"last" in seen
+    blind.close()
+    typist.close()
+
+
+def test_a_control_plane_that_does_not_listen_for_a_while_is_told_later(tmp_path: Path):
+    os.mkfifo(tmp_path / "fifo")
+    ears = os.open(tmp_path / "fifo", os.O_RDWR | os.O_NONBLOCK)
+    while select.select([], [ears], [], 0)[1]:
+        os.write(ears, b"-" * 4096)
+    folder = order(tmp_path / "t", "sleep", "600", notify=str(tmp_path / "fifo"))
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", BOOT, str(folder)])
+    while not (folder / "running").exists():
+        time.sleep(0.01)
+    heard = b""
+    end = time.monotonic() + 30
+    while b"1 1 0 running\n" not in heard and time.monotonic() < end:
+        try:
+            heard += os.read(ears, 65536)
+        except BlockingIOError:
+            time.sleep(0.05)
+    assert heard.endswith(b"1 1 0 running\n")
+    process.send_signal(supervisor.STOP_NOW)
+    assert process.wait(30) == 0
+    assert dict(read_pairs(str(folder / "exit")))["outcome"] == "stopped"
+    os.close(ears)

@@ -1,6 +1,8 @@
 """What is true about a task, read from its folder and from the kernel: after a crash, and when a supervisor dies.
 
 Called by `launch`. A process is known by pid, start time and boot together: a pid alone may be somebody else's by now.
+That a task is gone is never assumed: its supervisor said so last (`exit`, which it writes when the kernel has said so),
+or it is proven here (`prove`), or it is in doubt, and its devices are kept from others for as long.
 """
 
 from __future__ import annotations
@@ -8,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import select
 import signal
+from collections.abc import Container
 from dataclasses import dataclass
 
-from gpuyard.worlds.local.confine import clear
+from gpuyard.worlds.local import descent
+from gpuyard.worlds.local.confine import clear, path_of, removed
 from gpuyard.worlds.local.notes import Order, read_pairs, start_ticks
 
-BURY_S = 2.0
-"""How long a killed process may take to go; one that takes longer hangs in a driver."""
+SUSPECTS_NAMED = 3
+MANAGERS = ("systemd", "init")
+"""Programs that inherit the orphans of others, besides process 1 and whoever started us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,8 @@ def look(folder: pathlib.Path, boot: str) -> Found | None:
 
 
 def claimant(folder: pathlib.Path, boot: str) -> Watched | None:
-    """The supervisor that claimed the task, if it is alive."""
-    said = read(folder / "claim")
-    return _alive(said, boot)
+    """The supervisor that claimed the task, if it is alive; without its guard it is the second that claimed it."""
+    return _alive(read(folder / "claim"), boot) or _alive(read(folder / "second"), boot)
 
 
 def _alive(said: dict[str, str], boot: str) -> Watched | None:
@@ -83,46 +86,100 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def last_word(folder: pathlib.Path, boot: str) -> dict[str, str]:
-    """How a task ended whose supervisor is gone; what it left running is ended too."""
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How a task ended whose supervisor is gone; `doubt` says what may be left of it, nothing once that is proven."""
+
+    said: dict[str, str]
+    doubt: str = ""
+
+
+def prove(folder: pathlib.Path, boot: str, known: Container[int]) -> Proof:
+    """End what is left of a task whose supervisor is gone, and say whether all of it is. Never waits: ask again.
+
+    `known` are live supervisors: what came of them is not this task's.
+    """
     said = read(folder / "exit")
     if said.get("outcome"):
-        return said
-    task = read(folder / "running")
+        return Proof(said)
     claim = read(folder / "claim")
     if claim and claim.get("boot") != boot:
-        return {"outcome": "lost", "told": "the machine was started anew while it ran"}
+        return Proof({"outcome": "lost", "told": "the machine was started anew while it ran"})
+    trouble = _trouble(folder)
+    lost = {"outcome": "lost", "told": "its supervisor was killed" + (f": {trouble}" if trouble else "")}
+    task = read(folder / "running")
+    if not task:  # it was never let through the gate, so it never became the command
+        return Proof(lost)
+    return Proof(lost, _doubt(folder, task, boot, known))
+
+
+def _doubt(folder: pathlib.Path, task: dict[str, str], boot: str, known: Container[int]) -> str:
+    """What may be left of a task that began; it is killed as far as it is known."""
+    try:
+        order = Order(read_pairs(str(folder / "order")))
+    except OSError:
+        return f"its order in {folder} cannot be read"
     survivor = _alive(task, boot)
     if survivor is not None:
-        end_group(survivor)
-    with contextlib.suppress(OSError):
-        clear(Order(read_pairs(str(folder / "order"))))
-    trouble = _trouble(folder)
-    return {"outcome": "lost", "told": "its supervisor was killed" + (f": {trouble}" if trouble else "")}
+        os.close(survivor.descriptor)
+        with contextlib.suppress(OSError):
+            os.killpg(survivor.pid, signal.SIGKILL)
+    clear(order)
+    if survivor is not None:
+        return f"process {survivor.pid} was killed and is not gone"
+    if (folder / "second").exists():
+        return _told(suspects(read(folder / "claim").get("ticks", ""), int(order.text("uid") or os.getuid()), known))
+    return "" if removed(path_of(order)) else "its control group is not empty yet"
 
 
-def end_group(watched: Watched) -> None:
-    """End a task that has lost its supervisor, with all its processes."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(watched.pid, signal.SIGKILL)
-    _bury(watched)
+def _told(found: list[int]) -> str:
+    if not found:
+        return ""
+    named = ", ".join(f"{pid} ({_name(pid)})" for pid in found[:SUSPECTS_NAMED])
+    more = f" and {len(found) - SUSPECTS_NAMED} more" if len(found) > SUSPECTS_NAMED else ""
+    return f"its supervisor and its guard were both killed, and it may be what runs as process {named}{more}"
 
 
-def _bury(watched: Watched) -> None:
-    """Wait until it is really gone: its devices are given to others next."""
-    select.select([watched.descriptor], [], [], BURY_S)
-    os.close(watched.descriptor)
+def suspects(since: str, uid: int, known: Container[int]) -> list[int]:
+    """Processes that may have come of a task whose supervisor and guard are both gone, where there is no control group.
+
+    An orphan of theirs is now a child of whoever inherits orphans: process 1, a manager, or somebody above us. So
+    may be what somebody else of that user started in the background since. Who came of a process older than the task,
+    or of a live supervisor, is none.
+    """
+    begin, parents = int(since or 0), descent.parents()
+    heirs = {1, 0, *_above(os.getpid(), parents), *(pid for pid in parents if _name(pid) in MANAGERS)}
+    found = []
+    for pid in parents:
+        top = pid
+        while parents.get(top, 0) not in heirs and top not in known and top != os.getpid():
+            top = parents.get(top, 0)
+        innocent = top in heirs or top in known or top == os.getpid()
+        if not innocent and int(start_ticks(top) or 0) >= begin and str(uid) in _uids(pid):
+            found.append(pid)
+    return sorted(found)
 
 
-def end_stray(folder: pathlib.Path, boot: str) -> None:
-    """End a task that nobody knows of any more, as after a backup was restored."""
-    watched = claimant(folder, boot)
-    if watched is not None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(watched.descriptor, signal.SIGKILL)
-        _bury(watched)
-    if (folder / "claim").exists():
-        last_word(folder, boot)
+def _above(pid: int, parents: dict[int, int]) -> list[int]:
+    found = []
+    while (pid := parents.get(pid, 0)) > 0:
+        found.append(pid)
+    return found
+
+
+def _name(pid: int) -> str:
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return "gone"
+
+
+def _uids(pid: int) -> list[str]:
+    try:
+        lines = pathlib.Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
 
 
 def _trouble(folder: pathlib.Path) -> str:

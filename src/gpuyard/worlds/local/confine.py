@@ -26,7 +26,6 @@ REMOVE = (
     f"import sys; sys.path.append({os.path.abspath(__file__ + '/../../../..')!r}); "
     "from gpuyard.worlds.local import confine; confine.remove_as_submitter(*sys.argv[1:5], sys.argv[5:])"
 )
-REMOVE_TRIES = 50
 REMOVE_S = 0.01
 REMOVE_CONTAINER_TRIES = 3000
 """An engine that takes longer than half a minute hangs."""
@@ -44,7 +43,7 @@ class CGroup:
     """A control group for the task, where the system lets us make one: nothing forks its way out of it."""
 
     def __init__(self, order: Order) -> None:
-        self.path = _path(order)
+        self.path = path_of(order)
         try:
             if self.path:
                 os.mkdir(self.path)
@@ -62,13 +61,13 @@ class CGroup:
         if self.path:
             _write(self.path, "cgroup.kill", "1")
 
-    def end(self) -> None:
-        """It is gone with the task."""
-        self.kill()
-        _remove(self.path)
+    def remove(self) -> bool:
+        """Whether it is gone, which it is when nothing is in it."""
+        return not self.path or removed(self.path)
 
 
-def _path(order: Order) -> str:
+def path_of(order: Order) -> str:
+    """Where the task's control group would be; nothing where there can be none."""
     parent = order.text("cgroup")
     return f"{parent}/gpuyard-{order.env.get('GPUYARD_MARK', '')}" if parent else ""
 
@@ -82,16 +81,15 @@ def _write(path: str, name: str, value: str) -> None:
         return
 
 
-def _remove(path: str) -> None:
-    """The kernel needs a moment to bury what was in it."""
-    for _ in range(REMOVE_TRIES if path else 0):
-        try:
-            os.rmdir(path)
-            return
-        except FileNotFoundError:
-            return
-        except OSError:
-            time.sleep(REMOVE_S)
+def removed(path: str) -> bool:
+    """Whether a control group is gone; the kernel keeps one as long as anything is in it."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def own_cgroup() -> str:
@@ -110,11 +108,10 @@ def own_cgroup() -> str:
 
 
 def clear(order: Order) -> None:
-    """End what a task left behind whose supervisor is gone."""
-    path = _path(order)
+    """Kill what a task left behind whose supervisor is gone."""
+    path = path_of(order)
     if path:
         _write(path, "cgroup.kill", "1")
-        _remove(path)
     remove_container(order)
 
 

@@ -7,6 +7,7 @@ told to stop) waits until its row is on disk. If the disk refuses, effects wait 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -20,10 +21,13 @@ from gpuyard.worlds.local.holdings import Holdings
 from gpuyard.worlds.local.orders import Surroundings
 from gpuyard.worlds.local.ports import Launcher
 from gpuyard.worlds.local.records import Attempt, Entry, Task
+from gpuyard.worlds.local.reserve import Reserve
 from gpuyard.worlds.local.store import Batch, Store, StoreError
 
 RETRY_S = 1.0
 """How often a disk that refused is asked again."""
+SCARCE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EROFS))
+"""What is short now may be there later."""
 
 
 class Desk:
@@ -42,6 +46,7 @@ class Desk:
         """For the brain, in the order in which things happened."""
         self.trouble = ""
         """What the disk said when it refused last; empty when it is well."""
+        self.reserve = Reserve(store.path.parent)
         self._clock = clock
         self._batch: Batch | None = None
         self._effects: list[Callable[[], None]] = []
@@ -75,12 +80,22 @@ class Desk:
             return
         try:
             if batch.changes:
-                self.store.commit(batch)
+                self._commit(batch)
         except StoreError as error:
             self.trouble = str(error)
             self.store.defer(batch)
             return
         self._carry_out()
+
+    def _commit(self, batch: Batch) -> None:
+        """What happened and what was stopped is written with the last room there is; new work never gets at that."""
+        try:
+            self.store.commit(batch)
+        except StoreError:
+            if not self.reserve.give_up():
+                raise
+            batch.error, batch.done = None, False
+            self.store.commit(batch)
 
     def retry(self) -> None:
         """Ask a disk that refused again."""
@@ -91,12 +106,22 @@ class Desk:
                 self.trouble = str(error)
                 return
             self.trouble = ""
+            self.reserve.put_by()
             self._carry_out()
 
     def _carry_out(self) -> None:
+        """All of them: what one cannot do for want of room keeps no other from being done, and is tried again."""
         effects, self._effects = self._effects, []
+        again: list[Callable[[], None]] = []
         for effect in effects:
-            effect()
+            try:
+                effect()
+            except OSError as error:
+                if error.errno not in SCARCE:
+                    raise
+                self.trouble = f"what was decided cannot be carried out yet: {error}"
+                again.append(effect)
+        self._effects = again + self._effects
 
     def then(self, effect: Callable[[], None]) -> None:
         """Do this once the change is on disk."""

@@ -5,6 +5,7 @@ Called once at the start. Jobs, attempts and the ledger stay: they are small, an
 
 from __future__ import annotations
 
+from gpuyard.model.resources import WHOLE
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.launch import Supervisors
 from gpuyard.worlds.local.store import Batch, Store
@@ -29,4 +30,5 @@ def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
         if attempt is not None
     }
     old = {row[0] for row in store.rows("SELECT id FROM jobs WHERE ended < ?", (now - OUTPUT_S,))}
-    launcher.tidy(live, old)
+    for stray in launcher.tidy(live, old):
+        desk.holdings.take(stray.key, [((stray.node, gpu, ""), WHOLE) for gpu in stray.gpus])

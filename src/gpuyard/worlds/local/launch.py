@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from gpuyard.model.ports import Clock
 from gpuyard.worlds.local import adopt
 from gpuyard.worlds.local.adopt import Watched
-from gpuyard.worlds.local.notes import ENV, boot_id, write_pairs
-from gpuyard.worlds.local.ports import FaultPoint, Report, StopOrder, TaskKey, TaskOrder, no_fault
+from gpuyard.worlds.local.burials import Burials
+from gpuyard.worlds.local.notes import ENV, Order, boot_id, read_pairs, write_pairs
+from gpuyard.worlds.local.ports import FaultPoint, Report, StopOrder, Stray, TaskKey, TaskOrder, no_fault
+from gpuyard.worlds.local.supervisor import KILL, STOP_GENTLY, STOP_NOW, WORDS
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
 """As this process was started with: the yard raises its own, and tasks get this one back."""
@@ -48,6 +50,7 @@ class Supervisors:
         self._watched: dict[TaskKey, Watched] = {}
         self._by_descriptor: dict[int, TaskKey] = {}
         self._reports: list[Report] = []
+        self._burials = Burials(clock, self.boot, self.task_folder)
         for name in ("runs", "tty"):
             (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fifo = _fifo(folder / "notify")
@@ -112,7 +115,7 @@ class Supervisors:
         argv = [sys.executable, "-I", "-S", "-c", BOOT, str(folder)]
         pid = os.posix_spawn(
             sys.executable, argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE],
-            setsigmask=[signal.SIGUSR1],  # a word that comes before it listens must not end it
+            setsigmask=[signal.SIGUSR1, *WORDS],  # a word that comes before it listens must not end it
         )  # fmt: skip
         self._watch(key, Watched(pid, os.pidfd_open(pid), child=True))
 
@@ -129,32 +132,30 @@ class Supervisors:
         for key in keys:
             self._poke(key)
 
-    def _poke(self, key: TaskKey) -> None:
+    def _poke(self, key: TaskKey, word: int = signal.SIGUSR1) -> None:
         watched = self._watched.get(key)
         if watched is not None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(watched.descriptor, signal.SIGUSR1)
+                signal.pidfd_send_signal(watched.descriptor, word)
 
     # --- stopping --------------------------------------------------------------------------------
 
     def stop(self, key: TaskKey, order: StopOrder) -> None:
-        """Tell a task to stop; harmless if it has ended."""
+        """Tell a task to stop; harmless if it has ended. Where a disk takes no file a signal says it."""
         folder = self.task_folder(key)
-        if folder.is_dir():
-            pairs = {
-                "why": order.why,
-                "signal": order.signal,
-                "grace": repr(order.grace),
-                "term": repr(order.term_grace),
-            }
+        if not folder.is_dir():
+            return
+        pairs = {"why": order.why, "signal": order.signal, "grace": repr(order.grace), "term": repr(order.term_grace)}
+        try:
             write_pairs(str(folder / "stop"), pairs.items())
             self._poke(key)
+        except OSError:
+            self._poke(key, STOP_GENTLY if order.signal else STOP_NOW)
 
     def kill(self, *keys: TaskKey) -> None:
-        """End tasks and their supervisors at once, as a lost node would."""
-        for watched in (self._watched[key] for key in keys if key in self._watched):
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(watched.descriptor, signal.SIGKILL)
+        """End tasks at once, as a lost node would; their supervisors say when nothing is left."""
+        for key in keys:
+            self._poke(key, KILL)
 
     # --- after a crash ---------------------------------------------------------------------------
 
@@ -169,28 +170,51 @@ class Supervisors:
                 self._watch(key, found.watched)
                 self._reports += [Report(key, kind, self._clock.now(), pid) for kind, pid in found.told]
             else:
-                self._reports.append(self._ending(key))
+                self._burials.begin(key)
+        self._settle()
         return unbegun
 
-    def bury(self, keys: Sequence[TaskKey]) -> None:
-        """End whatever is left of tasks of an earlier control plane, and wait until it is gone."""
+    def bury(self, keys: Sequence[TaskKey], told: str) -> None:
+        """End whatever is left of tasks of an earlier control plane; each is reported lost when it is proven gone."""
         for key in keys:
-            adopt.end_stray(self.task_folder(key), self.boot)
+            watched = adopt.claimant(self.task_folder(key), self.boot)
+            self._burials.begin(key, told)
+            if watched is not None:
+                self._watch(key, watched)
+                self._poke(key, KILL)
+        self._settle()
+
+    def doubts(self) -> dict[TaskKey, str]:
+        """Tasks whose supervisors are gone and of which something may be left, and what that is."""
+        return self._burials.doubts()
+
+    def vouch(self, key: TaskKey) -> None:
+        """An operator says that nothing is left of it."""
+        self._burials.vouch(key)
+        self.wake()
 
     def forget(self, job: int, attempt: int) -> None:
         """The attempt is over and written down; its output stays."""
         shutil.rmtree(self.folder / "runs" / str(job) / str(attempt), ignore_errors=True)
 
-    def tidy(self, live: set[tuple[int, int]], old: set[int]) -> None:
-        """Remove what attempts left behind that are over, and everything of jobs that are long over."""
+    def tidy(self, live: set[tuple[int, int]], old: set[int]) -> list[Stray]:
+        """Remove what attempts left behind that are over, and everything of jobs that are long over.
+
+        Returns tasks that nobody knows of any more, as after a backup was restored, and that are still being ended:
+        what they hold is theirs until they are reported.
+        """
+        strays: list[Stray] = []
         for job in (self.folder / "runs").iterdir():
             for attempt in job.iterdir():
                 if attempt.name.isdigit() and (int(job.name), int(attempt.name)) not in live:
-                    for task in attempt.glob("[0-9]*"):
-                        adopt.end_stray(task, self.boot)
-                    shutil.rmtree(attempt, ignore_errors=True)
-            if int(job.name) in old:
+                    keys = [TaskKey(int(job.name), int(attempt.name), int(t.name)) for t in attempt.glob("[0-9]*")]
+                    self.bury(keys, "")
+                    strays += [stray(key, self.task_folder(key)) for key in keys if key in self._burials]
+                    if not any(key in self._burials for key in keys):
+                        shutil.rmtree(attempt, ignore_errors=True)
+            if int(job.name) in old and not any(each.key.job == int(job.name) for each in strays):
                 shutil.rmtree(job, ignore_errors=True)
+        return strays
 
     # --- hearing ---------------------------------------------------------------------------------
 
@@ -200,7 +224,8 @@ class Supervisors:
             return
         # What a supervisor told comes before its end: a task that ran for a moment did run.
         for descriptor, _ in sorted(
-            self._poll.poll(timeout), key=lambda ready: ready[0] not in (self._fifo, self._woken)
+            self._poll.poll(self._burials.patience(timeout)),
+            key=lambda ready: ready[0] not in (self._fifo, self._woken),
         ):
             if descriptor == self._woken:
                 _drain(self._woken)
@@ -208,6 +233,7 @@ class Supervisors:
                 self._hear(_drain(self._fifo))
             else:
                 self._gone(self._by_descriptor[descriptor])
+        self._settle()
 
     def wake(self) -> None:
         """End a wait; may be called from any thread."""
@@ -239,18 +265,17 @@ class Supervisors:
         if other is not None and other.pid != watched.pid:
             self._watch(key, other)  # an earlier one had claimed the task; ours went away quietly
         else:
-            self._reports.append(self._ending(key))
+            self._burials.begin(key)
+
+    def _settle(self) -> None:
+        """Whoever is proven gone by now is reported so."""
+        known = {watched.pid for watched in self._watched.values()}
+        self._reports += self._burials.settle(known, set(self._watched))
 
     def _let_go(self, watched: Watched) -> None:
         self._poll.unregister(watched.descriptor)
         del self._by_descriptor[watched.descriptor]
         os.close(watched.descriptor)
-
-    def _ending(self, key: TaskKey) -> Report:
-        told = adopt.last_word(self.task_folder(key), self.boot)
-        exit_code = int(told["exit"]) if told.get("exit") else None
-        at = float(told.get("at") or self._clock.now())
-        return Report(key, "ended", at, 0, told["outcome"], exit_code, told.get("told", ""))
 
     # --- places ----------------------------------------------------------------------------------
 
@@ -284,6 +309,16 @@ class Supervisors:
         self._poll.close()
         for descriptor in (self._fifo, self._woken, self._waker):
             os.close(descriptor)
+
+
+def stray(key: TaskKey, folder: pathlib.Path) -> Stray:
+    """Where a task stands of which only its folder is known."""
+    try:
+        env = Order(read_pairs(str(folder / "order"))).env
+    except OSError:
+        return Stray(key)
+    gpus = tuple(int(index) for index in env.get("GPUYARD_GPUS", "").split(",") if index.isdigit())
+    return Stray(key, env.get("GPUYARD_NODE", ""), gpus)
 
 
 def _fifo(path: pathlib.Path) -> int:

@@ -157,6 +157,7 @@ class Life:
         entry = self.desk.book.entries.get(report.key.job)
         attempt = entry.attempt if entry is not None else None
         if entry is None or attempt is None or attempt.number != report.key.attempt:
+            self._hear_stray(report)
             return
         task = attempt.tasks[report.key.serial]
         if task.state == "ended":
@@ -168,6 +169,14 @@ class Life:
                 self._running(entry, attempt, task, report)
             case "ended":
                 self._ended(entry, attempt, task, report)
+            case "doubted":
+                self.desk.say("withheld", entry, attempt=attempt.number, message=withheld(task.placement, report.told))
+
+    def _hear_stray(self, report: Report) -> None:
+        """A task that no job knows of any more, as after a backup was restored."""
+        if report.kind == "ended":
+            self.desk.holdings.leave(report.key)
+            self.desk.then(lambda: self.desk.launcher.forget(report.key.job, report.key.attempt))
 
     def _ready(self, entry: Entry, attempt: Attempt, task: Task) -> None:
         if task.state == "starting":
@@ -400,6 +409,12 @@ def survives(entry: Entry, attempt: Attempt, without: Container[int] = ()) -> bo
         if task.state not in ("ended", "stopping") or task.outcome == "succeeded":
             counts[task.placement.group] = counts.get(task.placement.group, 0) + 1
     return entry.description().gang.complete(counts)
+
+
+def withheld(place: Placement, doubt: str) -> str:
+    """Why nobody else gets what a task had."""
+    had = f"GPU {', '.join(map(str, place.gpus))} of {place.node}" if place.gpus else f"its room on {place.node}"
+    return f"{had} stays withheld, because it is not proven that nothing of the task is left: {doubt}"
 
 
 def _told_places(places: Iterable[Placement]) -> list[dict[str, object]]:

@@ -63,7 +63,8 @@ class StopOrder:
 
 
 class Report(NamedTuple):
-    """What became of one task: `ready`, `running` or `ended` (with its outcome)."""
+    """What became of one task: `ready`, `running`, `ended` (with its outcome), or `doubted`: its supervisor is gone,
+    and it is not proven that nothing of it is left."""
 
     key: TaskKey
     kind: str
@@ -72,6 +73,14 @@ class Report(NamedTuple):
     outcome: str = ""
     exit: int | None = None
     told: str = ""
+
+
+class Stray(NamedTuple):
+    """A task that runs and that nobody knows of, and what it stands on."""
+
+    key: TaskKey
+    node: str = ""
+    gpus: tuple[int, ...] = ()
 
 
 class Launcher(Protocol):
@@ -90,13 +99,19 @@ class Launcher(Protocol):
         """Tell a task to stop; harmless if it has ended."""
 
     def kill(self, *keys: TaskKey) -> None:
-        """End tasks and their supervisors at once, as a lost node would."""
+        """End tasks at once, as a lost node would; reported when nothing is left of them."""
 
     def adopt(self, keys: Sequence[TaskKey]) -> list[TaskKey]:
         """Take over tasks of an earlier control plane; returns those that nobody ever began."""
 
-    def bury(self, keys: Sequence[TaskKey]) -> None:
-        """End whatever is left of tasks of an earlier control plane, and wait until it is gone."""
+    def bury(self, keys: Sequence[TaskKey], told: str) -> None:
+        """End whatever is left of tasks of an earlier control plane; each is reported lost when it is proven gone."""
+
+    def doubts(self) -> dict[TaskKey, str]:
+        """Tasks whose supervisors are gone and of which something may be left, and what that is."""
+
+    def vouch(self, key: TaskKey) -> None:
+        """An operator says that nothing is left of it."""
 
     def forget(self, job: int, attempt: int) -> None:
         """The attempt is over and written down."""

@@ -11,7 +11,7 @@ from gpuyard.model.job import Phase
 from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.life import Life
-from gpuyard.worlds.local.ports import Report, TaskKey
+from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry
 from gpuyard.worlds.local.store import RESTORED
 
@@ -63,12 +63,9 @@ def _take_over(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
 
 def _lose(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
     """Its tasks died with an earlier boot, or stand on a node that is no longer part of the fleet and die now."""
-    now = desk.now()
     reboot = attempt.boot != desk.launcher.boot
     told = "the machine was started anew while it ran" if reboot else "its node is no longer part of the fleet"
     told = "the state was restored from a backup while it ran" if attempt.boot == RESTORED else told
-    keys = [TaskKey(entry.id, attempt.number, task.serial) for task in attempt.live()]
-    desk.launcher.bury(keys)
-    for key, task in zip(keys, attempt.live(), strict=True):
-        life.close(entry, attempt, task, Report(key, "ended", now, 0, "lost", None, told))
-    life.finish(entry, attempt)
+    for task in attempt.live():
+        life.hold(entry, attempt, task)
+    desk.launcher.bury([TaskKey(entry.id, attempt.number, task.serial) for task in attempt.live()], told)

@@ -3,8 +3,12 @@
 `launch` starts it in its own session with one argument, the folder of the task, where `order` says what to do. It
 claims the task (`claim`, an exclusive link, so no task is ever run twice), tells that it is ready, waits for `go` where
 all ranks must start together, runs the command in a process group of its own, copies its output into segments named by
-their offset, enforces the time limit, stops the task when `stop` appears, and leaves `exit`. Nothing is imported here
-but its own few neighbours and the light end of the standard library: that is what keeps the start short.
+their offset, enforces the time limit, stops the task when `stop` appears or a signal says so, and leaves `exit` when
+the kernel has said that nothing of the task is left. Nothing in it blocks, but for its own disk.
+
+Where there are no control groups a guard stands above the one that runs the task (`second`): should that be killed, the
+guard inherits and ends what the task left. Nothing is imported here but its own few neighbours and the light end of the
+standard library: that is what keeps the start short.
 """
 
 from __future__ import annotations
@@ -13,8 +17,12 @@ import os
 import select
 import time
 
+from gpuyard.worlds.local import descent
+from gpuyard.worlds.local.becoming import Doors, become, programs
 from gpuyard.worlds.local.confine import CANNOT_RUN, CGroup, give_up_rights, remove_container, signal_group, sweep
+from gpuyard.worlds.local.mouth import Mouth
 from gpuyard.worlds.local.notes import Order, Pairs, identity, read_pairs, write_pairs
+from gpuyard.worlds.local.output import Log
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
@@ -30,14 +38,21 @@ LOOK_S = 0.25
 PATIENCE_S = 600.0
 """A gang that has not got its word by then never will."""
 FULL_S = 1.0
-"""How often a disk that took no last word is asked again."""
+"""How often a disk that took no last word is asked again, and a control plane that took no word at all."""
 DRAIN_S = 0.5
 """How long output is read on after the task is gone: something it left behind may hold the pipe open."""
-SEGMENT_BYTES = 16 << 20
-SEGMENTS = 4
-"""So much output is kept: whoever writes more is somebody's disk filling up."""
+BURY_S = 0.5
+"""How often, in the end, those are asked for again that were killed and are still there."""
 ENGINE_FAILED = 125
 """The exit code of podman and docker for what is wrong with themselves, such as an image that is not there."""
+SPARE_BYTES = 4096
+
+STOP_GENTLY = int(signal.SIGRTMIN) + 4
+STOP_NOW = int(signal.SIGRTMIN) + 5
+KILL = int(signal.SIGRTMIN) + 6
+"""Words that come as signals: a disk that takes no `stop` file stops no stop. Nobody sends these by accident."""
+WORDS = (STOP_GENTLY, STOP_NOW, KILL)
+HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT)
 
 
 def main(folder: str) -> int:
@@ -46,15 +61,20 @@ def main(folder: str) -> int:
     order = Order(read_pairs("order"))
     if not claim():
         return 0
-    supervisor = Supervisor(order)
+    descent.inherit_orphans()
+    group = CGroup(order)
+    if not group.path:
+        pid = os.fork()
+        if pid:
+            return guard(order, pid)
+        descent.inherit_orphans()
+        write_pairs("second", identity(os.getpid()))
+    supervisor = Supervisor(order, group)
     try:
         supervisor.run()
-    except OSError as error:
-        supervisor.end("failed", CANNOT_RUN, f"the supervisor could not go on: {error}")
+    except OSError as error:  # no room for a note, no more processes: not the job's fault, and it is tried again
+        supervisor.end("lost", 0, f"its supervisor could not go on: {error}")
     return 0
-
-
-# --- files ---------------------------------------------------------------------------------------
 
 
 def claim() -> bool:
@@ -70,35 +90,22 @@ def claim() -> bool:
     return True
 
 
-class Log:
-    """The task's output in segments, each named by the offset of its first byte."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        last = max(os.listdir(folder), default="")
-        self.at = int(last) + os.path.getsize(f"{folder}/{last}") if last else 0
-        self.size = 0
-        self.file = -1
-
-    def write(self, content: bytes) -> None:
-        """Keep it; a full disk loses output, never the task."""
-        if self.file < 0 or self.size >= SEGMENT_BYTES:
-            self._next()
-        try:
-            while content:
-                written = os.write(self.file, content)
-                self.at, self.size, content = self.at + written, self.size + written, content[written:]
-        except OSError:
-            pass
-
-    def _next(self) -> None:
-        if self.file >= 0:
-            os.close(self.file)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        self.file, self.size = os.open(f"{self.folder}/{self.at:020d}", flags, 0o600), 0
-        for old in sorted(os.listdir(self.folder))[:-SEGMENTS]:
-            os.unlink(f"{self.folder}/{old}")
+def guard(order: Order, pid: int) -> int:
+    """Stand above the one that runs the task, pass words on to it, and be its heir should it be killed."""
+    heeded = (*HEARD, *WORDS)
+    signal.pthread_sigmask(signal.SIG_SETMASK, heeded)
+    while True:
+        ended, _ = descent.reap()
+        if pid in ended:
+            break
+        word = signal.sigwait(heeded)
+        if word != signal.SIGCHLD:
+            os.kill(pid, word)
+    if not os.path.exists("exit"):
+        heir = Supervisor(order, CGroup(Order([])))
+        remove_container(order)
+        heir.end("lost", 0, "its supervisor was killed")
+    return 0
 
 
 # --- the task ------------------------------------------------------------------------------------
@@ -107,60 +114,80 @@ class Log:
 class Supervisor:
     """One task from claim to exit."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, group: CGroup) -> None:
         self.order = order
+        self.group = group
         self.pid = 0
+        self.began = 0.0
         self.status: int | None = None
         self.why = ""
         self.told_to_stop: Pairs = []
         self.stages: list[tuple[float, int]] = []
         """What is still to come of a stop: (when, signal)."""
-        self.group = CGroup(order)
+        self.words: list[int] = []
+        """Those that came as signals and are not heeded yet."""
+        self.mouth = Mouth(order.text("notify"), order.text("key"))
         self.terminal: Terminal | None = None
         self.wake, self._wake_end = os.pipe()
         os.set_blocking(self._wake_end, False)
         os.set_blocking(self.wake, False)
         signal.set_wakeup_fd(self._wake_end)
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT):
+        for number in HEARD:
             signal.signal(number, lambda *_: None)
+        for word in WORDS:
+            signal.signal(word, lambda number, _: self.words.append(number))
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # `launch` holds words back until somebody listens
 
     def run(self) -> None:
         """Wait for the others if need be, run, watch, tell."""
         if self.order.text("gang") and not self._together():
             return
-        if os.path.exists("stop"):
+        if self._is_told_to_stop():
             self.end("stopped", 0, "stopped before it began")
             return
+        self._put_by()
         self.log = Log(self.order.text("log"))
         output = self._spawn()
         if output < 0:
             return
-        write_pairs("running", [*identity(self.pid), ("at", repr(time.time()))])
-        self.notify("running")
+        self.mouth.say("running")
         self._watch(output)
         if self.order.text("container") and (self.why or os.WIFSIGNALED(self.status or 0)):
             remove_container(self.order)
         elif not self.group.path:
             sweep(self.order)
+        self._bury()  # before the verdict: it may be the first to hear how the task ended
         self.end(*self._verdict())
 
-    def notify(self, kind: str) -> None:
-        """A word to the control plane, if one is there; if not, it will read our files."""
-        try:
-            fifo = os.open(self.order.text("notify"), os.O_WRONLY | os.O_NONBLOCK)
-            os.write(fifo, f"{self.order.text('key')} {kind}\n".encode())
-            os.close(fifo)
-        except OSError:
-            pass
-
     def end(self, outcome: str, code: int, told: str) -> None:
-        """The last word; also of a task that never began, whose control group is there all the same."""
-        self.group.end()
+        """The last word, after which the task's GPU is somebody else's: so nothing of the task is left by then."""
+        self._bury()
         written = [("outcome", outcome), ("exit", str(code)), ("told", told), ("at", repr(time.time()))]
         while not self._written(written):
             self._sleep(FULL_S)
-        self.notify("ended")
+        self.mouth.say("ended")
+
+    def _bury(self) -> None:
+        """End all that came of the task, however long that takes; one that hangs in a driver is not gone."""
+        pause = 0.002
+        while not self._all_gone():
+            self._sleep(pause)
+            pause = min(2 * pause, BURY_S)
+
+    def _all_gone(self) -> bool:
+        if self.pid and self.status is None:
+            signal_group(self.pid, signal.SIGKILL)
+        self.group.kill()
+        ended, nothing_left = descent.end_all()
+        self._note(ended)
+        return nothing_left and self.group.remove()
+
+    def _put_by(self) -> None:
+        """A file whose room the last word can have, should there be none left then."""
+        try:
+            write_pairs("spare", [("", "-" * SPARE_BYTES)])
+        except OSError:
+            return
 
     def _written(self, pairs: Pairs) -> bool:
         """Whether the last word is on disk: while that is full it waits, or what succeeded would be run again."""
@@ -169,6 +196,9 @@ class Supervisor:
         except FileNotFoundError:
             return True  # the folder is gone, and with it whoever would read it
         except OSError:
+            if os.path.exists("spare"):
+                os.unlink("spare")
+                return self._written(pairs)
             return False
         return True
 
@@ -181,29 +211,33 @@ class Supervisor:
             self.end("failed", CANNOT_RUN, wrong)
             return False
         write_pairs("ready", identity(os.getpid()))
-        self.notify("ready")
+        self.mouth.say("ready")
         until = time.monotonic() + PATIENCE_S
         while not os.path.exists(self.order.text("go")):
-            if os.path.exists("stop") or time.monotonic() > until:
+            if self._is_told_to_stop() or time.monotonic() > until:
                 self.end("stopped", 0, "the other ranks did not come up")
                 return False
             self._sleep(LOOK_S)
         return True
 
+    def _is_told_to_stop(self) -> bool:
+        return bool(self.why or self.words) or os.path.exists("stop")
+
     def _asked_as_submitter(self) -> str:
         """What is wrong with the order, found out with the submitter's rights: what others have is not told to them."""
         answer, answering = os.pipe()
-        pid = os.fork()
-        if pid == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             try:
+                os.setpgid(0, 0)
                 give_up_rights(self.order)
                 os.write(answering, os.fsencode(self._cannot_run()))
             finally:
                 os._exit(0)
         os.close(answering)
-        with open(answer, "rb") as pipe:
-            wrong = os.fsdecode(pipe.read())
-        os.waitpid(pid, 0)
+        wrong = self._heard_out(answer, 0.0)
+        self._bury()
+        self.pid, self.status = 0, None
         return wrong
 
     def _cannot_run(self) -> str:
@@ -227,70 +261,62 @@ class Supervisor:
             pass
 
     def _spawn(self) -> int:
-        """Start the command; the descriptor its output comes from, or -1 if it could not be started."""
-        if self.order.text("tty"):
-            from gpuyard.worlds.local.terminal import Terminal  # read only by those who have one
+        """Start the command; the descriptor its output comes from, or -1 if it could not be started.
 
-            self.terminal = Terminal(self.order.text("tty"), int(self.order.text("uid") or -1))
-            output, child_end = self.terminal.ends()
-        else:
-            output, child_end = os.pipe()
+        The child is on record before it is let through the gate: one whose supervisor dies first never becomes the
+        command, so whatever runs can be found.
+        """
+        output, child_end = self._ends()
         failed, failing = os.pipe()
+        gate, opening = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            self._become(child_end, failing)
+            os.close(opening)
+            become(self.order, Doors(child_end, failing, gate), self.group, self.terminal)
         self.began = time.monotonic()
-        os.close(child_end)
-        os.close(failing)
-        with open(failed, "rb") as pipe:
-            wrong = pipe.read().decode()
+        for descriptor in (child_end, failing, gate):
+            os.close(descriptor)
+        write_pairs("running", [*identity(self.pid), ("at", repr(time.time()))])
+        self._open_gate(opening)
+        wrong = self._heard_out(failed, self.order.number("limit"))
         if wrong:
-            os.waitpid(self.pid, 0)
             self.end("failed", CANNOT_RUN, wrong)
             return -1
         return output
 
-    def _become(self, output: int, failing: int) -> None:
-        """The child: turn into the command, or say what stands in the way."""
-        doing = f"use the working folder {self.order.text('workdir')}"
+    def _open_gate(self, opening: int) -> None:
         try:
-            self._dress(output)
-            doing = f"run {self.order.command[0]}"
-            self._execute()
-        except (OSError, ValueError) as error:
-            os.write(failing, f"cannot {doing}: {getattr(error, 'strerror', None) or error}".encode(errors="replace"))
+            os.write(opening, b"!")
+        except OSError:
+            return  # it did not come so far, and has said why
         finally:
-            os._exit(CANNOT_RUN)
+            os.close(opening)
 
-    def _execute(self) -> None:
-        """Not `execvpe`: that imports a module, which the submitter may have no right to read."""
-        wrong: OSError = FileNotFoundError(2, "No such file or directory")
-        for path in programs(self.order):
+    def _ends(self) -> tuple[int, int]:
+        """Where output comes out, and where the task puts it in."""
+        if not self.order.text("tty"):
+            return os.pipe()
+        from gpuyard.worlds.local.terminal import Terminal  # read only by those who have one
+
+        self.terminal = Terminal(self.order.text("tty"), int(self.order.text("uid") or -1))
+        return self.terminal.ends()
+
+    def _heard_out(self, answer: int, limit: float) -> str:
+        """What a child says on its way. Folders and programs may lie on a disk that hangs: a limit or a stop holds
+        meanwhile."""
+        os.set_blocking(answer, False)
+        told = b""
+        while True:
             try:
-                os.execve(path, self.order.command, self.order.env)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                wrong = error
-        raise wrong
-
-    def _dress(self, output: int) -> None:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        self.group.join()
-        if self.terminal is not None:
-            self.terminal.take(output)
-            source = output
-        else:
-            os.setpgid(0, 0)
-            source = os.open("/dev/null", os.O_RDONLY)
-        for target, descriptor in enumerate((source, output, output)):
-            os.dup2(descriptor, target)
-        give_up_rights(self.order)
-        os.umask(0o022)
-        if self.order.text("workdir"):
-            os.chdir(self.order.text("workdir"))
+                part = os.read(answer, READ_MAX)
+                if not part:
+                    os.close(answer)
+                    return os.fsdecode(told)
+                told += part
+            except BlockingIOError:
+                self._look(limit)
+                select.select([self.wake, answer], [], [], self._patience(limit, 0.0))
+                self._clear()
 
     # --- meanwhile -------------------------------------------------------------------------------
 
@@ -298,27 +324,36 @@ class Supervisor:
         """Copy output, keep the limit, stop when told, until the task is gone and has said all."""
         drained = 0.0
         limit = self.order.number("limit")
-        while output >= 0 or self.status is None:
+        while output >= 0 or self.status is None or self._somebody_is_behind():
             self._reap()
             if self.status is not None:
                 drained = drained or time.monotonic() + DRAIN_S
-                if output < 0 or time.monotonic() > drained:
+                if time.monotonic() > drained:
                     break
             self._look(limit)
-            extra = self.terminal.descriptors() if self.terminal is not None else []
-            readable, _, _ = select.select(
-                [self.wake, *([output] if output >= 0 else []), *extra], [], [], self._patience(limit, drained)
-            )
-            if self.wake in readable:
-                self._clear()
-            if self.terminal is not None:
-                self.terminal.serve(readable, output)
-            if output in readable:
-                output = self._copy(output)
+            output = self._serve(output, self._patience(limit, drained))
+
+    def _serve(self, output: int, patience: float) -> int:
+        """Wait for whoever has something for us or takes something from us; where output comes from next."""
+        reading, writing = [self.wake, *([output] if output >= 0 else [])], []
+        if self.terminal is not None:
+            reading += self.terminal.readable()
+            writing = self.terminal.writable(output)
+        readable, writable, _ = select.select(reading, writing, [], patience)
+        if self.wake in readable:
+            self._clear()
+        if self.terminal is not None:
+            self.terminal.serve(readable, writable, output)
+        return self._copy(output) if output in readable else output
+
+    def _somebody_is_behind(self) -> bool:
+        return self.terminal is not None and bool(self.terminal.writable(-1))
 
     def _copy(self, output: int) -> int:
         try:
             content = os.read(output, READ_MAX)
+        except BlockingIOError:
+            return output
         except OSError:  # a terminal whose other end is gone says EIO
             content = b""
         if not content:
@@ -330,24 +365,47 @@ class Supervisor:
         return output
 
     def _reap(self) -> None:
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = status
-                self._signal(signal.SIGKILL)
+        ended, _ = descent.reap()
+        self._note(ended)
+        if self.pid in ended:
+            self._signal(signal.SIGKILL)
+
+    def _note(self, ended: dict[int, int]) -> None:
+        """How the task ended; what it left behind ends unnoted."""
+        self.status = ended.get(self.pid, self.status)
 
     def _look(self, limit: float) -> None:
         """Has the time run out, has somebody asked us to stop, is the next step of a stop due?"""
         now = time.monotonic()
-        told = read_pairs("stop") if os.path.exists("stop") else []
+        self.mouth.say_again()
+        told = self._stop_note()
         if told != self.told_to_stop:
             self.told_to_stop = told
             self._begin_stop(Order(told), now)
         elif not self.why and limit and now - self.began >= limit:
             self.why = "timeout"
             self._stage(now, self.order.text("warn"), self.order.number("grace"), self.order.number("term"))
+        while self.words:
+            self._heed(self.words.pop(0), now)
         while self.stages and self.stages[0][0] <= now:
             self._signal(self.stages.pop(0)[1])
+
+    def _stop_note(self) -> Pairs:
+        """What `stop` says; one that cannot be read says enough."""
+        try:
+            return read_pairs("stop") if os.path.exists("stop") else []
+        except OSError:
+            return [("term", self.order.text("term"))]
+
+    def _heed(self, word: int, now: float) -> None:
+        """A stop that came as a signal: how gently is in the order."""
+        self.why, self.stages = "stopped", []
+        if word == KILL:
+            self.why, self.stages = "killed", [(now, int(signal.SIGKILL))]
+        elif word == STOP_GENTLY:
+            self._stage(now, self.order.text("warn"), self.order.number("grace"), self.order.number("term"))
+        else:
+            self._stage(now, "", 0.0, self.order.number("term"))
 
     def _begin_stop(self, order: Order, now: float) -> None:
         """Also a second time: who was to save its work in an hour may be told to go at once."""
@@ -369,7 +427,7 @@ class Supervisor:
         if number == signal.SIGKILL:
             self.group.kill()
 
-    def _patience(self, limit: float, drained: float) -> float | None:
+    def _patience(self, limit: float, drained: float) -> float:
         """Until the next thing that is due; a stop is told by signal, and looked for rarely besides."""
         now = time.monotonic()
         due = [self.stages[0][0]] if self.stages else []
@@ -377,7 +435,8 @@ class Supervisor:
             due.append(self.began + limit)
         if drained:
             due.append(drained)
-        return max(0.0, min([30.0, *(moment - now for moment in due)]))
+        longest = FULL_S if self.mouth.untold else 30.0
+        return max(0.0, min([longest, *(moment - now for moment in due)]))
 
     def _verdict(self) -> tuple[str, int, str]:
         code = os.waitstatus_to_exitcode(self.status or 0)
@@ -388,12 +447,8 @@ class Supervisor:
             )
         if self.why == "timeout":
             return "timeout", code, f"ran into its time limit of {self.order.number('limit'):g} s"
+        if self.why == "killed":
+            return "lost", code, "it was killed with all it had"
         if self.why:
             return "stopped", code, told
         return ("failed" if code else "succeeded"), code, told
-
-
-def programs(order: Order) -> list[str]:
-    """Where the command may be: as it is written, or in the folders of the task's own PATH."""
-    name = order.command[0]
-    return [name] if "/" in name else [f"{folder}/{name}" for folder in order.env.get("PATH", "").split(":")]

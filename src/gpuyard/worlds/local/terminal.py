@@ -1,7 +1,8 @@
 """The terminal of an interactive task, and the socket where people attach to it. Used by `supervisor` alone.
 
 Output is sent as plain bytes to everybody attached. They send frames: one byte kind (0 input, 1 window size as two
-big-endian u16: rows, columns), a big-endian u32 length, the content.
+big-endian u16: rows, columns), a big-endian u32 length, the content. Nothing here blocks: neither a task that does not
+read nor a viewer that does not listen holds the supervisor up, and what waits for either is bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,37 @@ from collections.abc import Sequence
 
 RECALL_BYTES = 8192
 """So much of what was shown before, somebody who attaches sees at once."""
-FRAME_MAX = 1 << 20
+FRAME_MAX = 1 << 16
+TYPED_MAX = 1 << 16
+"""So much typing waits for a task that does not read; then those who type wait."""
+BEHIND_MAX = 1 << 18
+"""So far a viewer may fall behind; then it loses what it has not seen."""
+VIEWERS_MAX = 16
+
+
+class Viewer:
+    """Somebody attached: what they sent that is no whole frame yet, and what they have still to be shown."""
+
+    def __init__(self, door: socket.socket) -> None:
+        self.door = door
+        self.heard = bytearray()
+        self.unseen = bytearray()
+
+    def show(self, content: bytes) -> None:
+        """Bounded: who cannot keep up loses the oldest."""
+        self.unseen += content
+        del self.unseen[:-BEHIND_MAX]
+        self.send()
+
+    def send(self) -> None:
+        """As much as they take now."""
+        try:
+            if self.unseen:
+                del self.unseen[: self.door.send(self.unseen)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.unseen.clear()  # gone; reading will find out
 
 
 class Terminal:
@@ -23,9 +54,11 @@ class Terminal:
 
     def __init__(self, path: str, uid: int = -1) -> None:
         self.master, self.slave = os.openpty()
+        os.set_blocking(self.master, False)
         self.path = path
         self.shown = b""
-        self.clients: dict[int, tuple[socket.socket, bytearray]] = {}
+        self.typed = bytearray()
+        self.viewers: dict[int, Viewer] = {}
         self.door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.path.exists(path):
             os.unlink(path)
@@ -45,62 +78,81 @@ class Terminal:
         os.setsid()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
-    def descriptors(self) -> list[int]:
-        """What to watch besides the output."""
-        return [self.door.fileno(), *self.clients]
+    def readable(self) -> list[int]:
+        """What to read besides the output: nobody who types while the task has still to read what was typed."""
+        door = [self.door.fileno()] if len(self.viewers) < VIEWERS_MAX else []
+        return door + ([] if len(self.typed) >= TYPED_MAX else list(self.viewers))
 
-    def serve(self, readable: Sequence[int], master: int) -> None:
-        """Let people in, and take what they type."""
+    def writable(self, master: int) -> list[int]:
+        """Where something waits to be written."""
+        behind = [descriptor for descriptor, viewer in self.viewers.items() if viewer.unseen]
+        return behind + ([master] if self.typed and master >= 0 else [])
+
+    def serve(self, readable: Sequence[int], writable: Sequence[int], master: int) -> None:
+        """Let people in, take what they type, pass on what waits."""
+        for descriptor in writable:
+            if descriptor in self.viewers:
+                self.viewers[descriptor].send()
         for descriptor in readable:
             if descriptor == self.door.fileno():
                 self._let_in()
-            elif descriptor in self.clients:
+            elif descriptor in self.viewers:
                 self._take(descriptor, master)
+        self._pass_on(master)
 
     def _let_in(self) -> None:
         try:
-            client, _ = self.door.accept()
-            client.setblocking(False)
-            self.clients[client.fileno()] = (client, bytearray())
-            client.send(self.shown)
+            door, _ = self.door.accept()
         except OSError:
             return
+        door.setblocking(False)
+        self.viewers[door.fileno()] = viewer = Viewer(door)
+        viewer.show(self.shown)
 
     def _take(self, descriptor: int, master: int) -> None:
-        client, held = self.clients[descriptor]
+        viewer = self.viewers[descriptor]
         try:
-            content = client.recv(65536)
+            content = viewer.door.recv(FRAME_MAX)
         except BlockingIOError:
             return
         except OSError:
             content = b""
-        held += content
-        if not content or not self._frames(held, master):
-            del self.clients[descriptor]
-            client.close()
+        viewer.heard += content
+        if not content or not self._frames(viewer.heard, master):
+            del self.viewers[descriptor]
+            viewer.door.close()
 
-    def _frames(self, held: bytearray, master: int) -> bool:
+    def _frames(self, heard: bytearray, master: int) -> bool:
         """Act on every whole frame; False for somebody who speaks something else."""
-        while len(held) >= 5:
-            kind, length = struct.unpack_from(">BI", held)
+        while len(heard) >= 5:
+            kind, length = struct.unpack_from(">BI", heard)
             if length > FRAME_MAX or kind > 1:
                 return False
-            if len(held) < 5 + length:
+            if len(heard) < 5 + length:
                 return True
-            content = bytes(held[5 : 5 + length])
-            del held[: 5 + length]
-            if kind == 0 and master >= 0:
-                os.write(master, content)
-            elif kind == 1 and length == 4 and master >= 0:
+            content = bytes(heard[5 : 5 + length])
+            del heard[: 5 + length]
+            if kind == 0:
+                self.typed += content
+            elif length == 4 and master >= 0:
                 rows, columns = struct.unpack(">HH", content)
                 fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         return True
 
+    def _pass_on(self, master: int) -> None:
+        """To the task what it takes now; what is typed for one that is gone goes nowhere."""
+        if master < 0:
+            self.typed.clear()
+        try:
+            while self.typed:
+                del self.typed[: os.write(master, self.typed)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.typed.clear()
+
     def show(self, content: bytes) -> None:
-        """Send output to everybody; who cannot keep up loses some."""
+        """Send output to everybody."""
         self.shown = (self.shown + content)[-RECALL_BYTES:]
-        for client, _ in list(self.clients.values()):
-            try:
-                client.send(content)
-            except OSError:
-                continue
+        for viewer in self.viewers.values():
+            viewer.show(content)

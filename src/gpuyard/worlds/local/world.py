@@ -21,7 +21,7 @@ from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.closures import Closures
 from gpuyard.worlds.local.desk import RETRY_S, Desk
 from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.life import Life, survives
+from gpuyard.worlds.local.life import Life, survives, withheld
 from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
 from gpuyard.worlds.local.store import StoreError
@@ -305,6 +305,31 @@ class LocalWorld:
             elif not entry.attempt.why:
                 self.life.stop(entry, "requeued")
         self.desk.launcher.wake()
+
+    def vouch(self, entry: Entry, user: str) -> None:
+        """An operator says that nothing is left of its tasks that are in doubt."""
+        attempt = entry.attempt
+        doubts = self.desk.launcher.doubts()
+        keys = [key for key in doubts if attempt and (key.job, key.attempt) == (entry.id, attempt.number)]
+        if not keys:
+            raise Conflict(f"nothing of {entry.name} is in doubt; `yard status` names what is")
+        with self.desk.change():
+            for key in keys:
+                self.desk.say("vouched", entry, message=f"{user} vouched that nothing is left of it: {doubts[key]}")
+                self.desk.launcher.vouch(key)
+
+    def withheld(self) -> list[str]:
+        """What nobody else gets because its last holder is not proven gone, and why."""
+        told = []
+        for key, doubt in self.desk.launcher.doubts().items():
+            entry = self.desk.book.entries.get(key.job)
+            attempt = entry.attempt if entry is not None else None
+            if entry is None or attempt is None or attempt.number != key.attempt:
+                told.append(f"a task that no job knows of may not be gone: {doubt}")
+                continue
+            place = attempt.tasks[key.serial].placement
+            told.append(f"{entry.name}: {withheld(place, doubt)}; end it, or `yard vouch {entry.name}`")
+        return told
 
     def _revive(self, entry: Entry) -> None:
         entry.phase = Phase.HELD if entry.held else Phase.WAITING  # held while it ran its last, it stays held
