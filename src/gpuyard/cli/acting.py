@@ -58,7 +58,7 @@ def requeue(jobs: tuple[str, ...]) -> None:
     _tell(jobs, Client.requeue, "is queued again")
 
 
-@options.command("vouch", "sudo yard vouch train")
+@options.command("vouch", "yard vouch train")
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
 def vouch(jobs: tuple[str, ...]) -> None:
     """Say that nothing is left of jobs whose GPUs are withheld (`yard status` names them): they are given on.
