@@ -238,7 +238,7 @@ class RoomMaker:
             region,
         )
         nodes = self.draft.clearings.get(key)
-        if nodes is None or row.held:
+        if not isinstance(nodes, NodeClearing) or row.held:
             nodes = self.draft.clearings[key] = NodeClearing(self.draft, self.rights, shape, region)
         else:
             nodes.sync(self.rights)

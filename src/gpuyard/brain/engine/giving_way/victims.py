@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.notes import Profile
 from gpuyard.model.node import Budget
 from gpuyard.model.policy import PdbRule
 
@@ -70,19 +71,6 @@ def _extras_on(row: JobRow, node: int) -> list[Unit]:
 
 
 # --- protections ------------------------------------------------------------------------------------------------------
-
-
-class Profile(NamedTuple):
-    """What is true of a running job for the whole of a cycle, worked out once."""
-
-    gang_may_go: bool
-    extras_may_go: bool
-    evictions: int
-    lost: float
-    """Seconds of work since the last checkpoint."""
-    warm_up: float
-    """Seconds that a restart spends before it works again."""
-    youth: tuple[object, ...]
 
 
 def profile(draft: Draft, row: JobRow) -> Profile:

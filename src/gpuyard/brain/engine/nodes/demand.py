@@ -6,19 +6,17 @@ Seen (what runs and waits, kept by `Fleet`) or known beforehand (`Fleet.expect`)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuyard.brain.engine.nodes import remainders
 from gpuyard.brain.engine.nodes.columns import Bools, Ints
+from gpuyard.brain.engine.nodes.eligibility import Eligibility
 from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels, has_model
 from gpuyard.model.policy import DemandView, Weigh
 from gpuyard.model.resources import UNLIMITED, WHOLE
-
-if TYPE_CHECKING:
-    from gpuyard.brain.engine.nodes.feasibility import Shapes
 
 Floats = npt.NDArray[np.float64]
 
@@ -241,36 +239,36 @@ class Seen:
         """Tasks and their CPU together, per kind that anybody asks for."""
         return {kind: (tally.tasks, tally.cpu) for kind, tally in self._kinds.items() if tally.tasks}
 
-    def outline(self, shapes: Shapes) -> tuple[Outline, ...]:
+    def outline(self, nodes: Eligibility) -> tuple[Outline, ...]:
         """The demand as kinds weighted by the GPUs they ask for; rare kinds fall out."""
         self.changed = False
         weights = [
-            (tally, gpus_of(shapes, tally.request) * tally.tasks) for tally in self._kinds.values() if tally.tasks
+            (tally, gpus_of(nodes, tally.request) * tally.tasks) for tally in self._kinds.values() if tally.tasks
         ]
         total = sum(weight for _, weight in weights)
         parts = [(tally, round(COARSE * weight / total)) for tally, weight in weights]
         return tuple(tally.outline(part) for tally, part in parts if part > 0)
 
 
-def gpus_of(shapes: Shapes, request: TaskRequest) -> int:
+def gpus_of(nodes: Eligibility, request: TaskRequest) -> int:
     """What one task asks for, in grains; at least, where cards differ."""
-    return request.gpus * WHOLE or int(shapes.need(request).min())
+    return request.gpus * WHOLE or int(nodes.need(request).min())
 
 
-def as_class(shapes: Shapes, seen: Outline) -> DemandClass:
+def as_class(nodes: Eligibility, seen: Outline) -> DemandClass:
     """A kind seen, as a class of demand."""
     return _class(
-        shapes, seen.request, seen.cpu, seen.weight, seen.weight / max(gpus_of(shapes, seen.request) / WHOLE, 1e-9)
+        nodes, seen.request, seen.cpu, seen.weight, seen.weight / max(gpus_of(nodes, seen.request) / WHOLE, 1e-9)
     )
 
 
-def _class(shapes: Shapes, request: TaskRequest, cpu: int, weight: float, tasks: float) -> DemandClass:
-    share = min(int(shapes.need(request).min()), WHOLE) if request.resources.shared else 0
-    return DemandClass(request.gpus, share, cpu, shapes.static(request, (has_model, has_labels)), weight, tasks)
+def _class(nodes: Eligibility, request: TaskRequest, cpu: int, weight: float, tasks: float) -> DemandClass:
+    share = min(int(nodes.need(request).min()), WHOLE) if request.resources.shared else 0
+    return DemandClass(request.gpus, share, cpu, nodes.static(request, (has_model, has_labels)), weight, tasks)
 
 
 def demand_known(
-    shapes: Shapes, kinds: Sequence[tuple[TaskRequest, float]], view: DemandView
+    nodes: Eligibility, kinds: Sequence[tuple[TaskRequest, float]], view: DemandView
 ) -> tuple[DemandClass, ...]:
     """The demand somebody knows beforehand, as numbers of tasks per kind: the commonest kinds, CPU-only ones too."""
     total, seen, classes = sum(count for _, count in kinds), 0.0, []
@@ -279,6 +277,6 @@ def demand_known(
             break
         seen += count
         by_gpus = view.weigh is Weigh.GPUS and not request.resources.cpu_only
-        weight = count * gpus_of(shapes, request) / WHOLE if by_gpus else count
-        classes.append(_class(shapes, request, request.resources.cpu, weight, count))
+        weight = count * gpus_of(nodes, request) / WHOLE if by_gpus else count
+        classes.append(_class(nodes, request, request.resources.cpu, weight, count))
     return tuple(classes)

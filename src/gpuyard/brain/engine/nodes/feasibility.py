@@ -7,21 +7,17 @@ changed since it was last asked, so a decision costs what has changed, not what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
 from gpuyard.brain.engine.nodes import scoring
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, dislikes, has_labels, has_model
+from gpuyard.brain.engine.nodes.eligibility import Eligibility, Tier
+from gpuyard.brain.engine.nodes.requests import TaskRequest, dislikes, has_labels, has_model
 from gpuyard.brain.engine.nodes.stranding import Gauge
-from gpuyard.model.node import Gpu, Node
+from gpuyard.model.node import Node
 from gpuyard.model.policy import Policy
-from gpuyard.model.queue import model_matches
 from gpuyard.model.resources import WHOLE
-
-Tier = frozenset[int]
-"""Models (by id) that are equally good for a task group."""
 
 PLENTY = 1 << 31
 """Room where only CPU-less, GPU-less tasks are asked for."""
@@ -31,38 +27,17 @@ FEW = 4
 """Up to so many changed nodes a look into what was seen before is cheaper than columns."""
 
 
-class Shape:
+class Shape(scoring.Subject):
     """One kind of task on one tier of models, with its room and score per node.
 
-    `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room);
-    `device[n]` where on node n a part of a device strands least, if the policy's scoring asks for that.
+    `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room).
     """
 
-    __slots__ = (
-        "_empty",
-        "_seen_states",
-        "_shapes",
-        "careful",
-        "columns",
-        "device",
-        "dislike",
-        "disliked",
-        "eligible",
-        "gauge",
-        "has_choice",
-        "need",
-        "request",
-        "room",
-        "score",
-        "scoring",
-        "seen",
-        "weights",
-    )
+    __slots__ = ("_empty", "_seen_states", "_shapes", "room", "score", "seen")
 
     def __init__(self, shapes: Shapes, request: TaskRequest, eligible: Bools, careful: bool) -> None:
         self.request = request
         self.careful = careful
-        """Whether suspect GPUs are left out (rule 13)."""
         self.columns = shapes.columns
         self.gauge = shapes.gauge
         self.weights = shapes.weights
@@ -72,7 +47,6 @@ class Shape:
         self.dislike = shapes.static(request, (dislikes,))
         self.disliked = bool(self.dislike.any())
         self.has_choice = bool(shapes.static(request, (has_model, has_labels)).all())
-        """Whether it may go on any model, so that it can leave scarce ones to others."""
         count = len(shapes.columns.nodes)
         self.room: Ints = np.zeros(count, dtype=np.int64)
         self.score = np.full(count, -1.0)
@@ -177,21 +151,16 @@ def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Int
     return room
 
 
-class Shapes:
+class Shapes(Eligibility):
     """All shapes asked for so far. Thrown away when the nodes themselves change."""
 
     def __init__(self, columns: Columns, policy: Policy) -> None:
-        self.columns = columns
+        super().__init__(columns)
         self.weights = policy.weights
         self.scoring = policy.scoring
         self.gauge = Gauge(columns)
         self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
-        self._static: dict[tuple[int, tuple[Checker, ...]], Bools] = {}
-        self._needs: dict[int, Ints] = {}
         self._empty: dict[int, Ints] = {}
-        self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
-        self._codes: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
-        columns.kind = self._kinds(())[0].tolist()
 
     def get(self, request: TaskRequest, tier: Tier, careful: bool = False) -> Shape:
         """The shape, up to date."""
@@ -205,13 +174,6 @@ class Shapes:
     def revalue(self) -> None:
         """The demand changed: every score is worth nothing now."""
         self._shapes.clear()
-
-    def eligible(self, request: TaskRequest, tier: Tier) -> Bools:
-        """Nodes that could ever run the task, on models of the tier."""
-        fits = self.static(request, STATIC_CHECKERS)
-        if request.resources.cpu_only or len(tier) == len(self.columns.models):
-            return fits
-        return fits & np.isin(self.columns.model, sorted(tier))
 
     def room_when_empty(self, request: TaskRequest) -> Ints:
         """How many tasks of `request` each node would hold if it were empty; worked out once, for it never changes."""
@@ -229,94 +191,6 @@ class Shapes:
                 known[key] = room_when_empty(request, node)
             rooms.append(known[key])
         return np.array(rooms, dtype=np.int64)
-
-    def need(self, request: TaskRequest) -> Ints:
-        """The share of a device the task takes on each node (WHOLE and more: it cannot)."""
-        need = self._needs.get(request.id)
-        if need is None:
-            need = self._needs[request.id] = self._need(request)
-        return need
-
-    def _need(self, request: TaskRequest) -> Ints:
-        if not request.resources.gpu_memory:
-            return np.full(len(self.columns.nodes), max(request.resources.share, 1), dtype=np.int64)
-        return np.array([request.share_on(node) for node in self.columns.nodes], dtype=np.int64)
-
-    # --- static eligibility ---------------------------------------------------------------------------------------
-
-    def static(self, request: TaskRequest, checkers: tuple[Checker, ...]) -> Bools:
-        """Where all (for `dislikes`: any) of the checkers hold; they look at a node's description only."""
-        key = (request.id, checkers)
-        mask = self._static.get(key)
-        if mask is None:
-            codes, examples = self._kinds(_label_keys(request))
-            nodes = self.columns.nodes
-            asked = [check for check in checkers if check not in request.waived]
-            verdicts = [all(check(request, nodes[i]) for check in asked) for i in examples]
-            mask = self._static[key] = np.array(verdicts, dtype=bool)[codes] if examples else np.zeros(0, dtype=bool)
-        return mask
-
-    def _kinds(self, label_keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
-        """Nodes grouped by what checkers can see: a kind per node, and an example node per kind."""
-        found = self._codes.get(label_keys)
-        if found is None:
-            kinds: dict[object, int] = {}
-            examples: list[int] = []
-            codes = np.zeros(len(self.columns.nodes), dtype=np.int64)
-            for i, node in enumerate(self.columns.nodes):
-                labels = dict(node.labels) if label_keys else {}
-                seen = tuple(labels.get(key) for key in label_keys)
-                kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.closed is None, node.cpu,
-                        node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
-                if kind not in kinds:
-                    kinds[kind] = len(examples)
-                    examples.append(i)
-                codes[i] = kinds[kind]
-            found = self._codes[label_keys] = (codes, examples)
-        return found
-
-    # --- tiers of models ------------------------------------------------------------------------------------------
-
-    def tiers(self, request: TaskRequest, alone: bool) -> tuple[Tier, ...]:
-        """Sets of models to try, in order of preference (rule 11).
-
-        A single task may land on any model of an entry; several tasks need one model, so each gets its own tier.
-        Without a preference the tiers of several tasks stand in order of model name; who has room decides.
-        """
-        key = (request.id, alone)
-        found = self._tiers.get(key)
-        if found is None:
-            found = self._tiers[key] = tuple(self._find_tiers(request, alone))
-        return found
-
-    def _find_tiers(self, request: TaskRequest, alone: bool) -> list[Tier]:
-        models = self.columns.models
-        if request.resources.cpu_only:
-            return [frozenset(range(len(models)))]
-        fits = self.static(request, STATIC_CHECKERS)
-        present = set(self.columns.model[fits].tolist())
-        tiers: list[Tier] = []
-        for wanted in request.models or ("",):
-            matching = [i for i in sorted(present) if not wanted or model_matches(wanted, models[i])]
-            present -= set(matching)
-            if alone and matching:
-                tiers.append(frozenset(matching))
-            else:
-                tiers.extend(frozenset((i,)) for i in matching)
-        return tiers
-
-
-def _label_keys(request: TaskRequest) -> tuple[str, ...]:
-    keys = {key for key, _ in request.node_selector}
-    keys |= {expression.key for term in request.affinity for expression in term.expressions}
-    return tuple(sorted(keys))
-
-
-def _gpu_kind(gpus: Sequence[Gpu]) -> object:
-    """What checkers can see of a node's GPUs: how many whole ones, or every slice."""
-    if all(gpu.slices is None for gpu in gpus):
-        return len(gpus)
-    return tuple(gpu.slices for gpu in gpus)
 
 
 def free_gpus(columns: Columns, nodes: Bools | Ints) -> int:

@@ -5,20 +5,43 @@ Called by `feasibility.Shape` for nodes that changed. Looks at nodes only: what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from gpuyard.brain.engine.nodes.columns import Ints
+from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.demand import GRAINS_PER_STEP, Floats
-from gpuyard.model.policy import Curve, DeviceChoice, Scoring
+from gpuyard.brain.engine.nodes.requests import TaskRequest
+from gpuyard.brain.engine.nodes.stranding import Gauge
+from gpuyard.model.policy import Curve, DeviceChoice, Scoring, Weights
 from gpuyard.model.resources import UNLIMITED, WHOLE
 
-if TYPE_CHECKING:
-    from gpuyard.brain.engine.nodes.feasibility import Shape
+
+class Subject:
+    """One kind of task on one tier of models, as far as its score depends on it; filled in by `feasibility.Shape`."""
+
+    __slots__ = (
+        "careful", "columns", "device", "dislike", "disliked", "eligible", "gauge", "has_choice", "need", "request",
+        "scoring", "weights",
+    )  # fmt: skip
+
+    request: TaskRequest
+    columns: Columns
+    gauge: Gauge
+    weights: Weights
+    scoring: Scoring
+    careful: bool
+    """Whether suspect GPUs are left out (rule 13)."""
+    eligible: Bools
+    need: Ints
+    """The share of a device that the task takes on each node."""
+    dislike: Bools
+    disliked: bool
+    has_choice: bool
+    """Whether it may go on any model, so that it can leave scarce ones to others."""
+    device: Ints
+    """Where on each node a part of a device strands least, if the policy's scoring asks for that."""
 
 
-def pack(shape: Shape, nodes: Ints) -> Floats:
+def pack(shape: Subject, nodes: Ints) -> Floats:
     """The packing score of each of `nodes` for one more task of the shape."""
     weights, columns, resources = shape.weights, shape.columns, shape.request.resources
     score = weights.tightness * tightness(shape, nodes) if weights.tightness else np.zeros(len(nodes))
@@ -48,7 +71,7 @@ def rounded(score: Floats, scoring: Scoring) -> Floats:
     return np.floor(score * scoring.steps) / scoring.steps if scoring.steps else score
 
 
-def tightness(shape: Shape, nodes: Ints) -> Floats:
+def tightness(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task fills the node, less the more stays free: full nodes first, whole ones last."""
     columns = shape.columns
     width = max(columns.width, 1)
@@ -59,26 +82,26 @@ def tightness(shape: Shape, nodes: Ints) -> Floats:
     return score
 
 
-def _asked(shape: Shape) -> float:
+def _asked(shape: Subject) -> float:
     resources = shape.request.resources
     return resources.gpus or (resources.share / WHOLE)
 
 
-def cpu_tightness(shape: Shape, nodes: Ints) -> Floats:
+def cpu_tightness(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task uses up the node's CPU, less the more stays free."""
     columns = shape.columns
     score: Floats = 1.0 - np.clip(_cpu_after(shape, nodes) / max(columns.cpu_width, 1), 0.0, 1.0)
     return score
 
 
-def kept_usable(shape: Shape, nodes: Ints) -> Floats:
+def kept_usable(shape: Subject, nodes: Ints) -> Floats:
     """0.5 where the task strands nothing, less the more it does, more where it uses up what was stranded."""
     gauge = shape.gauge
     gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.request.gpus, _cpu_after(shape, nodes))
     return _curved(shape, gain)
 
 
-def best_part(shape: Shape, nodes: Ints) -> Floats:
+def best_part(shape: Subject, nodes: Ints) -> Floats:
     """For a task that takes a part of a device: how usable the rest stays, what it is worth, and whether the device is
     shared already, weighted, on the device of each node that the policy would take; if the best, the shape notes it."""
     weights = shape.weights
@@ -97,7 +120,7 @@ def best_part(shape: Shape, nodes: Ints) -> Floats:
     return np.asarray(gains[np.arange(len(nodes)), device])
 
 
-def remainder_gains(shape: Shape, nodes: Ints) -> Floats:
+def remainder_gains(shape: Subject, nodes: Ints) -> Floats:
     """0.5 where the rest of a device loses no worth to the demand, less the more it does; 0 where it does not fit."""
     worth, shares = shape.gauge.demand.remainders, shape.columns.shares.take(nodes, axis=0)
     rest = shares - shape.need[nodes, None]
@@ -106,7 +129,7 @@ def remainder_gains(shape: Shape, nodes: Ints) -> Floats:
     return found
 
 
-def share_gains(shape: Shape, nodes: Ints) -> Floats:
+def share_gains(shape: Subject, nodes: Ints) -> Floats:
     """The same term per node and device, for a task that takes a part of one; 0 where it does not fit."""
     gauge = shape.gauge
     after = gauge.after_share(nodes, shape.need[nodes], _cpu_after(shape, nodes))
@@ -114,7 +137,7 @@ def share_gains(shape: Shape, nodes: Ints) -> Floats:
     return found
 
 
-def _curved(shape: Shape, gain: Floats) -> Floats:
+def _curved(shape: Subject, gain: Floats) -> Floats:
     """GPUs saved from being stranded, as a score around 0.5."""
     if shape.scoring.curve is Curve.SIGMOID:
         curved: Floats = 1.0 / (1.0 + np.exp(-gain))
@@ -122,18 +145,18 @@ def _curved(shape: Shape, gain: Floats) -> Floats:
     return 0.5 + gain / (2 * max(shape.columns.width, 1))
 
 
-def tightest_device(shape: Shape, nodes: Ints) -> Ints:
+def tightest_device(shape: Subject, nodes: Ints) -> Ints:
     """The fullest device of each node that holds the task's share."""
     shares = shape.columns.shares.take(nodes, axis=0)
     fitting = np.where(shares >= shape.need[nodes, None], shares, 2 * WHOLE)
     return np.asarray(fitting.argmin(axis=1))
 
 
-def _cpu_after(shape: Shape, nodes: Ints) -> Ints:
+def _cpu_after(shape: Subject, nodes: Ints) -> Ints:
     return shape.columns.cpu[nodes] - shape.request.resources.cpu
 
 
-def balance(shape: Shape, nodes: Ints) -> Floats:
+def balance(shape: Subject, nodes: Ints) -> Floats:
     """0.5 where the task leaves free CPU and free GPUs as well or badly in proportion as they were; more is better."""
     columns = shape.columns
     proportion, spread = shape.gauge.proportion, shape.scoring.spread
@@ -147,14 +170,14 @@ def balance(shape: Shape, nodes: Ints) -> Floats:
     return score
 
 
-def spares_scarce(shape: Shape, nodes: Ints) -> Floats:
+def spares_scarce(shape: Subject, nodes: Ints) -> Floats:
     """0.5 on models that everybody can do without, less the more others depend on the node's model."""
     taken = shape.gauge.scarcity[nodes] * _asked(shape)
     score: Floats = 0.5 - taken / (2 * max(shape.columns.width, 1))
     return score
 
 
-def one_island(shape: Shape, nodes: Ints) -> Floats:
+def one_island(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task's GPUs lie in one NVLink island, else the share of them that does."""
     columns = shape.columns
     best = columns.island_healthy if shape.careful else columns.island
@@ -162,7 +185,7 @@ def one_island(shape: Shape, nodes: Ints) -> Floats:
     return score
 
 
-def snugness(shape: Shape, nodes: Ints) -> Floats:
+def snugness(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task fills its NVLink island, less the more stays free in it: large islands stay whole."""
     columns, gpus = shape.columns, shape.request.gpus
     left = columns.tightest[nodes, min(gpus, columns.width)] - gpus
@@ -170,14 +193,14 @@ def snugness(shape: Shape, nodes: Ints) -> Floats:
     return score
 
 
-def joins(shape: Shape, nodes: Ints) -> Floats:
+def joins(shape: Subject, nodes: Ints) -> Floats:
     """Per device, 1 where the task joins a device already shared, 0 where it must open a new one or does not fit."""
     shares = shape.columns.shares.take(nodes, axis=0)
     joined: Floats = ((shares < WHOLE) & (shares >= shape.need[nodes, None])).astype(float)
     return joined
 
 
-def trust(shape: Shape, nodes: Ints) -> Floats:
+def trust(shape: Subject, nodes: Ints) -> Floats:
     """1 where no suspect GPU must be used."""
     columns, gpus = shape.columns, max(shape.request.gpus, 1)
     if shape.request.resources.cpu_only:

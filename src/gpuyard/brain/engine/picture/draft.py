@@ -5,25 +5,19 @@ Made by the cycle, passed to each step. Steps change the fleet through `tx` only
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Held, Ints
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.picture.notes import Kept, Profile
 from gpuyard.brain.engine.picture.transaction import Transaction
 from gpuyard.brain.engine.picture.waits import Waits
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.engine.sharing.fair_share import Shares
 from gpuyard.model.actions import Deadlock, Reserve
 from gpuyard.model.reasons import Code, Reason, Rung
-
-if TYPE_CHECKING:
-    from gpuyard.brain.engine.giving_way.clearing import NodeClearing
-    from gpuyard.brain.engine.giving_way.victims import Profile
-    from gpuyard.brain.engine.reserving.stand_ins import Kept
 
 
 class Draft:
@@ -48,8 +42,8 @@ class Draft:
         """Why jobs could not start."""
         self.quota_aside = False
         """Set while `explain` asks whether a job would fit if its queues let it."""
-        self.clearings: dict[object, NodeClearing] = {}
-        """What equal claims left behind for the next one."""
+        self.clearings: dict[object, object] = {}
+        """What equal claims left behind for the next one; `room_making` knows what it is."""
         self.profiles: dict[JobRow, Profile] = {}
         """What is true of running jobs for the whole cycle; see `victims`."""
         self.quota_waits = 0

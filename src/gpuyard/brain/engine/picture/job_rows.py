@@ -5,17 +5,14 @@ Made by `Fleet` when a job is seen, and by `Fleet.probe` for a job as it might b
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.policy import Policy
-
-if TYPE_CHECKING:
-    from gpuyard.brain.engine.picture.waiting_lines import WaitingLine
 
 Rank = tuple[object, ...]
 """Sorts first what comes first."""
@@ -148,6 +145,38 @@ class JobRow:
 def rank_in_queue(row: JobRow) -> Rank:
     """Priority, then what the policy's order says, then those running when the plan began, then age, then name."""
     return (-row.priority, row.turn, not row.running, row.age)
+
+
+class WaitingLine:
+    """Jobs of one queue that are answered alike, first come first."""
+
+    __slots__ = ("_rows", "_seen", "key")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self._rows: list[JobRow] = []
+        self._seen: tuple[JobRow, ...] | None = None
+
+    def rows(self) -> tuple[JobRow, ...]:
+        """The jobs as they stand now; the same tuple until one joins or leaves."""
+        if self._seen is None:
+            self._seen = tuple(self._rows)
+        return self._seen
+
+    def join(self, row: JobRow) -> None:
+        """Stand where the job's rank puts it."""
+        insort(self._rows, row, key=rank_in_queue)
+        self._seen = None
+
+    def leave(self, row: JobRow) -> None:
+        """Out of the line; the rest keep their order."""
+        at = bisect_left(self._rows, rank_in_queue(row), key=rank_in_queue)
+        assert self._rows[at] is row
+        del self._rows[at]
+        self._seen = None
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
 
 
 def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:

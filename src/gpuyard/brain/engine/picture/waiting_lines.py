@@ -6,42 +6,9 @@ a job whenever it may have begun or ceased to wait; `ordering` makes a cycle's b
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
-
-
-class WaitingLine:
-    """Jobs of one queue that are answered alike, first come first."""
-
-    __slots__ = ("_rows", "_seen", "key")
-
-    def __init__(self, key: object) -> None:
-        self.key = key
-        self._rows: list[JobRow] = []
-        self._seen: tuple[JobRow, ...] | None = None
-
-    def rows(self) -> tuple[JobRow, ...]:
-        """The jobs as they stand now; the same tuple until one joins or leaves."""
-        if self._seen is None:
-            self._seen = tuple(self._rows)
-        return self._seen
-
-    def join(self, row: JobRow) -> None:
-        """Stand where the job's rank puts it."""
-        insort(self._rows, row, key=rank_in_queue)
-        self._seen = None
-
-    def leave(self, row: JobRow) -> None:
-        """Out of the line; the rest keep their order."""
-        at = bisect_left(self._rows, rank_in_queue(row), key=rank_in_queue)
-        assert self._rows[at] is row
-        del self._rows[at]
-        self._seen = None
-
-    def __bool__(self) -> bool:
-        return bool(self._rows)
+from gpuyard.brain.engine.picture.job_rows import JobRow, WaitingLine
 
 
 class WaitingLines:

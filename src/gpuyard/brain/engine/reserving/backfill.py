@@ -13,8 +13,9 @@ import numpy as np
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang, neighbours
-from gpuyard.brain.engine.reserving.stand_ins import Kept, borrows, hold
+from gpuyard.brain.engine.reserving.stand_ins import borrows, hold
 from gpuyard.model.reasons import Code, Reason
 
 

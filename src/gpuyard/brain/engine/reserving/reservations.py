@@ -15,9 +15,10 @@ from gpuyard.brain.engine.nodes.columns import Held, Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import eta
-from gpuyard.brain.engine.reserving.stand_ins import Kept, borrows, keep, stand_in
+from gpuyard.brain.engine.reserving.stand_ins import borrows, keep, stand_in
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.actions import Reserve
 from gpuyard.model.reasons import Code, Reason

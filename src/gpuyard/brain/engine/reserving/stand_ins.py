@@ -5,25 +5,12 @@ Put in force by `reservations`, stepped aside from by `backfill`. Every other st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
+from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing.devices import stands_free
-
-
-@dataclass(slots=True)
-class Kept:
-    """One reservation in force: for whom, the places wanted, and the stand-in that holds those free now."""
-
-    row: JobRow
-    places: tuple[Held, ...]
-    until: float | None
-    borrower: bool
-    stand_in: JobRow
-    known: bool = False
-    """Whether it stood already when the plan began."""
 
 
 def keep(draft: Draft, kept: Kept) -> None:
