@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format proof bench bench-local bench-openb bench-muri bench-philly clean
+.PHONY: help setup demo test quick check format proof chaos bench bench-local bench-openb bench-muri bench-philly clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ format: setup ## put imports and layout right
 
 proof: setup ## the long versions of properties and fuzzing
 	HYPOTHESIS_PROFILE=proof $(PYTEST) $(PARALLEL) --timeout 7200
+
+chaos: setup ## ten minutes of kills, stops, full disks and clock jumps; SEED=N repeats one
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
 bench: setup ## cost against size
 	$(BIN)/python -m bench

@@ -1,0 +1,98 @@
+"""A storm over a real yard, and a verdict that is drawn from what its tasks wrote: `make chaos` blows for longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import storm
+from tests.chaos.truth import Blow, Line, Truth, Verdict, Wish
+
+SECONDS = 60.0
+LEFT_OUT = frozenset(
+    (
+        "elastic",
+        "no inodes",
+        "full disk",
+        "clock jump",
+        "preemption",
+        "drain",
+        "hold",
+        "requeue",
+        "deaf",
+        "chatter",
+        "orphan",
+    )
+)
+"""What `make chaos` has and this does not."""
+KEY = (1, 1, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cgroup", [True, False], ids=["with-cgroup", "without-cgroup"])
+def test_a_storm_loses_nothing_doubles_nothing_and_leaves_nothing_stuck(cgroup: bool):
+    outcome = storm.run(storm.Forecast(seed=7, seconds=SECONDS, cgroup=cgroup, without=LEFT_OUT))
+    assert not outcome.wrong, "\n".join(outcome.wrong)
+    assert outcome.counts["tasks: done"] > 0
+
+
+# --- the verdict, checked ------------------------------------------------------------------------
+
+
+def line(kind: str, at: float, key: tuple[int, int, int] = KEY, rank: int = 0, more: str = "-") -> Line:
+    return Line(kind, at, "j", rank, key, 1, more)
+
+
+def verdict(
+    *lines: Line, wish: Wish | None = None, blows: tuple[Blow, ...] = (), phase: str = "succeeded"
+) -> list[str]:
+    asked = wish or Wish("j", "work")
+    return [told.partition(":")[0] for told in Verdict(list(lines), {"j": asked}, list(blows)).wrong({"j": phase})]
+
+
+def test_work_that_was_done_once_is_fine():
+    assert verdict(line("start", 1), line("done", 2)) == []
+
+
+def test_a_success_that_no_task_knows_of_is_a_loss():
+    assert verdict(line("start", 1)) == ["LOST"]
+    assert verdict(line("start", 1), line("done", 2), wish=Wish("j", "work", tasks=2)) == ["LOST"]
+
+
+def test_a_job_that_fails_though_nothing_was_wrong_with_it_is_a_loss():
+    assert verdict(line("start", 1), line("done", 2), phase="failed") == ["LOST"]
+
+
+def test_work_that_is_done_again_is_a_double_unless_the_storm_hit_it():
+    again = (line("start", 1), line("done", 2), line("start", 3, (1, 2, 0)), line("done", 4, (1, 2, 0)))
+    assert set(verdict(*again)) == {"DOUBLED"}
+    assert verdict(*again, blows=(Blow(KEY, 1.5, kills=True),)) == []
+    assert set(verdict(*again, blows=(Blow(KEY, 1.5, kills=False),))) == {"DOUBLED"}
+
+
+def test_a_task_that_begins_twice_is_a_double():
+    assert verdict(line("start", 1), line("start", 1.1), line("done", 2)) == ["DOUBLED"]
+
+
+def test_what_starts_long_after_it_was_cancelled_or_held_has_not_heard():
+    assert verdict(line("start", 50), wish=Wish("j", "work", cancelled=1.0), phase="cancelled") == ["DISOBEYED"]
+    assert verdict(line("start", 50), line("done", 51), wish=Wish("j", "work", holds=[(1.0, 99.0)])) == ["DISOBEYED"]
+
+
+def test_a_gpu_that_is_locked_is_not_free_whatever_is_said(tmp_path: Path):
+    import fcntl
+
+    truth = Truth(tmp_path / "t")
+    with (truth.folder / "locks" / "GPU-0.0").open("w+") as file:
+        file.write("1-1-0 77 5.000")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert truth.held_since_before(6.0, ["GPU-0"]) == ["GPU-0.0 by 1-1-0 77 5.000"]
+        assert truth.held_since_before(4.0, ["GPU-0"]) == []
+    assert truth.held_since_before(6.0, ["GPU-0"]) == []
+
+
+def test_two_that_have_one_gpu_are_told():
+    assert "HELD TWICE" in verdict(line("start", 1), line("conflict", 1, more="GPU-0:1-1-0"), line("done", 2))
