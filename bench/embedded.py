@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gpuyard import files
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.embedded import EmbeddedYard, Settings
-from gpuyard.runtime.service import Caller
+from gpuyard.runtime.service import EVERYBODY, Caller
 
 ME = Caller("bench", admin=True)
 QUEUED = 10_000
@@ -85,7 +85,7 @@ def starts(yard: EmbeddedYard, count: int) -> list[float]:
     for number in range(count):
         seen, began = yard.store.last_event, time.perf_counter()
         put(yard, f"start-{number}", seconds=0.05)
-        while not any(event["kind"] == "started" for event in yard.events(seen, 100)):
+        while not any(event["kind"] == "started" for event in yard.events(EVERYBODY, seen, 100)):
             yard.wait_events(yard.store.last_event, 1.0)
         taken.append(time.perf_counter() - began)
     return taken

@@ -14,6 +14,7 @@ from gpuyard.brain import foresee
 from gpuyard.model.actions import Plan, Reserve
 from gpuyard.model.node import Health
 from gpuyard.runtime import journal, recording
+from gpuyard.runtime.service import EVERYBODY
 from tests.support.yards import ADMIN, TestYard, sh
 
 FLEET = """
@@ -106,7 +107,7 @@ def test_a_plan_on_the_snapshot_of_a_live_yard_is_the_yards_next_plan(tmp_path: 
         made = [job(f"r{number}-{n}", dice, f"sleep {dice.choice([0.3, 1])}") for n in range(dice.randint(2, 6))]
         names += yard.put(*made)
         with yard.world.desk.lock:
-            snapshot, known, turns = yard.snapshot(), len(yard.world.desk.events), yard._engine.cycles
+            snapshot, known, turns = yard.snapshot(EVERYBODY), len(yard.world.desk.events), yard._engine.cycles
             foreseen = plan_of(snapshot)
             go_on(yard)
         turn = turn_of(yard, turns)

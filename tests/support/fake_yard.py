@@ -145,7 +145,7 @@ class FakeYard:
 
     # --- the fleet -------------------------------------------------------------------------------
 
-    def nodes(self) -> list[Document]:
+    def nodes(self, caller: Caller) -> list[Document]:
         devices = [
             {"index": n, "uuid": f"GPU-{n}", "health": "sick" if n == 7 else "healthy", "island": 0,
              "jobs": ["a"] if n == 0 else [], "used": 1.0 if n == 0 else 0.0}
@@ -178,7 +178,7 @@ class FakeYard:
             self.queue_documents[document["name"]] = before | document
         return {"queue": before | document, "message": f"{document['name']}: nobody loses a GPU."}
 
-    def snapshot(self) -> Document:
+    def snapshot(self, caller: Caller) -> Document:
         return {
             "apiVersion": "gpuyard.dev/v1",
             "kind": "Snapshot",
@@ -198,7 +198,7 @@ class FakeYard:
             )
             self._news.notify_all()
 
-    def events(self, after: int, limit: int) -> list[Document]:
+    def events(self, caller: Caller, after: int, limit: int) -> list[Document]:
         begin = max(0, len(self.happened) + 1 + after) if after < 0 else after
         return self.happened[begin : begin + limit]
 

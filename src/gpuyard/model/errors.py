@@ -5,7 +5,9 @@ GpuYardError
 │   ├── NotFound   a name that nobody knows
 │   ├── Never      a job that could not run on this fleet even if it were empty
 │   ├── Denied     somebody else's, or an administrator's, to do
-│   └── Conflict   right in itself, but not now: the thing asked about is in another state
+│   ├── Conflict   right in itself, but not now: the thing asked about is in another state
+│   ├── TooMuch    more than one call may ask for
+│   └── Busy       more calls than one caller may have open
 ├── Unknown        a world speaks of something that nobody has heard of; reported, never fatal
 └── Broken         a bug in GPUYard: an invariant of ours does not hold
 """
@@ -35,6 +37,14 @@ class Denied(Refused):
 
 class Conflict(Refused):
     """Right in itself, but not in the state things are in: an ended job cannot be held."""
+
+
+class TooMuch(Refused):
+    """More than one call may ask for; the message says how much may be, and how to go on with less."""
+
+
+class Busy(Refused):
+    """The caller has as many questions open as may be; the message says so, and that a little later it works."""
 
 
 class Unknown(GpuYardError):

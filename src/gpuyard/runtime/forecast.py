@@ -5,6 +5,7 @@ Called by the embedded yard for previews and `why`. Works on snapshots of its ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuyard.brain.engine.reserving import eta
@@ -17,6 +18,7 @@ from gpuyard.model.reasons import Explanation, Outcome
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import telling
+from gpuyard.runtime.budgets import Patience
 from gpuyard.runtime.service import Document
 from gpuyard.worlds.local.ledger import gpu_hour
 
@@ -45,19 +47,36 @@ def _could_be_added(snapshot: Snapshot) -> list[Node]:
     return added
 
 
-def preview(snapshot: Snapshot, job: Job) -> Document:
-    """Verdict, sentence, ETA, what its queue then uses, and the price of an hour."""
-    document: Document = {"name": job.name, "price_per_hour": price(snapshot, job)}
-    hopeless = never(snapshot, job)
-    if hopeless is not None and hopeless.reason.outcome is Outcome.NEVER:
-        return document | {"verdict": "never", "message": str(hopeless.reason), **_without_job(hopeless)}
-    return document | expect(snapshot, job)
+def previews(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> list[Document]:
+    """Verdict, sentence, ETA, what its queue then uses, and the price of an hour, of each as they come together."""
+    hopeless: dict[str, Document] = {}
+    for number, job in enumerate(jobs):
+        patience.spend(number, len(jobs))
+        explanation = never(snapshot, job)
+        if explanation is not None and explanation.reason.outcome is Outcome.NEVER:
+            told = {"verdict": "never", "message": str(explanation.reason)}
+            hopeless[job.name] = told | _without_job(explanation)
+    hopeful = [job for job in jobs if job.name not in hopeless]
+    expected = dict(zip((job.name for job in hopeful), expect_all(snapshot, hopeful, patience), strict=True))
+    told_of = hopeless | expected
+    return [{"name": job.name, "price_per_hour": price(snapshot, job)} | told_of[job.name] for job in jobs]
 
 
-def expect(snapshot: Snapshot, job: Job) -> Document:
-    """What the next plan would make of a job that could run: it starts, or waits and why."""
+def expect_all(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> list[Document]:
+    """What the next plan would make of jobs that could run, planned once for all of them."""
+    if not jobs:
+        return []
+    foresight = Foresight(replace(snapshot, jobs=(*snapshot.jobs, *jobs)))
+    found = []
+    for number, job in enumerate(jobs):
+        patience.spend(number, len(jobs))
+        found.append(_expected(foresight, job))
+    return found
+
+
+def _expected(foresight: Foresight, job: Job) -> Document:
+    """It starts, or waits and why."""
     document: Document = {}
-    foresight = Foresight(replace(snapshot, jobs=(*snapshot.jobs, job)))
     row = foresight.fleet.short.get(job.name)
     document["queue"] = _queue_after(foresight, job)
     if row is None:

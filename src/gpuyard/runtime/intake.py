@@ -16,10 +16,16 @@ from gpuyard.files.submissions import Submission
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Phase
 from gpuyard.model.queue import Queue
+from gpuyard.runtime import budgets
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.worlds.local import containers
 from gpuyard.worlds.local.book import Book
 from gpuyard.worlds.local.records import Entry, Owner, Template
+
+UNNAMED = "-?"
+"""The end of a name that has no number yet."""
+KEY_MAX = 253
+"""What a snapshot file takes for a name."""
 
 
 class Intake:
@@ -31,11 +37,12 @@ class Intake:
         self.engine = ""
         """What runs images here, once the yard is up."""
 
-    def read(self, caller: Caller, document: Document, number: int, now: float) -> Submission:
-        """What a document asks for; a job without a name is named after its program."""
+    def read(self, caller: Caller, document: Document, now: float) -> Submission:
+        """What a document asks for; a job without a name gets the stem of one, after its program (see `named`)."""
+        budgets.check_parts(document, "a job")
         document = {key: value for key, value in document.items() if key not in ("user", "submitted")}
         if "name" not in document:
-            document["name"] = _name_for(document, number)
+            document["name"] = _stem_for(document) + UNNAMED
         asked = files.read_submission(document, now, "job")
         job = replace(asked.job, user=caller.user, submitted=now)
         if job.run is None or not job.run.command:
@@ -45,6 +52,12 @@ class Intake:
         if job.run.image:
             containers.check(job.run, self.engine)
         return replace(asked, job=job)
+
+    def named(self, asked: Submission, number: int) -> Submission:
+        """The same under a name: one that has only the stem of one gets a number."""
+        if not asked.job.name.endswith(UNNAMED):
+            return asked
+        return replace(asked, job=replace(asked.job, name=asked.job.name.removesuffix(UNNAMED) + f"-{number}"))
 
     def check(self, caller: Caller, asked: Submission, queues: Sequence[Queue]) -> None:
         """Whether the caller may stand in that queue, and whether it is one."""
@@ -68,14 +81,17 @@ class Intake:
             who = ", ".join([*queue.users, *(f"group {group}" for group in queue.groups)])
             raise Denied(f"{caller.user} may not use queue {queue.name}; it is open to {who}")
 
-    def check_names(self, asked: Sequence[Submission], book: Book) -> None:
-        """A name means one job that is not over."""
+    def check_names(self, owner: Owner, asked: Sequence[Submission], book: Book) -> None:
+        """A name of an owner's means one job that is not over."""
         seen: set[str] = set()
         for submission in asked:
             for name in names_of(submission):
-                if name in seen or book.is_taken(name):
+                key = owner.key(name)
+                if len(key) > KEY_MAX:
+                    raise Refused(f"the name {name[:40]}... is too long: with its owner's it has {len(key)} characters")
+                if key in seen or book.is_taken(key):
                     raise Conflict(f"there is a job {name} already, and it has not ended; choose another name")
-                seen.add(name)
+                seen.add(key)
 
     def check_cap(self, caller: Caller, count: int, book: Book) -> None:
         """Nobody fills the yard alone."""
@@ -111,12 +127,12 @@ class Intake:
             raise Denied(f"user id {caller.uid} is nobody on this machine, so nothing can run as it") from None
 
 
-def _name_for(document: Document, number: int) -> str:
+def _stem_for(document: Document) -> str:
     run = document.get("run")
     command = run.get("command") if isinstance(run, dict) else None
     word = command[0] if isinstance(command, list) and command and isinstance(command[0], str) else "job"
     stem = "".join(c if c.isalnum() or c in "._" else "-" for c in word.rsplit("/", 1)[-1])[:40].strip("-.")
-    return f"{stem or 'job'}-{number}"
+    return stem or "job"
 
 
 def names_of(asked: Submission) -> list[str]:

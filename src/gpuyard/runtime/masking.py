@@ -1,4 +1,4 @@
-"""A moment in which some jobs go by other names, for those who may not know of them. Called by the embedded yard."""
+"""A moment in which jobs go by other names, for those who may not know of them. Called by `viewing`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gpuyard.model.job import Job
 from gpuyard.model.snapshot import Snapshot
 
 
-def renamed(moment: Snapshot, names: Mapping[str, str]) -> Snapshot:
-    """The same moment under those names; nothing else about it changes, so the brain decides the same."""
+def renamed(moment: Snapshot, own: Mapping[str, str], hidden: Mapping[str, str]) -> Snapshot:
+    """The same moment under those names; of hidden ones, no owner or command either. Nothing else about it changes, so
+    the brain decides the same."""
+    names = {**own, **hidden}
     return replace(
         moment,
-        jobs=tuple(
-            replace(job, name=names[job.name], user="", run=None) if job.name in names else job for job in moment.jobs
-        ),
+        jobs=tuple(_job(job, names.get(job.name, job.name), job.name in hidden) for job in moment.jobs),
         reservations=tuple(replace(each, job=names.get(each.job, each.job)) for each in moment.reservations),
         budgets=tuple(
             replace(budget, jobs=tuple(names.get(job, job) for job in budget.jobs)) for budget in moment.budgets
         ),
         memory={key: _memory(value, names) for key, value in moment.memory.items()},
     )
+
+
+def _job(job: Job, name: str, hidden: bool) -> Job:
+    return replace(job, name=name, user="", run=None) if hidden else replace(job, name=name)
 
 
 def _memory(value: Any, names: Mapping[str, str]) -> Any:

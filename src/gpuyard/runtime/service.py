@@ -28,11 +28,16 @@ class Caller:
     admin: bool = False
 
 
+EVERYBODY = Caller("the yard itself", admin=True)
+"""For what the server asks on nobody's behalf: metrics, and whether there is news."""
+
+
 class Service(Protocol):
     """What can be asked. Every method may be called from any thread.
 
-    Each raises a `model.errors.Refused` with one clear sentence: `NotFound` for unknown names, `Never`, `Denied` or
-    `Conflict` where they say why.
+    Each raises a `model.errors.Refused` with one clear sentence: `NotFound` for unknown names, `Never`, `Denied`,
+    `Conflict` or `TooMuch` where they say why. Names belong to their owners: a name is looked for among the caller's
+    own jobs, and an operator writes `owner/name` for those of others.
     """
 
     def status(self) -> Document:
@@ -90,7 +95,7 @@ class Service(Protocol):
         kind (0 input, 1 window size as two big-endian u16: rows, columns), a big-endian u32 length, and the content.
         """
 
-    def nodes(self) -> list[Document]:
+    def nodes(self, caller: Caller) -> list[Document]:
         """The nodes with their GPUs, health and who holds them.
 
         As `yard nodes -o json` has them offline (`name`, `pool`, `model`, `gpus`, `domains`, `free`, `used`, `jobs`,
@@ -116,8 +121,8 @@ class Service(Protocol):
     def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
         """Create or change a queue; a dry run tells who would move above share or lose GPUs."""
 
-    def snapshot(self) -> Document:
-        """The whole moment, as a snapshot file."""
+    def snapshot(self, caller: Caller) -> Document:
+        """The whole moment, as a snapshot file; of others' jobs only an operator sees more than their shape."""
 
     def report(self, caller: Caller, by: str, since: float) -> list[Mapping[str, Any]]:
         """GPU-seconds and money by user or queue.
@@ -126,7 +131,7 @@ class Service(Protocol):
         work to be done again), `money`, `tasks`.
         """
 
-    def events(self, after: int, limit: int) -> list[Document]:
+    def events(self, caller: Caller, after: int, limit: int) -> list[Document]:
         """What happened, each with a growing `id`, from the one after `after` on.
 
         Keys: `id`, `at` (epoch), `kind` (submitted, started, evicted, moved, ended, cancelled, held, released,

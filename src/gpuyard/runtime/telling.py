@@ -17,6 +17,7 @@ from gpuyard.model.node import Closure, Gpu, Health, Node
 from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Reason, without_names
 from gpuyard.model.resources import WHOLE, as_gpus, mig_cost
+from gpuyard.runtime.viewing import Viewer
 from gpuyard.worlds.local import ledger
 from gpuyard.worlds.local.holdings import Holdings
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
@@ -36,9 +37,9 @@ class Teller:
     What many jobs have in common (their template, their reason) is worked out once; ten thousand are told in a moment.
     """
 
-    def __init__(self, policy: Policy, fields: Sequence[str] = (), names_others: bool = True) -> None:
+    def __init__(self, policy: Policy, viewer: Viewer, fields: Sequence[str] = ()) -> None:
         self._policy = policy
-        self._names_others = names_others
+        self._viewer = viewer
         self._fields = frozenset(fields)
         self._own = [(key, get) for key, get in OWN if self._wants(key)]
         self._tells_reason = "reason" if self._wants("reason") else "reason.code" if "reason.code" in fields else ""
@@ -61,7 +62,7 @@ class Teller:
                 document[key] = value
         if self._tells_reason and entry.reason is not None and not entry.over:
             document["reason"] = self._reason(entry.reason)
-        return document
+        return self._viewer.told(entry, document)
 
     def _common(self, template: Template) -> Document:
         if template.document is None:
@@ -71,7 +72,7 @@ class Teller:
     def _reason(self, reason: Reason) -> Document:
         known = self._reasons.get(id(reason))
         if known is None:
-            told = reason if self._names_others else without_names(reason)
+            told = reason if self._viewer.sees_all else without_names(reason)
             known = reason_document(told) if self._tells_reason == "reason" else {"code": told.code.value}
             self._reasons[id(reason)] = known
         return known

@@ -12,13 +12,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuyard.model.errors import Conflict, Denied, GpuYardError, Never, NotFound, Refused
+from gpuyard.model.errors import Busy, Conflict, Denied, GpuYardError, Never, NotFound, Refused, TooMuch
 
 STATUSES: tuple[tuple[type[GpuYardError], int, str], ...] = (
     (NotFound, 404, ""),
     (Denied, 403, ""),
     (Conflict, 409, ""),
     (Never, 422, "`--queue-anyway` keeps it until the fleet can run it."),
+    (TooMuch, 413, ""),
+    (Busy, 429, ""),
     (Refused, 400, ""),
 )
 BUG = "This is a bug in the yard; please report it with `yard snapshot`."

@@ -21,7 +21,7 @@ from gpuyard import __version__
 from gpuyard.model import text
 from gpuyard.model.errors import Denied, GpuYardError, NotFound
 from gpuyard.runtime.service import Caller, Document, Service
-from gpuyard.server import answers, privacy, probes, streaming
+from gpuyard.server import answers, probes, streaming
 from gpuyard.server.answers import encoded
 from gpuyard.server.desk import Desk
 
@@ -189,7 +189,7 @@ def job(service: Served, caller: Asking, name: str) -> Response:
 @fleet_router.get("/nodes")
 def nodes(service: Served, caller: Asking) -> Response:
     """The nodes with their GPUs, health and who holds them."""
-    return encoded(privacy.nodes(service.nodes(), service, caller))
+    return encoded(service.nodes(caller))
 
 
 @fleet_router.post("/nodes/{name:path}/drain")
@@ -219,7 +219,7 @@ def set_queue(service: Served, caller: Asking, name: str, document: Document, dr
 @fleet_router.get("/snapshot")
 def snapshot(service: Served, caller: Asking) -> Response:
     """The whole moment as a snapshot file; of others' jobs only the yard's owner sees more than their shape."""
-    return encoded(privacy.snapshot(service.snapshot(), caller))
+    return encoded(service.snapshot(caller))
 
 
 @fleet_router.get("/report")
@@ -250,12 +250,12 @@ async def events(
 ) -> Response:
     """What happened after that event; with `wait` the answer comes when something has, or after so many seconds."""
     desk: Desk = request.app.state.desk
-    found = await run_in_threadpool(desk.service.events, after, limit)
+    found = await run_in_threadpool(desk.service.events, caller, after, limit)
     if not found and wait > 0 and after >= 0:
         with anyio.move_on_after(min(wait, WAIT_MAX_S)):
             await desk.pump.wait(after)
-        found = await run_in_threadpool(desk.service.events, after, limit)
-    return encoded(await run_in_threadpool(privacy.events, found, desk.service, caller))
+        found = await run_in_threadpool(desk.service.events, caller, after, limit)
+    return encoded(found)
 
 
 @yard_router.get("/events/stream", response_class=StreamingResponse)

@@ -21,10 +21,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from gpuyard import __version__
-from gpuyard.runtime.service import Caller, Document
+from gpuyard.runtime.service import EVERYBODY, Document
 from gpuyard.server.desk import Desk
 
-EVERYBODY = Caller("metrics", admin=True)
 WAITING = ("waiting", "held")
 
 
@@ -47,7 +46,7 @@ class YardCollector(Collector):
         service = self._desk.service
         status, measures = service.status(), service.measures()
         yield InfoMetricFamily("gpuyard_build", "Which GPUYard this is.", value={"version": __version__})
-        yield from _fleet(status, service.nodes())
+        yield from _fleet(status, service.nodes(EVERYBODY))
         yield from _queues(service.queues())
         yield _pending(service.jobs(EVERYBODY, fields=("queue", "phase", "reason.code")))
         yield from _growing(measures)

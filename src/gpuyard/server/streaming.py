@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.concurrency import run_in_threadpool
 
-from gpuyard.runtime.service import Caller, Document, Service
-from gpuyard.server import privacy
+from gpuyard.runtime.service import EVERYBODY, Caller, Document, Service
 
 BATCH = 500
 HEARTBEAT_S = 15.0
@@ -84,7 +83,7 @@ class Pump:
 
 def _newest(service: Service) -> int:
     """The id of the newest event, 0 if there is none."""
-    newest = service.events(-2, 1)
+    newest = service.events(EVERYBODY, -2, 1)
     return int(newest[-1]["id"]) if newest else 0
 
 
@@ -94,8 +93,7 @@ async def stream(service: Service, pump: Pump, caller: Caller, after: int) -> As
     if after < 0:
         after = await run_in_threadpool(_newest, service)
     while not pump.over:
-        found = await run_in_threadpool(service.events, after, BATCH)
-        events = await run_in_threadpool(privacy.events, found, service, caller)
+        events = await run_in_threadpool(service.events, caller, after, BATCH)
         for event in events:
             yield written(event)
             after = int(event["id"])

@@ -19,7 +19,7 @@ def drain(yard: TestYard, node: str, gpu: int | None = None, **more: Any) -> dic
 
 
 def node(yard: TestYard, name: str) -> dict[str, Any]:
-    return next(each for each in yard.nodes() if each["name"] == name)
+    return next(each for each in yard.nodes(ADMIN) if each["name"] == name)
 
 
 def where(yard: TestYard, name: str) -> str:
@@ -132,7 +132,7 @@ def test_a_drain_outlives_the_control_plane_and_can_be_undone(tmp_path: Path):
     assert node(yard, "n1")["devices"][3]["phase"] == "drained"
     yard.undrain(ADMIN, {"node": "n0", "gpu": None})
     yard.undrain(ADMIN, {"node": "n1", "gpu": 3})
-    assert [each["phase"] for each in yard.nodes()] == ["ready", "ready"]
+    assert [each["phase"] for each in yard.nodes(ADMIN)] == ["ready", "ready"]
     assert node(yard, "n1")["free"] == 4
     with pytest.raises(Conflict, match="n0 is open already"):
         yard.undrain(ADMIN, {"node": "n0", "gpu": None})

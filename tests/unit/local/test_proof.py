@@ -139,7 +139,7 @@ def test_with_supervisor_and_guard_killed_the_gpu_is_withheld_until_the_last_sus
     wait_for(lambda: "GPU 0 of n0 stays withheld" in one.status()["checks"]["processes"], "the yard to say so")
     assert "`yard vouch t`" in one.status()["checks"]["processes"]
     assert one.job(ADMIN, "next")["phase"] in ("waiting", "starting")
-    assert any(event["kind"] == "withheld" for event in one.events(0, 1000))
+    assert any(event["kind"] == "withheld" for event in one.events(ADMIN, 0, 1000))
     with pytest.raises(Exception, match="may not vouch"):
         one.act(ME, "t", "vouch")
     parent = int(Path(f"/proc/{orphan}/stat").read_text().rpartition(")")[2].split()[1])

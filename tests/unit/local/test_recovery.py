@@ -123,7 +123,7 @@ def test_a_cordon_outlives_the_yard(tmp_path: Path):
     yard.world.cordon("n0", True)
     yard.close()
     yard = again(tmp_path)
-    assert [node["phase"] for node in yard.nodes()] == ["cordoned", "ready"]
+    assert [node["phase"] for node in yard.nodes(ADMIN)] == ["cordoned", "ready"]
     yard.stop()
 
 
@@ -163,7 +163,7 @@ def test_a_plan_on_the_snapshot_of_a_live_yard_is_its_next_plan(tmp_path: Path):
     yard.until("a", "running")
     yard.put(sh("sleep 5", name="b", gpus=8, priority=10), sh("sleep 5", name="c", gpus=8, priority=20))
     yard.until("b", "waiting")
-    document = yard.snapshot()
+    document = yard.snapshot(ADMIN)
     del next(job for job in document["jobs"] if job["name"] == "a")["placements"]
     document["jobs"] = [job for job in document["jobs"] if job["name"] != "a"]
     text = json.dumps(document)

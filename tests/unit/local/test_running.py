@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.yards import ME, TestYard, sh
+from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
 def test_a_job_runs_and_succeeds(yard: TestYard):
@@ -51,7 +51,7 @@ def test_nothing_of_the_servers_loader_reaches_a_task(tmp_path):
 def test_events_have_growing_numbers_and_tell_the_story(yard: TestYard):
     yard.put(sh("true", name="a"))
     yard.until("a")
-    events = [event for event in yard.events(0, 100) if event.get("job") == "a"]
+    events = [event for event in yard.events(ADMIN, 0, 100) if event.get("job") == "a"]
     assert [event["kind"] for event in events] == ["submitted", "starting", "started", "ended"]
     assert [event["id"] for event in events] == sorted(event["id"] for event in events)
     assert [document["name"] for document in yard.jobs(ME)] == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_events_wake_those_who_wait_for_them(tmp_path: Path):
     store = Store(tmp_path / "yard.db")
     assert not store.wait_news(0, 0.01)
     with store.batch() as batch:
-        batch.event(1.0, "submitted", "a", "{}")
+        batch.event(1.0, "submitted", ("a", 1, "-1:me"), "{}")
     assert store.wait_news(0, 5.0)
     assert store.last_event == 1
     store.close()
@@ -152,4 +153,28 @@ def test_a_file_of_an_older_yard_is_brought_up_to_date(tmp_path: Path):
     store = Store(path)
     assert store.rows("SELECT gpu_seconds, lost FROM ledger") == [(2.0, 0.0)]
     assert store.rows("PRAGMA user_version") == [(len(MIGRATIONS),)]
+    store.close()
+
+
+def test_a_state_from_before_names_had_owners_is_brought_over(tmp_path: Path):
+    path = tmp_path / "yard.db"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        for script in MIGRATIONS[:2]:
+            old.executescript(script)
+        for number, user, uid in ((1, "me", -1), (2, "alice", 1000)):
+            old.execute(
+                "INSERT INTO templates VALUES (?, ?, 'default', '{}', ?, ?, -1, 0)", (number, f"j{number}", user, uid)
+            )
+            old.execute(
+                "INSERT INTO jobs(id, name, template, phase) VALUES (?, ?, ?, 'succeeded')",
+                (number, f"j{number}", number),
+            )
+            old.execute("INSERT INTO keys VALUES (?, 'k', 'd', ?, 0)", (user, f'["j{number}"]'))
+            old.execute("INSERT INTO events(at, kind, job) VALUES (0, 'ended', ?)", (f"j{number}",))
+        old.execute("PRAGMA user_version=2")
+        old.commit()
+    store = Store(path)
+    assert store.rows("SELECT name FROM jobs ORDER BY id") == [("j1",), ("alice/j2",)]
+    assert store.rows("SELECT user, names FROM keys") == [("-1:me", "[1]")]
+    assert store.rows("SELECT job, number, owner FROM events") == [("j1", 0, ""), ("j2", 0, "")]
     store.close()

@@ -55,7 +55,7 @@ def test_why_of_a_running_yard_and_of_its_snapshot_read_alike(yard: TestYard, tm
     for name in ("a", "b"):
         answer = yard.why(ME, name)
         path = tmp_path / "moment.json"
-        path.write_text(json.dumps(yard.snapshot()))
+        path.write_text(json.dumps(yard.snapshot(ADMIN)))
         moment = files.read_snapshot(path, 0.0)
         render_why.draw(Screen(), answer, moment.now)
         live = capsys.readouterr().out

@@ -46,7 +46,7 @@ class Bench:
     def put(self, **keys: Any) -> None:
         taker, book = intake.Intake(shared=False), self.world.desk.book
         document = {"run": {"command": ["true"]}, **keys}
-        asked = taker.read(ME, document, book.next_job, self.clock.at)
+        asked = taker.named(taker.read(ME, document, self.clock.at), book.next_job)
         template, entries = taker.make(ME, asked, book, json.dumps({**document, "user": "me"}))
         self.world.accept([template], entries, None)
 

@@ -1,4 +1,4 @@
-"""Every job the yard knows, by name and number, and the rows they become in the store.
+"""Every job the yard knows, by key and number, and the rows they become in the store.
 
 Used by `world` under its lock. It keeps and finds; what happens to a job is decided in `world`.
 """
@@ -25,7 +25,7 @@ class Book:
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
-        self.names: dict[str, int] = {}
+        self.keys: dict[str, int] = {}
         self._reserved: set[str] = set()
         self.arrays: dict[str, Template] = {}
         self.gated: dict[int, deque[Entry]] = {}
@@ -37,43 +37,41 @@ class Book:
     def add(self, entry: Entry) -> None:
         """One more job."""
         self.entries[entry.id] = entry
-        self.names[entry.name] = entry.id
-        self._reserved.discard(entry.name)
+        self.keys[entry.key] = entry.id
+        self._reserved.discard(entry.key)
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, key: str) -> Entry | None:
         """A job that is not over."""
-        number = self.names.get(name)
+        number = self.keys.get(key)
         return None if number is None else self.entries.get(number)
 
-    def is_taken(self, name: str) -> bool:
-        """Whether a job of that name is not over, or about to be accepted."""
-        return name in self.names or name in self._reserved
+    def is_taken(self, key: str) -> bool:
+        """Whether its owner has a job of that name that is not over, or about to be accepted."""
+        return key in self.keys or key in self._reserved
 
     def reserve(self, entries: Iterable[Entry]) -> None:
         """Keep names until `add` or `unreserve`: their jobs are being written."""
-        self._reserved.update(entry.name for entry in entries)
+        self._reserved.update(entry.key for entry in entries)
 
     def unreserve(self, entries: Iterable[Entry]) -> None:
         """They were not accepted after all."""
-        self._reserved.difference_update(entry.name for entry in entries)
+        self._reserved.difference_update(entry.key for entry in entries)
 
-    def get(self, name: str) -> Entry:
+    def get(self, key: str) -> Entry:
         """A job that is not over, or one sentence why there is none."""
-        entry = self.find(name)
+        entry = self.find(key)
         if entry is None:
-            raise NotFound(f"there is no active job {name}")
+            raise NotFound(f"there is no active job {key}")
         return entry
 
-    def members(self, name: str) -> list[Entry]:
+    def members(self, key: str) -> list[Entry]:
         """The members of an array that are not over."""
-        if name not in self.arrays:
-            return []
-        return [entry for entry in self.entries.values() if entry.member is not None and entry.template.name == name]
+        return [entry for entry in self.entries.values() if entry.array == key] if key in self.arrays else []
 
     def retire(self, entry: Entry) -> None:
         """A job has ended: only the newest stay in memory."""
         del self.entries[entry.id]
-        self.names.pop(entry.name, None)
+        self.keys.pop(entry.key, None)
         self.ended.append(entry)
 
     def revive(self, entry: Entry) -> None:
@@ -83,9 +81,9 @@ class Book:
 
     def make_way(self, entries: Iterable[Entry]) -> None:
         """Ended jobs whose name is used again are known by name and number from now on."""
-        names = {entry.name for entry in entries}
+        keys = {entry.key for entry in entries}
         for old in self.ended:
-            if old.name in names:
+            if old.key in keys:
                 old.name = f"{old.name}@{old.id}"
 
     def active(self) -> Iterator[Entry]:
@@ -118,16 +116,14 @@ def save_template(batch: Batch, template: Template) -> None:
 
 def make_way(batch: Batch, entries: Iterable[Entry]) -> None:
     """Ended jobs whose name is used again are known by name and number from now on."""
-    batch.add(
-        f"UPDATE jobs SET name = name || '@' || id WHERE name = ? AND phase {OVER}", *((e.name,) for e in entries)
-    )
+    batch.add(f"UPDATE jobs SET name = name || '@' || id WHERE name = ? AND phase {OVER}", *((e.key,) for e in entries))
 
 
 def insert_jobs(batch: Batch, entries: Iterable[Entry]) -> None:
     """New jobs."""
     batch.add(
         "INSERT INTO jobs(id, name, template, member, phase, told, held) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        *((e.id, e.name, e.template.id, e.member, e.phase.value, e.told, int(e.held)) for e in entries),
+        *((e.id, e.key, e.template.id, e.member, e.phase.value, e.told, int(e.held)) for e in entries),
     )
 
 
@@ -194,7 +190,7 @@ def load(store: Store) -> Book:
         book.add(entry)
     for template in templates.values():
         if template.members:
-            book.arrays[template.name] = template
+            book.arrays[template.key] = template
     _load_attempts(store, book)
     newest = entries(store, f"j.phase {OVER} ORDER BY j.ended DESC LIMIT {KEEP_ENDED}", (), templates)
     book.ended.extend(reversed(newest))
@@ -229,7 +225,7 @@ def template_of(*row: Any) -> Template:
 
 
 def _entry(row: tuple[Any, ...], template: Template) -> Entry:
-    entry = Entry(row[0], row[1], template, row[2], Phase(row[3]))
+    entry = Entry(row[0], template.owner.name(row[1]), template, row[2], Phase(row[3]))
     entry.told, entry.held, entry.attempts, entry.failures, entry.losses = row[4], bool(row[5]), row[6], row[7], row[8]
     entry.evictions, entry.not_before, entry.started, entry.ended, entry.exit = (
         row[9],

@@ -22,7 +22,7 @@ from gpuyard.worlds.local.orders import Surroundings
 from gpuyard.worlds.local.ports import Launcher
 from gpuyard.worlds.local.records import Attempt, Entry, Task
 from gpuyard.worlds.local.reserve import Reserve
-from gpuyard.worlds.local.store import Batch, Store, StoreError
+from gpuyard.worlds.local.store import NOBODY, Batch, Store, StoreError
 
 RETRY_S = 1.0
 """How often a disk that refused is asked again."""
@@ -158,4 +158,5 @@ class Desk:
                 "user": entry.owner.user,
             } | document
         text = json.dumps({key: value for key, value in document.items() if value not in ("", None)})
-        batch.event(self.now(), kind, entry.name if entry is not None else "", text)
+        whose = (entry.key, entry.id, entry.owner.identity) if entry is not None else NOBODY
+        batch.event(self.now(), kind, whose, text)

@@ -12,7 +12,8 @@ from gpuyard.model.events import JobGone, JobSeen
 from gpuyard.model.job import Phase
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.records import Entry, Template
+from gpuyard.worlds.local.records import Entry, Owner, Template
+from gpuyard.worlds.local.schema import KEY
 
 
 class Gates:
@@ -41,7 +42,7 @@ class Gates:
         if entry.shown:
             entry.shown = False
             entry.template.active -= 1
-            self.desk.events.append(JobGone(entry.name))
+            self.desk.events.append(JobGone(entry.key))
         self._next_member(entry.template)
 
     def _closed(self, entry: Entry) -> Reason | None:
@@ -68,9 +69,9 @@ class Gates:
 
     def _dependency(self, entry: Entry) -> Reason | None:
         for after in entry.template.after:
-            state = self.state_of(after.job)
+            key, state = self.look(entry.owner, after.job)
             if state == "pending":
-                self._dependents.setdefault(after.job, []).append(entry)
+                self._dependents.setdefault(key, []).append(entry)
                 how = "has ended" if after.anyhow else "has succeeded"
                 return Reason(
                     Code.WAITS_ITS_TURN, where=after.job, message=f"{entry.name} waits until {after.job} {how}"
@@ -81,28 +82,38 @@ class Gates:
                 return Reason(Code.WAITS_ITS_TURN, where=after.job, message=told)
         return None
 
-    def state_of(self, name: str) -> str:
-        """`pending`, `ok`, how it ended otherwise, or nothing if nobody knows it; of an array: all of its members."""
-        if self.desk.book.find(name) is not None:
+    def look(self, owner: Owner, name: str) -> tuple[str, str]:
+        """What an owner's `after` means, and how that stands (see `state_of`): others' jobs do not exist for them."""
+        found = [(key, self.state_of(key, owner)) for key in owner.meanings(name)]
+        return next((each for each in found if each[1]), found[0])
+
+    def state_of(self, key: str, owner: Owner) -> str:
+        """`pending`, `ok`, how it ended otherwise, or nothing if they have none; of an array: all its members."""
+        entry = self.desk.book.find(key)
+        if entry is not None and (owner.uid <= 0 or entry.owner.uid == owner.uid):
             return "pending"
-        rows = self.desk.store.rows(
-            "SELECT j.phase FROM jobs j JOIN templates t ON t.id = j.template WHERE j.name = ? OR "
-            "(t.name = ? AND j.member IS NOT NULL AND t.id = (SELECT max(id) FROM templates WHERE name = ?))",
-            (name, name, name),
+        phases = self._phases("j.name = ?", key, owner) or self._phases(
+            f"j.member IS NOT NULL AND t.id = (SELECT max(t.id) FROM templates t WHERE {KEY} = ?)", key, owner
         )
-        phases = {row[0] for row in rows}
         if not phases:
             return ""
         if phases - {"succeeded", "failed", "cancelled"}:
             return "pending"
         return "ok" if phases == {"succeeded"} else " and ".join(sorted(phases - {"succeeded"}))
 
+    def _phases(self, where: str, key: str, owner: Owner) -> set[str]:
+        rows = self.desk.store.rows(
+            "SELECT DISTINCT j.phase FROM templates t JOIN jobs j ON j.template = t.id "
+            f"WHERE {where} AND (? <= 0 OR t.uid = ?)",
+            (key, owner.uid, owner.uid),
+        )
+        return {row[0] for row in rows}
+
     def ended(self, entry: Entry) -> None:
         """A job is over and written down: those that waited for it look again."""
-        names = [entry.name] + ([entry.template.name] if entry.member is not None else [])
-        for name in names:
-            if name in self._dependents and self.state_of(name) != "pending":
-                for follower in self._dependents.pop(name):
+        for key in filter(None, (entry.key, entry.array)):
+            if key in self._dependents and self.state_of(key, entry.owner) != "pending":
+                for follower in self._dependents.pop(key):
                     if follower.phase is Phase.WAITING:
                         self.consider(follower)
 

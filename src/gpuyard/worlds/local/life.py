@@ -42,7 +42,7 @@ class Life:
         attempt = self._new_attempt(entry, places)
         entry.attempt = attempt
         entry.phase, entry.reason = Phase.STARTING, None
-        self.desk.events.append(TasksRunning(entry.name, tuple(places), attempt.created))
+        self.desk.events.append(TasksRunning(entry.key, tuple(places), attempt.created))
         self.desk.keep_attempt(entry, attempt, *attempt.tasks.values())
         self.desk.keep(entry)
         self.desk.say("starting", entry, attempt=attempt.number, placements=_told_places(places))
@@ -86,7 +86,7 @@ class Life:
         attempt = entry.attempt
         assert attempt is not None
         tasks = self._add_tasks(entry, attempt, places)
-        self.desk.events.append(TasksRunning(entry.name, tuple(places), attempt.created))
+        self.desk.events.append(TasksRunning(entry.key, tuple(places), attempt.created))
         self.desk.keep_attempt(entry, attempt, *tasks)
         self.desk.say("growing", entry, placements=_told_places(places))
         self.launch(entry)
@@ -228,7 +228,7 @@ class Life:
             self.desk.events.append(JobSeen(entry.job()))
             return
         counts = {"succeeded": int(task.outcome == "succeeded"), "failed": int(task.outcome == "failed")}
-        self.desk.events.append(TasksEnded(entry.name, (task.placement,), **counts))
+        self.desk.events.append(TasksEnded(entry.key, (task.placement,), **counts))
 
     # --- stopping --------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class Life:
         for task in begun:
             task.state = "stopping"
         if begun:
-            self.desk.events.append(TasksStopping(entry.name, tuple(task.placement for task in begun)))
+            self.desk.events.append(TasksStopping(entry.key, tuple(task.placement for task in begun)))
             self.desk.then(lambda: self.tell_to_stop(entry, attempt, begun))
         for task in tasks:
             if task.state != "stopping":  # it was still to get its devices: there is nobody to tell

@@ -25,11 +25,33 @@ NOT_TO_FOLLOW = frozenset(("cancelled", "held", "member", "timeout", "node"))
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose job it is; uid and gid are -1 where tasks run as the server does."""
+    """Whose job it is; uid and gid are -1 where tasks run as the server does.
+
+    Names belong to their owner: where many share a yard, two of them may each have a job `train`. Whatever has to know
+    them apart (the book, the store, the brain) goes by the key, `owner/name`; people read and write their own names.
+    """
 
     user: str
     uid: int = -1
     gid: int = -1
+
+    @property
+    def identity(self) -> str:
+        """Who it really is: a name that is given to another user, or a number, is somebody else."""
+        return f"{self.uid}:{self.user}"
+
+    def key(self, name: str) -> str:
+        """What a name of theirs means."""
+        return name if self.uid < 0 else f"{self.user}/{name}"
+
+    def name(self, key: str) -> str:
+        """What they call it."""
+        return key if self.uid < 0 else key.removeprefix(f"{self.user}/")
+
+    def meanings(self, name: str) -> tuple[str, ...]:
+        """The keys that a name may stand for, theirs first; only an operator reaches beyond them."""
+        own = self.key(name)
+        return (own,) if own == name or self.uid > 0 else (own, name)
 
 
 @dataclass(slots=True)
@@ -50,6 +72,11 @@ class Template:
     """Members the brain knows, while `at_once` counts."""
     document: dict[str, Any] | None = None
     """How it is told to people, made once for all members."""
+
+    @property
+    def key(self) -> str:
+        """Its name among everybody's."""
+        return self.owner.key(self.name)
 
 
 @dataclass(slots=True)
@@ -133,10 +160,20 @@ class Entry:
         """Whose it is."""
         return self.template.owner
 
+    @property
+    def array(self) -> str:
+        """The key of the array that it is a member of; nothing if it is none."""
+        return self.template.key if self.member is not None else ""
+
+    @property
+    def key(self) -> str:
+        """Its name among everybody's, and towards the brain."""
+        return self.template.owner.key(self.name)
+
     def description(self) -> Job:
-        """The job as it was asked for, under its own name."""
+        """The job as it was asked for, under its key."""
         job = self.template.job
-        return job if job.name == self.name else replace(job, name=self.name)
+        return job if job.name == self.key else replace(job, name=self.key)
 
     def job(self) -> Job:
         """The job as the brain should know it: with what runs, what ended and what was evicted."""

@@ -60,5 +60,25 @@ CREATE TABLE facts (
 _LOST = "ALTER TABLE ledger ADD COLUMN lost REAL NOT NULL DEFAULT 0;"
 """GPU-seconds whose work has to be done again."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST)
+KEY = "iif(t.uid >= 0, t.user || '/' || t.name, t.name)"
+"""A template's key: what its name means, where names belong to their owners (`records.Owner.key`)."""
+
+_OWNERS = f"""
+ALTER TABLE events ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE events ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+CREATE INDEX jobs_template ON jobs(template);
+CREATE INDEX templates_key ON templates({KEY.replace("t.", "")});
+UPDATE keys SET names = (
+  SELECT json_group_array(j.id) FROM json_each(keys.names) name JOIN jobs j ON j.name = name.value
+);
+DELETE FROM keys WHERE user IN (SELECT user FROM templates WHERE uid >= 0) OR names = '[]';
+UPDATE keys SET user = '-1:' || user;
+UPDATE jobs SET name = (SELECT t.user FROM templates t WHERE t.id = jobs.template) || '/' || name
+  WHERE template IN (SELECT id FROM templates WHERE uid >= 0);
+"""
+"""Names, keys and events belong to one owner. `jobs.name` is the job's key; `keys.user` is an owner's identity and
+`keys.names` are job numbers; an event has its job's number and its owner's identity (those from before have none, and
+are for operators alone)."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS)
 """What to run to come from version n to n + 1."""

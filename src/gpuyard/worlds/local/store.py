@@ -23,6 +23,8 @@ FILE = "yard.db"
 RESTORED = "restored"
 """The boot of attempts that a backup knows as running: none that any machine ever has."""
 CACHE_KIB = 16 * 1024
+NOBODY = ("", 0, "")
+"""Whose an event is that is about no job."""
 
 
 class StoreError(Refused):
@@ -45,10 +47,14 @@ class Batch:
         else:
             self.changes.append((sql, list(rows)))
 
-    def event(self, at: float, kind: str, job: str, document: str) -> None:
-        """Something people may want to follow; it gets the next number."""
+    def event(self, at: float, kind: str, whose: tuple[str, int, str], document: str) -> None:
+        """Something people may want to follow; it gets the next number. `whose` is its job's key and number, and the
+        identity of their owner: a name that is used again does not inherit what happened under it."""
         self.events += 1
-        self.add("INSERT INTO events(at, kind, job, document) VALUES (?, ?, ?, ?)", (at, kind, job, document))
+        self.add(
+            "INSERT INTO events(at, kind, job, number, owner, document) VALUES (?, ?, ?, ?, ?, ?)",
+            (at, kind, *whose, document),
+        )
 
 
 class Store:

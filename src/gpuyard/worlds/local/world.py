@@ -235,7 +235,7 @@ class LocalWorld:
             raise
         with self.desk.lock:
             self.desk.book.make_way(entries)
-            self.desk.book.arrays.update({each.name: each for each in templates if each.members})
+            self.desk.book.arrays.update({each.key: each for each in templates if each.members})
             for entry in entries:
                 self.desk.book.add(entry)
                 self.gates.consider(entry)

@@ -1,0 +1,203 @@
+"""Submissions and previews: read and thought about outside the world's lock, taken in under it.
+
+Used by the embedded yard. What a document costs to read or to look ahead for is its author's time, within `budgets`;
+the lock is taken for names, caps and the book alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gpuyard import files
+from gpuyard.model import text
+from gpuyard.model.errors import Conflict, Never, NotFound, Refused
+from gpuyard.model.job import Job
+from gpuyard.model.reasons import Outcome
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime import budgets, forecast, intake
+from gpuyard.runtime.budgets import Patience
+from gpuyard.runtime.engine import Engine
+from gpuyard.runtime.service import Document
+from gpuyard.runtime.viewing import Viewer
+from gpuyard.worlds.local import book as books
+from gpuyard.worlds.local.records import Entry, Template
+
+FORECAST_JOBS_MAX = 200
+"""With more jobs than this in the yard a submission is not told its forecast: acceptance must stay quick."""
+
+KINDS_MAX = 10_000
+"""Kinds of jobs that are remembered to be possible."""
+
+Asked = Sequence[files.Submission]
+
+
+class Submitting:
+    """Takes jobs in for one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._intake = intake.Intake(engine.settings.shared, engine.settings.user_cap)
+        self._possible: set[Job] = set()
+        self._possible_on: object = None
+
+    def begin(self) -> None:
+        """The engine is up: what it found on this machine is known now."""
+        self._intake.engine = self._engine.desk.around.engine
+
+    def submit(self, viewer: Viewer, jobs: Sequence[Document], key: str, queue_anyway: bool) -> list[Document]:
+        """Accept jobs (all or none), durably, before returning."""
+        budgets.check_count(jobs, budgets.DOCUMENTS_MAX, "submission")
+        digest = intake.digest(jobs)
+        before = self._known_key(viewer, key, digest)
+        if before is not None:
+            return before
+        read = self._read(viewer, jobs)
+        asked = self._checked(viewer, read)
+        if not queue_anyway:
+            self._refuse_never(asked)
+        forecasts = self._forecasts(viewer, asked)
+        desk = self._engine.desk
+        with desk.lock:
+            asked = self._checked(viewer, read)
+            templates, entries = self._make(viewer, jobs, asked)
+            desk.book.reserve(entries)
+        numbers = json.dumps([entry.id for entry in entries])
+        row = (viewer.owner.identity, key, digest, numbers, desk.now()) if key else None
+        try:
+            self._engine.world.accept(templates, entries, row)
+        except Refused:
+            before = self._known_key(viewer, key, digest)  # somebody with the same key was quicker
+            if before is None:
+                raise
+            return before
+        return [_accepted(entry, forecasts) for entry in entries]
+
+    def preview(self, viewer: Viewer, jobs: Sequence[Document]) -> list[Document]:
+        """What would happen, in one plan for all of them."""
+        budgets.check_count(jobs, budgets.PREVIEWS_MAX, "preview")
+        asked = self._checked(viewer, self._read(viewer, jobs))
+        firsts = [_first(viewer, each) for each in asked]
+        told = forecast.previews(self._moment(viewer), firsts, self._patience())
+        return [document | {"name": intake.names_of(each)[0]} for document, each in zip(told, asked, strict=True)]
+
+    def _known_key(self, viewer: Viewer, key: str, digest: str) -> list[Document] | None:
+        """What was answered to the same submission of the same owner before."""
+        if not key:
+            return None
+        if told := text.wrong_line(key):
+            raise Refused(f"the key {told}")
+        store = self._engine.store
+        rows = store.rows("SELECT digest, names FROM keys WHERE user = ? AND key = ?", (viewer.owner.identity, key))
+        if not rows:
+            return None
+        if rows[0][0] != digest:
+            raise Conflict(f"the key {key} was used for another submission; use a new one")
+        numbers = [int(number) for number in json.loads(rows[0][1])]
+        found = {entry.id: entry for entry in self._numbered(numbers)}
+        return [_accepted(found[number], {}) for number in numbers if number in found]
+
+    def _numbered(self, numbers: Sequence[int]) -> list[Entry]:
+        active = self._engine.desk.book.entries
+        here = [entry for number in numbers if (entry := active.get(number)) is not None]
+        rest = ",".join(str(number) for number in numbers if number not in active)
+        return here + (books.entries(self._engine.store, f"j.id IN ({rest})", (), {}) if rest else [])
+
+    def _read(self, viewer: Viewer, jobs: Sequence[Document]) -> list[files.Submission]:
+        """What the documents ask for; nothing is compared with the yard yet, so nobody waits for it."""
+        now, members, asked = self._engine.desk.now(), 0, []
+        for document in jobs:
+            submission = self._intake.read(viewer.caller, document, now)
+            self._intake.check(viewer.caller, submission, self._engine.world.queues)
+            members += len(submission.members) or 1
+            budgets.check_members(members)
+            asked.append(submission)
+        return asked
+
+    def _checked(self, viewer: Viewer, read: Asked) -> list[files.Submission]:
+        """The same with every name given, checked against the jobs there are."""
+        desk, owner = self._engine.desk, viewer.owner
+        with desk.lock:
+            asked = [self._intake.named(each, desk.book.next_job + number) for number, each in enumerate(read)]
+            self._intake.check_names(owner, asked, desk.book)
+            self._intake.check_cap(viewer.caller, sum(len(intake.names_of(each)) for each in asked), desk.book)
+        self._check_followed(viewer, asked)
+        return asked
+
+    def _check_followed(self, viewer: Viewer, asked: Asked) -> None:
+        beside: set[str] = set()
+        known: dict[str, bool] = {}
+        for submission in asked:
+            for after in submission.after:
+                if after.job in beside:
+                    continue
+                if after.job not in known:
+                    known[after.job] = bool(self._engine.world.gates.look(viewer.owner, after.job)[1])
+                if not known[after.job]:
+                    raise NotFound(f"job {submission.job.name} is to follow {after.job}, which nobody knows")
+            beside.add(submission.job.name)
+
+    def _refuse_never(self, asked: Asked) -> None:
+        """Jobs of one kind are asked about once, until the fleet or the queues change."""
+        patience, done = self._patience(), 0
+        with self._engine.desk.lock:
+            bare = self._engine.bare()
+        fleet = (bare.queues, tuple(node.name for node in bare.nodes))
+        if self._possible_on != fleet or len(self._possible) > KINDS_MAX:
+            self._possible, self._possible_on = set(), fleet
+        possible = self._possible
+        for submission in asked:
+            job = submission.job
+            kind = replace(job, name="?", submitted=0.0, user="", run=None, on_hold=False)
+            if kind in possible:
+                continue
+            patience.spend(done, len(asked))
+            _refuse_hopeless(bare, job)
+            possible.add(kind)
+            done += 1
+
+    def _make(self, viewer: Viewer, jobs: Sequence[Document], asked: Asked) -> tuple[list[Template], list[Entry]]:
+        templates: list[Template] = []
+        entries: list[Entry] = []
+        for document, submission in zip(jobs, asked, strict=True):
+            kept = {key: value for key, value in document.items() if key != "submitted"}
+            written = json.dumps(
+                kept | {"name": submission.job.name, "user": viewer.caller.user}, separators=(",", ":")
+            )
+            template, made = self._intake.make(viewer.caller, submission, self._engine.desk.book, written)
+            templates.append(template)
+            entries += made
+        return templates, entries
+
+    def _forecasts(self, viewer: Viewer, asked: Asked) -> dict[str, Document]:
+        """What is likely to become of them; not told where telling would take longer than accepting."""
+        if len(self._engine.desk.book.entries) > FORECAST_JOBS_MAX or len(asked) > 1:
+            return {}
+        job = _first(viewer, asked[0])
+        return {asked[0].job.name: forecast.expect_all(self._moment(viewer), [job], self._patience())[0]}
+
+    def _moment(self, viewer: Viewer) -> Snapshot:
+        with self._engine.desk.lock:
+            return viewer.moment(self._engine.moment(), self._engine.desk.book.active())
+
+    def _patience(self) -> Patience:
+        return Patience.from_now(self._engine.clock.monotonic)
+
+
+def _refuse_hopeless(bare: Snapshot, job: Job) -> None:
+    explanation = forecast.never(bare, job)
+    if explanation is not None and explanation.reason.outcome is Outcome.NEVER:
+        told = str(explanation.reason).removeprefix(f"{job.name} ")
+        raise Never(f"{job.name} could never run on this fleet: it {told}")
+
+
+def _accepted(entry: Entry, forecasts: Mapping[str, Document]) -> Document:
+    answer = {"name": entry.name, "phase": entry.phase.value, "id": entry.id}
+    known = forecasts.get(entry.template.name)
+    return answer | ({"forecast": known} if known is not None else {})
+
+
+def _first(viewer: Viewer, asked: files.Submission) -> Job:
+    """The job, or the first member of its array, as the moment calls it."""
+    return replace(asked.job, name=viewer.asked_name(intake.names_of(asked)[0]))
