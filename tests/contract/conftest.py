@@ -12,11 +12,10 @@ import pytest
 from gpuyard import files
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.model.actions import Plan
 from gpuyard.model.events import NodeSeen
 from gpuyard.model.job import Phase
-from gpuyard.model.node import CORDONED
-from gpuyard.runtime import draining, telling
+from gpuyard.model.node import CORDONED, Closure
+from gpuyard.runtime import telling
 from gpuyard.runtime.loop import Loop
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
@@ -90,7 +89,7 @@ class Sim:
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.heard = Heard()
         self.world = SimWorld(Trace("contract", ()), Rules(tick=0.1), self.heard)
-        self.loop = Loop(self.world, Fleet(snapshot), Memory(), learns=True)
+        self.loop = Loop(self.world, Fleet(snapshot), Memory())
         self.plan = self.loop.turn()
 
     def submit(self, name: str, seconds: float, **keys: Any) -> None:
@@ -126,15 +125,15 @@ class Sim:
         self.plan = self.loop.turn()
 
     def cordon(self, name: str) -> None:
-        self.nodes[name] = replace(self.nodes[name], closed=CORDONED)
+        self.close(name, CORDONED)
+
+    def close(self, name: str, closure: Closure) -> None:
+        self.nodes[name] = replace(self.nodes[name], closed=closure)
         self.world.tell(NodeSeen(self.nodes[name]))
         self.plan = self.loop.turn()
 
     def drain(self, name: str) -> None:
-        self.cordon(name)
-        drainage = draining.decide(self.loop.fleet, self.loop.memory, self.world.now(), [draining.Drained(name)])
-        self.world.apply(Plan(drainage.actions))
-        self.plan = self.loop.turn()
+        self.close(name, Closure(drains=True))
 
     def why(self, name: str) -> str:
         return next(str(each.reason) for each in self.plan.waiting if each.job == name)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from gpuyard.model.actions import Evict, Move, Reserve, Start
-from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
+from gpuyard.model.job import Bundle, Job, JobClass, Placement, TaskGroup
 from gpuyard.model.node import Health
 from gpuyard.model.outlook import Outlook
 from gpuyard.model.queue import ROOT, Allowance, Queue, model_matches
@@ -284,6 +284,9 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
         job = jobs[action.job]
         if job.foreign:
             yield f"{job.name} is foreign and was disturbed"
+        if action.reason.code is Code.DRAINED:
+            yield from drained_lawfully(snapshot, job)
+            continue
         if action.reason.code is not Code.STALE and action.beneficiary not in helped:
             yield f"{job.name} was disturbed for {action.beneficiary or 'nobody'}, who gains nothing"
         if action.reason.code in (Code.STALE, Code.DEADLOCK):
@@ -292,6 +295,21 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
             yield f"{job.name} is not preemptible and was disturbed"
         if not extras_alone(action, job):
             yield from too_soon(snapshot, job)
+
+
+def drained_lawfully(snapshot: Snapshot, job: Job) -> Iterator[str]:
+    """Only what stands on something drained goes; who may not be disturbed only if that is forced."""
+    nodes = {node.name: node for node in snapshot.nodes}
+    closures = [
+        closure
+        for place in job.placements
+        for closure in (nodes[place.node].closed, *(nodes[place.node].gpus[gpu].closed for gpu in place.gpus))
+        if closure is not None and closure.drains
+    ]
+    if not closures:
+        yield f"{job.name} was drained and stands on nothing that is"
+    elif job.job_class is JobClass.INTERACTIVE and not any(closure.force for closure in closures):
+        yield f"{job.name} is not preemptible and was drained without force"
 
 
 def extras_alone(action: Evict | Move, job: Job) -> bool:

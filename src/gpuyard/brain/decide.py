@@ -1,21 +1,43 @@
-"""What should happen: controllers in a fixed order, then the cycle, each seeing the earlier ones' actions as applied.
+"""What should happen: controllers in a fixed order around the cycle, each seeing the earlier ones' work as done.
 
-Called by the loop of a live world (`decide`) and by foresight (`plan`). Pure: fleet, memory and `now` in, plan and new
-memory out.
+`observe` takes in what happened, `decide` plans one moment for a live world, and foresight drives the same `plan` to
+its end. Pure: picture, memory and `now` in, plan and new memory out.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from gpuyard.brain.controllers import deadlock
+from gpuyard.brain.controllers import Controller
+from gpuyard.brain.controllers.deadlock import Deadlocks
+from gpuyard.brain.controllers.drain import Drains
+from gpuyard.brain.controllers.durations import DurationsSeen
+from gpuyard.brain.controllers.evictions import EvictionsSeen
 from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.picture.memory import Memory, Refusals
 from gpuyard.brain.engine.settling import evacuation, keeping_places
 from gpuyard.model.actions import Plan
+from gpuyard.model.events import Event
+
+
+class Steps(NamedTuple):
+    """The one order in which a moment is planned: controllers, the cycle, and what comes once nobody waits."""
+
+    before: tuple[Controller[Any], ...]
+    after: tuple[Controller[Any], ...] = ()
+
+
+STEPS = Steps(before=(EvictionsSeen(), DurationsSeen(), Deadlocks(), Drains()))
+
+
+class Observation(NamedTuple):
+    """What is remembered after events were taken in, and what in them spoke of somebody unknown."""
+
+    memory: Memory
+    unknown: list[str]
 
 
 class Decision(NamedTuple):
@@ -25,25 +47,37 @@ class Decision(NamedTuple):
     memory: Memory
 
 
-def plan(fleet: Fleet, memory: Memory, now: float) -> Draft:
+def observe(fleet: Fleet, memory: Memory, events: Sequence[Event], now: float, steps: Steps = STEPS) -> Observation:
+    """Take in what happened: controllers learn from it, then the picture is brought up to date."""
+    for controller in (*steps.before, *steps.after):
+        part = memory.of(controller.part)
+        memory = memory.keeping(controller.observe(part, fleet, events, now))
+    return Observation(memory, fleet.apply(events))
+
+
+def plan(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS, timed: bool = False) -> Draft:
     """One moment's draft; the fleet is left as the plan would make it."""
     draft = cycle.open_draft(fleet, memory, now)
-    deadlock.resolve(draft)
+    for controller in steps.before:
+        _act(controller, draft, timed)
     cycle.run(draft)
+    for controller in steps.after:
+        _act(controller, draft, timed)
     return draft
 
 
-def decide(fleet: Fleet, memory: Memory, now: float) -> Decision:
+def _act(controller: Controller[Any], draft: Draft, timed: bool) -> None:
+    if timed or not controller.timed:
+        part = draft.memory.of(controller.part)
+        draft.memory = draft.memory.keeping(controller.act(draft, part))
+
+
+def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> Decision:
     """Plan one moment and undo the trial: only the world can say what really happened, and it says so by events."""
-    draft = plan(fleet, memory, now)
+    draft = plan(fleet, memory, now, steps, timed=True)
     keeping_places.keep_places(draft, draft.before)
-    actions = evacuation.net_actions(fleet, draft.before, evacuation.Story(draft.because, draft.served))
+    story = evacuation.Story(draft.because, draft.served)
+    actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()
-    actions = (*actions, *draft.reserves)
-    return Decision(Plan(actions, draft.waits, tuple(draft.deadlocks)), _remembered(draft))
-
-
-def _remembered(draft: Draft) -> Memory:
-    if not draft.refused and not draft.memory.refused:
-        return draft.memory
-    return replace(draft.memory, refused=draft.refused)
+    told = Plan(actions, draft.waits, tuple(draft.deadlocks), tuple(draft.proposed), draft.look_again_at)
+    return Decision(told, draft.memory.keeping(Refusals(draft.refused)))

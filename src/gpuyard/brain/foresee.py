@@ -5,12 +5,15 @@ Called by the command line and by what-if. Everything here works on a fleet of i
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from gpuyard.brain import decide
+from gpuyard.brain.controllers import drain
+from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.defrag import defragmentation
 from gpuyard.brain.engine.explaining import explain
 from gpuyard.brain.engine.nodes.columns import Held
@@ -24,7 +27,8 @@ from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.placing.fragmentation import follow_demand, measure
 from gpuyard.brain.engine.reserving import reservations
 from gpuyard.brain.engine.settling import billing, evacuation, keeping_places
-from gpuyard.model.actions import Deadlock, QueueLine, Running
+from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
+from gpuyard.model.bill import Bill
 from gpuyard.model.defrag import DefragPlan
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
@@ -223,6 +227,24 @@ def defrag(snapshot: Snapshot) -> DefragPlan:
     before = foresight.fragmentation()
     search = defragmentation.propose(draft, settled=foresight.origin)
     return defragmentation.tell(search, before, foresight.fragmentation(), len(foresight.origin))
+
+
+@dataclass(frozen=True, slots=True)
+class Drainage:
+    """What a drain does now, what that costs, and why the others stay for the time being."""
+
+    actions: tuple[Action, ...]
+    bill: Bill
+    stays: Mapping[str, str]
+
+
+def drainage(snapshot: Snapshot) -> Drainage:
+    """What becomes of those who stand on what is being drained, before anything else is planned."""
+    draft = cycle.open_draft(Fleet(snapshot), Memory.from_document(snapshot.memory), snapshot.now)
+    stays = drain.clear(draft)
+    story = evacuation.Story(draft.because, draft.served)
+    actions = evacuation.net_actions(draft.fleet, draft.before, story)
+    return Drainage(actions, billing.bill(draft, actions, draft.before), stays)
 
 
 MOST_FITS = 100_000

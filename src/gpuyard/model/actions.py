@@ -136,3 +136,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     waiting: Sequence[Waiting] = ()
     deadlocks: tuple[Deadlock, ...] = ()
+    proposed: tuple[Action, ...] = ()
+    """What controllers in shadow mode would have done."""
+    look_again_at: float | None = None
+    """When time alone may change the plan, though nothing happens."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuyard.brain.foresee import Drainage
 from gpuyard.model import text
 from gpuyard.model.actions import Evict, Move
 from gpuyard.model.bill import Toll
@@ -11,7 +12,6 @@ from gpuyard.model.errors import Refused
 from gpuyard.model.node import Closure, Place
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.runtime.draining import Drainage
 
 Document = dict[str, Any]
 

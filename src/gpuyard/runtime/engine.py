@@ -15,17 +15,15 @@ from dataclasses import dataclass, field, replace
 
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.foresee import Drainage, drainage
 from gpuyard.files.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
-from gpuyard.model.actions import Move
 from gpuyard.model.errors import GpuYardError, Refused
-from gpuyard.model.events import Event, JobSeen, TasksRunning
 from gpuyard.model.job import Job, Placement
 from gpuyard.model.node import Budget, Closure, Node, Place
 from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Reservation, Snapshot
-from gpuyard.runtime import draining, queueing
-from gpuyard.runtime.draining import Drainage, Drained
+from gpuyard.runtime import queueing
 from gpuyard.runtime.holder import Holder
 from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
@@ -144,7 +142,7 @@ class Engine:
         memory = Memory.from_document(self._journal.memory())
         bare = replace(self.bare(), memory=memory.to_document())
         self._journal.begin(bare)
-        self._loop = Loop(self.world, Fleet(bare), memory, self._journal, learns=True)
+        self._loop = Loop(self.world, Fleet(bare), memory, self._journal)
         self._thread = threading.Thread(target=self._turn_on, name="yard", daemon=True)
         self._thread.start()
 
@@ -160,7 +158,6 @@ class Engine:
         if self._journal.long:
             self._begin_line()
         self._loop.turn()
-        self._drain()
         took = self.clock.monotonic() - began
         self.last_cycle = self.clock.now()
         self.cycles += 1
@@ -169,27 +166,12 @@ class Engine:
         crowded = len(self.desk.book.entries) > CROWDED_JOBS
         self.world.pause_until = self.last_cycle + self._pace.rest(self.clock.monotonic(), took, crowded)
 
-    def _drain(self) -> None:
-        """Let those go who stand on what is being drained, as far as they may now."""
-        places = [Drained(where.node, where.gpu, how.force) for where, how in self.world.closures.draining()]
-        drainage = draining.decide(self._loop.fleet, self._loop.memory, self.desk.now(), places)
-        if not drainage.actions:
-            return
-        with self.desk.change():
-            unheard = {spot for event in self.desk.events for spot in _spots_of(event)}
-            self.world.carry_out(
-                action
-                for action in drainage.actions
-                if not (isinstance(action, Move) and unheard & {*_spots(action.target)})
-            )
-
     def foresee_drain(self, place: Place, closure: Closure) -> tuple[Snapshot, Drainage]:
         """What draining this would do now."""
         moment = self.moment()
         nodes = tuple(_closed(node, place, closure) if node.name == place.node else node for node in moment.nodes)
         moment = replace(moment, nodes=nodes)
-        drained = Drained(place.node, place.gpu, closure.force)
-        return moment, draining.decide(Fleet(moment), self._loop.memory, moment.now, [drained])
+        return moment, drainage(moment)
 
     def _begin_line(self) -> None:
         """A new line of the journal: the fleet without jobs, then every job as it stands."""
@@ -249,20 +231,6 @@ class Engine:
         if self._thread is not None and not self._thread.is_alive():
             return self._broken or "the loop has ended; start the yard again"
         return "ok"
-
-
-def _spots_of(event: Event) -> Iterable[tuple[str, int]]:
-    """Devices that an event speaks of which the brain has not heard yet."""
-    match event:
-        case TasksRunning(placements=places):
-            return _spots(places)
-        case JobSeen(job=job):
-            return _spots(job.placements)
-    return ()
-
-
-def _spots(places: Iterable[Placement]) -> Iterable[tuple[str, int]]:
-    return ((place.node, gpu) for place in places for gpu in place.gpus)
 
 
 def _closed(node: Node, place: Place, closure: Closure) -> Node:

@@ -114,7 +114,7 @@ def _turn(at: float, content: bytes, levels: tuple[str, ...]) -> Turn:
 
 def replay(fleet: Snapshot, turns: Sequence[Turn]) -> Iterator[tuple[Turn, list[Any]]]:
     """Let the brain decide again, turn by turn; what it decides now, in the short form."""
-    loop = Loop(_Nowhere(), Fleet(fleet), Memory.from_document(fleet.memory), learns=True)
+    loop = Loop(_Nowhere(), Fleet(fleet), Memory.from_document(fleet.memory))
     for turn in turns:
         yield turn, recording.plan_document(loop.decide(turn.events, turn.now))
 

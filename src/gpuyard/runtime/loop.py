@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gpuyard.brain.decide import decide
+from gpuyard.brain.decide import decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan
 from gpuyard.model.collector import collector_resting
 from gpuyard.model.events import Event
-from gpuyard.runtime import learning
 from gpuyard.worlds.base import World
 
 
@@ -33,16 +32,13 @@ class NoRecord:
 
 
 class Loop:
-    """One world, one fleet, one memory. One that `learns` adds to the memory what happened, as live worlds must."""
+    """One world, one fleet, one memory."""
 
-    def __init__(
-        self, world: World, fleet: Fleet, memory: Memory, journal: Record | None = None, learns: bool = False
-    ) -> None:
+    def __init__(self, world: World, fleet: Fleet, memory: Memory, journal: Record | None = None) -> None:
         self.world = world
         self.fleet = fleet
         self.memory = memory
         self.journal = journal or NoRecord()
-        self.learns = learns
 
     def run(self) -> None:
         """Turn until the world is over."""
@@ -60,11 +56,7 @@ class Loop:
 
     def decide(self, events: Sequence[Event], now: float) -> Plan:
         """Take in what happened and plan; a replay calls this with what was recorded."""
-        if self.learns:
-            self.memory = learning.from_events(self.memory, self.fleet, events, now)
         with collector_resting():
-            self.fleet.apply(events)
+            self.memory, _ = observe(self.fleet, self.memory, events, now)
             plan, self.memory = decide(self.fleet, self.memory, now)
-        if self.learns:
-            self.memory = learning.from_plan(self.memory, plan, now)
         return plan

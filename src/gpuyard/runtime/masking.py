@@ -31,4 +31,6 @@ def _job(job: Job, name: str, hidden: bool) -> Job:
 
 def _memory(value: Any, names: Mapping[str, str]) -> Any:
     """What is remembered by job goes by the new names too."""
-    return {names.get(key, key): each for key, each in value.items()} if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return {names.get(key, key): _memory(each, names) for key, each in value.items()}

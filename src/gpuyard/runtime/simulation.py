@@ -108,7 +108,7 @@ class TimedLoop(Loop):
     """The loop, with a stopwatch on its decisions."""
 
     def __init__(self, world: SimWorld, fleet: Fleet, clock: Clock, progress: Progress | None) -> None:
-        super().__init__(world, fleet, Memory(), learns=not world.trace.tried_once)
+        super().__init__(world, fleet, Memory())
         self.decide_s = 0.0
         self._sim = world
         self._clock = clock

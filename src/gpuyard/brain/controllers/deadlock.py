@@ -6,11 +6,12 @@ can: foreign schedulers, members that died, limits that were lowered. The cycle 
 
 from __future__ import annotations
 
+from gpuyard.brain.controllers import Controller, Nothing
 from gpuyard.brain.engine.giving_way import stale_gangs, victims
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.model.actions import Deadlock
+from gpuyard.model.actions import Deadlock, Evict
 from gpuyard.model.policy import DeadlockRule
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import as_gpus
@@ -19,12 +20,26 @@ Waits = dict[str, list[str]]
 """Who waits for whom."""
 
 
+class Deadlocks(Controller[Nothing]):
+    """Ends every deadlock, or says how it would."""
+
+    part = Nothing
+
+    def act(self, draft: Draft, part: Nothing) -> Nothing:
+        """Name every cycle and, if the policy says so, let one gang after the other give way until none is left."""
+        resolve(draft)
+        return part
+
+
 def resolve(draft: Draft) -> None:
-    """Name every cycle and, if the policy says so, let one gang after the other give way until none is left."""
+    """One cycle after the other."""
     while (found := find(draft)) is not None:
         draft.deadlocks.append(found)
         row = draft.fleet.jobs[found.victim] if found.victim else None
-        if row is None or draft.policy.deadlock is not DeadlockRule.BREAK:
+        if row is None:
+            return
+        if draft.policy.deadlock is DeadlockRule.PROPOSE:
+            draft.propose(Evict(row.name, Reason(Code.DEADLOCK, message=found.message)))
             return
         others = [draft.fleet.jobs[name] for name in found.jobs if name != row.name]
         saved = _who_is_helped(draft, row, [other for other in others if not other.job.foreign])

@@ -27,15 +27,15 @@ def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:
 
 
 def open_draft(fleet: Fleet, memory: Memory, now: float) -> Draft:
-    """A draft that knows the demand, and by `shares` what each queue is due."""
+    """A draft that knows the demand and what is reserved already, and by `shares` what each queue is due."""
     draft = Draft(fleet, memory, now)
     fragmentation.follow_demand(fleet)
+    reservations.restore(draft)
     return draft
 
 
 def run(draft: Draft) -> None:
     """The numbered steps."""
-    reservations.restore(draft)
     time_slicing.promote(draft)
     stale_gangs.repair_all(draft)  # 1 gangs below their minimum
     blocked = start_all(draft)  # 2 all that fits, in order
@@ -159,9 +159,9 @@ def make_room(draft: Draft, bucket: Bucket) -> bool:
 
 def _asked_lately(draft: Draft, row: JobRow) -> bool:
     """Whether the same claim found no room a moment ago; asking again at every event would cost more than it finds."""
-    at = draft.memory.refused.get(row.name)
+    at = draft.refused_before.get(row.name)
     return at is not None and 0 <= draft.now - at < draft.policy.claim_again
 
 
 def _first_refusal(draft: Draft, row: JobRow) -> float:
-    return draft.memory.refused[row.name] if _asked_lately(draft, row) else draft.now
+    return draft.refused_before[row.name] if _asked_lately(draft, row) else draft.now

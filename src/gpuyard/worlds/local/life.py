@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
 
-from gpuyard.model.events import JobSeen, TasksEnded, TasksRunning, TasksStopping
+from gpuyard.model.events import JobEvicted, JobSeen, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
 from gpuyard.worlds.local import holdings, ledger, orders
@@ -313,6 +313,8 @@ class Life:
             self.over(entry, Phase.CANCELLED, entry.told or "cancelled", None)
             return
         entry.evictions += attempt.why in ("preempted", "moved", "drained")
+        if attempt.why in ("preempted", "drained"):
+            self.desk.events.append(JobEvicted(entry.name, self.desk.now()))
         if entry.following is not None and not entry.held and self._is_sound(entry.following):
             self._go_on_elsewhere(entry)
             return

@@ -14,7 +14,7 @@ from math import inf
 from typing import Protocol
 
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
-from gpuyard.model.events import Event, JobGone, JobSeen, NodeLost, TasksRunning
+from gpuyard.model.events import Event, JobEvicted, JobGone, JobSeen, NodeLost, TasksRunning
 from gpuyard.model.job import Job, Placement
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
@@ -275,6 +275,8 @@ class SimWorld:
     def _evict(self, live: Live, places: tuple[Placement, ...]) -> None:
         self.lose_tasks(live, places or live.placements)
         live.evictions += not live.running
+        if not live.running:
+            self.tell(JobEvicted(live.arrival.job.name, self._now))
 
     def lose_node(self, name: str, lost: Callable[[Live], float] = lambda live: 0.0) -> None:
         """A node is gone, and every task on it; `lost` says how much work a gang has lost that stops by that."""

@@ -8,12 +8,12 @@ to 19: who is protected there (firm, foreign, minimum runtime, budgets) is not t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.picture import precedence
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
+from gpuyard.brain.engine.picture.memory import TimeSlices
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.queueing.ordering import Bucket
 from gpuyard.model.reasons import Code, Reason
@@ -57,12 +57,18 @@ def _waited_in_all(draft: Draft, row: JobRow) -> bool:
 def lift_later(draft: Draft, blocked: Iterable[Bucket]) -> bool:
     """Lift whoever runs and comes after the first blocked job; whether that may let somebody start."""
     order = draft.policy.order
-    if not order.time_slicing or draft.now < draft.memory.sliced_at + order.time_slice:
+    if not order.time_slicing:
+        return False
+    weighed = draft.memory.of(TimeSlices).weighed_at
+    if weighed is not None and draft.now < weighed + order.time_slice:
+        if any(not bucket.head.job.on_hold for bucket in blocked):
+            draft.look_again(weighed + order.time_slice)
         return False
     heads = [bucket for bucket in blocked if not bucket.head.job.on_hold and any(bucket.asked)]
     if not heads:
         return False
-    draft.memory = replace(draft.memory, sliced_at=draft.now)
+    draft.memory = draft.memory.keeping(TimeSlices(draft.now))
+    draft.look_again(draft.now + order.time_slice)
     later = _later(draft, min((bucket.head for bucket in heads), key=rank_in_queue))
     freed = sum(held.cost for row in later for held in row.held)
     if freed + int(draft.fleet.columns.idle.sum()) < min(bucket.asked[0] for bucket in heads) or not later:

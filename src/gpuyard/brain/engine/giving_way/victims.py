@@ -106,7 +106,7 @@ def in_min_runtime(draft: Draft, row: JobRow) -> bool:
 
 def evictions(draft: Draft, row: JobRow) -> int:
     """How often the job was evicted in the last day."""
-    times = draft.memory.evictions.get(row.name)
+    times = draft.evictions.get(row.name)
     return row.job.evictions if times is None else sum(draft.now - at < DAY for at in times)
 
 
@@ -117,7 +117,7 @@ def spared(draft: Draft, row: JobRow) -> bool:
         return False
     if count >= draft.policy.protect_after:
         return True
-    times = draft.memory.evictions.get(row.name, ())
+    times = draft.evictions.get(row.name, ())
     return bool(times) and draft.now - max(times) < draft.policy.eviction_grace * 2 ** (count - 1)
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Held, Ints
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.picture.memory import Evictions, Memory, Refusals
 from gpuyard.brain.engine.picture.notes import Kept, Profile
 from gpuyard.brain.engine.picture.transaction import Transaction
 from gpuyard.brain.engine.picture.waits import Waits
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.engine.sharing.fair_share import Shares
-from gpuyard.model.actions import Deadlock, Reserve
+from gpuyard.model.actions import Action, Deadlock, Reserve
 from gpuyard.model.reasons import Code, Reason, Rung
 
 
@@ -48,6 +48,8 @@ class Draft:
         """What is true of running jobs for the whole cycle; see `victims`."""
         self.quota_waits = 0
         """Jobs found waiting for a limit or quota only."""
+        self.evictions = memory.of(Evictions).times
+        self.refused_before = memory.of(Refusals).at
         self.refused: dict[str, float] = {}
         """Claims that found no room, and when they were last asked."""
         self.effort = 0
@@ -61,6 +63,12 @@ class Draft:
         self.promises = 0
         """Jobs looked at for a reservation so far."""
         self.deadlocks: list[Deadlock] = []
+        self.actions: list[Action] = []
+        """What controllers want done beyond starting, moving and stopping jobs."""
+        self.proposed: list[Action] = []
+        """What controllers in shadow mode would have done."""
+        self.look_again_at: float | None = None
+        """When time alone may change the plan."""
 
     @property
     def shares(self) -> Shares:
@@ -75,6 +83,19 @@ class Draft:
         if self._dues is None:
             self._dues = fair_share.dues(self.fleet.tree, self.shares)
         return self._dues
+
+    def emit(self, action: Action) -> None:
+        """Have this done; where jobs stand is not told here, for that shows in their places."""
+        self.actions.append(action)
+
+    def propose(self, action: Action) -> None:
+        """Say that this would have been done."""
+        self.proposed.append(action)
+
+    def look_again(self, at: float) -> None:
+        """The plan may be another one then, though nothing happens; what is past is of no use."""
+        if at > self.now and (self.look_again_at is None or at < self.look_again_at):
+            self.look_again_at = at
 
     def remember(self, row: JobRow, held: tuple[Held, ...] | None = None) -> None:
         """Note what a job held before its first change."""

@@ -372,6 +372,10 @@ class Fleet:
         total = plus(self._capacity, self.stuck())
         return [max(0, amount - held) for amount, held in zip(total, self.unowned, strict=True)]
 
+    def odd_nodes(self) -> Iterator[Node]:
+        """Nodes that are closed or have a sick or closed GPU."""
+        return (self.columns.nodes[n] for n in self._odd)
+
     def stuck(self) -> Amounts:
         """In use on closed nodes, closed and sick devices: it counts while it runs, and nothing can follow it."""
         total = self.costs.nothing()

@@ -1,37 +1,134 @@
-"""What the brain remembers between cycles: one frozen value, saved and restored by worlds, carried by snapshots."""
+"""What the brain remembers between turns: one frozen value for each part that must, saved by worlds, in every snapshot.
+
+A part is a frozen dataclass with a name; it is written as plain data and reads back equal. Whoever needs to remember
+something defines one beside its code; nothing has to be added here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+P = TypeVar("P", bound="Part")
+
+
+class Part:
+    """One thing to remember. Subclasses are frozen dataclasses of numbers, words, tuples and mappings by name.
+
+    A part with a single field is written as that field's value alone.
+    """
+
+    name: ClassVar[str] = ""
+    kinds: ClassVar[dict[str, type[Part]]] = {}
+    """Every part there is, by name."""
+
+    def __init_subclass__(cls) -> None:
+        Part.kinds[cls.name] = cls
+
+    @classmethod
+    def from_document(cls: type[P], document: Any) -> P:
+        """As `to_document` wrote it; keys that it does not know are left out."""
+        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        given = {names[0]: document} if len(names) == 1 else document
+        return cls(**{name: _frozen(given[name]) for name in names if name in given})
+
+    def to_document(self) -> Any:
+        """Plain data, the same for equal parts."""
+        written = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+        return next(iter(written.values())) if len(written) == 1 else written
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _frozen(each) for key, each in value.items()}
+    return tuple(_frozen(each) for each in value) if isinstance(value, list | tuple) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(value[key]) for key in sorted(value)}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Evictions that happened, times per job (rule 21); how long jobs took, seconds per queue and class; claims that
-    found no room, when last."""
+    """All parts by name. One that nobody here knows is kept as it was read."""
 
-    evictions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    durations: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    refused: Mapping[str, float] = field(default_factory=dict)
-    sliced_at: float = float("-inf")
-    """When running jobs were last weighed against waiting ones (time-slicing)."""
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Memory:
-        """As a snapshot carries it; what it does not know is forgotten."""
-        refused = {name: float(at) for name, at in document.get("refused", {}).items()}
-        return Memory(_times(document.get("evictions", {})), _times(document.get("durations", {})), refused)
+        """As a snapshot carries it."""
+        kinds = Part.kinds
+        return Memory(
+            {name: kinds[name].from_document(each) if name in kinds else each for name, each in document.items()}
+        )
 
     def to_document(self) -> dict[str, Any]:
         """For a snapshot."""
-        return {
-            "evictions": {name: list(times) for name, times in sorted(self.evictions.items())},
-            "durations": {name: list(times) for name, times in sorted(self.durations.items())},
-            "refused": dict(sorted(self.refused.items())),
-        }
+        parts = sorted(self.parts.items())
+        return {name: part.to_document() if isinstance(part, Part) else part for name, part in parts}
+
+    def of(self, kind: type[P]) -> P:
+        """What this part remembers; nothing yet, if it never did."""
+        found = self.parts.get(kind.name)
+        return found if isinstance(found, kind) else kind()
+
+    def keeping(self, *parts: Part) -> Memory:
+        """The same with these parts as they are now; one that remembers nothing is not kept."""
+        changed = [part for part in parts if part != self.of(type(part))]
+        if not changed:
+            return self
+        kept = {**self.parts, **{part.name: part for part in changed}}
+        for part in changed:
+            if part == type(part)():
+                del kept[part.name]
+        return Memory(kept)
 
 
-def _times(document: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(float(t) for t in times) for name, times in document.items()}
+# --- what the engine itself asks for ----------------------------------------------------------------------------------
+
+Times = Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evictions(Part):
+    """When each job was evicted, as far as that counts still (rule 21)."""
+
+    name: ClassVar[str] = "evictions"
+    times: Times = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Durations(Part):
+    """How long jobs took that ended well, seconds per queue and class."""
+
+    name: ClassVar[str] = "durations"
+    seconds: Times = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals(Part):
+    """Claims that found no room, and when they were first asked in vain."""
+
+    name: ClassVar[str] = "refused"
+    at: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSlices(Part):
+    """When running jobs were last weighed against waiting ones."""
+
+    name: ClassVar[str] = "time_slices"
+    weighed_at: float | None = None
+
+
+def only_recent(times: Times, now: float, span: float) -> dict[str, tuple[float, ...]]:
+    """Without what is older than the span."""
+    recent = {name: _since(moments, now - span) for name, moments in times.items()}
+    return {name: moments for name, moments in recent.items() if moments}
+
+
+def _since(moments: Iterable[float], begin: float) -> tuple[float, ...]:
+    return tuple(at for at in moments if at > begin)

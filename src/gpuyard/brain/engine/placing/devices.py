@@ -125,8 +125,11 @@ def _slice_device(
 
 
 def stands_free(columns: Columns, held: Held) -> bool:
-    """Whether a place that was left is free again, device by device, with its CPU and memory."""
+    """Whether a place that was left is free again, device by device, with its CPU and memory; a drained one is not."""
     n = held.node
+    closed = columns.nodes[n].closed
+    if closed is not None and closed.drains:
+        return False
     if held.cpu > columns.cpu[n] or held.memory > columns.memory[n]:
         return False
     if held.mig:

@@ -15,6 +15,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
+from gpuyard.brain.engine.picture.memory import Durations
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.queueing import admission
 
@@ -71,7 +72,7 @@ def _expected_end(draft: Draft, row: JobRow, part: float) -> float | None:
 
 
 def _learned_end(draft: Draft, row: JobRow, start: float) -> float | None:
-    seen = draft.memory.durations.get(duration_key(row), ())
+    seen = draft.memory.of(Durations).seconds.get(duration_key(row), ())
     if len(seen) < FEWEST_SEEN:
         return None
     lasting = sorted(seen)

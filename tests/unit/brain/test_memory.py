@@ -1,0 +1,60 @@
+"""What the brain remembers is complete on a round trip, part by part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuyard.brain import decide
+from gpuyard.brain.engine.picture.memory import Evictions, Memory, Part, TimeSlices
+
+assert decide.STEPS, "importing it makes every part known"
+
+MOMENTS = st.floats(0, 4e9, allow_nan=False)
+NAMES = st.text(min_size=1, max_size=8)
+BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
+    "Times": st.dictionaries(NAMES, st.lists(MOMENTS, min_size=1, max_size=3).map(tuple), max_size=3),
+    "Mapping[str, float]": st.dictionaries(NAMES, MOMENTS, max_size=3),
+    "float | None": st.none() | MOMENTS,
+    "float": MOMENTS,
+    "int": st.integers(0, 10**6),
+    "tuple[str, ...]": st.lists(NAMES, max_size=3).map(tuple),
+}
+
+
+def some(kind: type[Part]) -> st.SearchStrategy[Part]:
+    """Any value of a part; a field of a new type needs a line above."""
+    return st.builds(kind, **{each.name: BY_TYPE[str(each.type)] for each in fields(kind)})  # type: ignore[arg-type]
+
+
+PARTS = sorted(name for name in Part.kinds if name not in ("nothing", "toy"))
+
+
+@pytest.mark.parametrize("name", PARTS)
+@given(data=st.data())
+def test_every_part_reads_back_as_it_was_written(name: str, data: st.DataObject):
+    part = data.draw(some(Part.kinds[name]))
+    memory = Memory().keeping(part)
+    document = json.loads(json.dumps(memory.to_document()))
+    again = Memory.from_document(document)
+    assert again == memory
+    assert again.of(type(part)) == part
+    assert again.to_document() == document
+
+
+def test_what_nobody_here_knows_is_kept_as_it_was_read():
+    document = {"health": {"n0": [1, "two"]}, "evictions": {"a": [1.0]}}
+    memory = Memory.from_document(document)
+    assert memory.of(Evictions).times == {"a": (1.0,)}
+    assert memory.to_document() == dict(sorted(document.items()))
+
+
+def test_a_part_that_remembers_nothing_is_not_kept():
+    memory = Memory().keeping(TimeSlices(5.0))
+    assert memory.of(TimeSlices).weighed_at == 5.0
+    assert memory.keeping(TimeSlices()) == Memory()
