@@ -365,7 +365,7 @@ PLAIN_TWISTS: dict[str, dict[str, Any]] = {
             AffinityTerm((Expression("disk", "NotIn", ("nvme",)), Expression("tier", "Gt", ("0",)))),
         )
     },
-    "held": {"held": True},
+    "held": {"on_hold": True},
     "foreign": {"foreign": True},
     "protected": {"min_runtime": 7200.0},
     "saves": {"checkpoint": Checkpoint(interval=600.0, last=NOW - 300.0), "warm_up": 120.0},
