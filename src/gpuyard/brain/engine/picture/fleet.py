@@ -153,6 +153,7 @@ class Fleet:
 
     def _demand(self, row: JobRow, sign: int) -> None:
         if row.queue == NO_QUEUE or (row.job.on_hold and not row.held):
+            row.wanted = []
             return
         self._count_demand(row, sign)
         wanted = self.demand[row.queue]
