@@ -126,7 +126,7 @@ def pause(yard: TestYard) -> None:
     turns = -1
     while turns != yard._engine.cycles:  # a turn that was under way would let it go again
         turns = yard._engine.cycles
-        yard.world.pause_until = yard.world._look_at = yard.world.now() + FOREVER_S
+        yard.world.pause_until = yard.world._look_at = yard.world.desk.monotonic() + FOREVER_S
         yard.world.desk.launcher.wake()
         yard.wait_events(yard.store.last_event + 1000, 0.1)
 

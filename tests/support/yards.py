@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard import files
+from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.embedded import EmbeddedYard, Settings
@@ -38,9 +39,9 @@ class TestYard(EmbeddedYard):
 
     __test__ = False
 
-    def __init__(self, folder: Path, fleet_text: str = FLEET, **settings: Any) -> None:
+    def __init__(self, folder: Path, fleet_text: str = FLEET, clock: Clock | None = None, **settings: Any) -> None:
         settings = {"term_grace": 0.5, "backoff": 0.05} | settings
-        super().__init__(Settings(folder, fleet(fleet_text), **settings), SystemClock())
+        super().__init__(Settings(folder, fleet(fleet_text), **settings), clock or SystemClock())
 
     def put(self, *jobs: dict[str, Any], caller: Caller = ME, **options: Any) -> list[str]:
         """Submit, and tell the names."""

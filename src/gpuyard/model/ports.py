@@ -12,7 +12,7 @@ class Clock(Protocol):
         """Seconds since the epoch, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start that never go back; for measuring."""
+        """Seconds from an arbitrary start that never go back: for measuring and waiting. `now` is for people."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits; a virtual clock moves on instead."""

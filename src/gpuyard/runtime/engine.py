@@ -24,6 +24,7 @@ from gpuyard.model.node import Budget, Closure, Node, Place
 from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime import queueing
+from gpuyard.runtime.clock import SteadyClock
 from gpuyard.runtime.holder import Holder
 from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
@@ -86,7 +87,7 @@ class Engine:
 
     def __init__(self, settings: Settings, clock: Clock, fault: FaultPoint = no_fault) -> None:
         self.settings = settings
-        self.clock = clock
+        self.clock = SteadyClock(clock)
         self._fault = fault
         self._broken = ""
         self.since = 0.0
@@ -123,7 +124,8 @@ class Engine:
         self._begin_to_turn()
 
     def _timed_faults(self) -> list[Fault]:
-        return [replace(fault, at=self.since + fault.at) for fault in self.settings.faults]
+        begun = self.clock.monotonic()
+        return [replace(fault, at=begun + fault.at) for fault in self.settings.faults]
 
     def _fleet(self) -> Snapshot:
         """The fleet as given, with the queues as they were last set; one without any has one for everybody."""
@@ -164,7 +166,8 @@ class Engine:
         self.cycle_seconds += took
         self._journal.remember(self._loop.memory, self.last_cycle)
         crowded = len(self.desk.book.entries) > CROWDED_JOBS
-        self.world.pause_until = self.last_cycle + self._pace.rest(self.clock.monotonic(), took, crowded)
+        now = self.clock.monotonic()
+        self.world.pause_until = now + self._pace.rest(now, took, crowded)
 
     def foresee_drain(self, place: Place, closure: Closure) -> tuple[Snapshot, Drainage]:
         """What draining this would do now."""

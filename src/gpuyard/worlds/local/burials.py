@@ -6,6 +6,7 @@ operator vouches for it; the task's devices stay its own for as long.
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -94,7 +95,15 @@ class Burials:
 
     def _ending(self, key: TaskKey, said: dict[str, str], told: str) -> Report:
         exit_code = int(said["exit"]) if said.get("exit") and said["outcome"] != "lost" else None
-        at = float(said.get("at") or self._clock.now())
+        at = self._moment(said)
         if told:
             return Report(key, "ended", at, 0, "lost", None, told)
         return Report(key, "ended", at, 0, said["outcome"], exit_code, said.get("told", ""))
+
+    def _moment(self, said: dict[str, str]) -> float:
+        """When a task ended, by our own time: the machine's may have been set since it began."""
+        now = self._clock.now()
+        ago = self._clock.monotonic() - float(said.get("monotonic") or math.inf)
+        if ago >= 0.0 and said.get("boot", self._boot) == self._boot:
+            return now - ago
+        return float(said.get("at") or now)

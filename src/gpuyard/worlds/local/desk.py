@@ -55,6 +55,10 @@ class Desk:
         """The present, to the microsecond: what is written down reads back equal."""
         return round(self._clock.now(), 6)
 
+    def monotonic(self) -> float:
+        """For waiting and pacing, which nobody who sets the clock may disturb."""
+        return self._clock.monotonic()
+
     @property
     def has_news(self) -> bool:
         """Whether the brain should hear soon: that what it planned has begun can wait for the next turn."""

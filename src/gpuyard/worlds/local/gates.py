@@ -15,6 +15,9 @@ from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.records import Entry, Owner, Template
 from gpuyard.worlds.local.schema import KEY
 
+REST_MAX_S = 300.0
+"""No back-off is longer."""
+
 
 class Gates:
     """Opens and closes the view on waiting jobs."""
@@ -23,7 +26,7 @@ class Gates:
         self.desk = desk
         self._dependents: dict[str, list[Entry]] = {}
         self._resting: list[tuple[float, int]] = []
-        """(when, job): jobs in back-off."""
+        """(when by the monotonic clock, job): jobs in back-off."""
         self.doomed: list[tuple[Entry, str]] = []
         """Jobs whose dependency can no longer be met, and why."""
 
@@ -123,15 +126,17 @@ class Gates:
         now = self.desk.now()
         if entry.not_before <= now:
             return None
-        heapq.heappush(self._resting, (entry.not_before, entry.id))
-        message = f"{entry.name} is tried again in {entry.not_before - now:.0f} s"
+        left = min(entry.not_before - now, REST_MAX_S)  # what was written before the clock was set is no promise
+        heapq.heappush(self._resting, (self.desk.monotonic() + left, entry.id))
+        message = f"{entry.name} is tried again in {left:.0f} s"
         return Reason(Code.WAITS_ITS_TURN, message=message)
 
     def rested(self, now: float) -> None:
-        """Show those whose back-off is over."""
+        """Show those whose back-off is over by the monotonic clock."""
         while self._resting and self._resting[0][0] <= now:
             entry = self.desk.book.entries.get(heapq.heappop(self._resting)[1])
             if entry is not None and entry.phase is Phase.WAITING:
+                entry.not_before = 0.0
                 self.consider(entry)
 
     def next_due(self) -> float | None:

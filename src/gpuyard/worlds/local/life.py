@@ -13,7 +13,7 @@ from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
 from gpuyard.worlds.local import holdings, ledger, orders
 from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.gates import Gates
+from gpuyard.worlds.local.gates import REST_MAX_S, Gates
 from gpuyard.worlds.local.ports import Report, TaskKey
 from gpuyard.worlds.local.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank
 
@@ -21,7 +21,6 @@ GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "draine
 """Stops that give a job time to save its work; one that is cancelled or has lost a rank needs none."""
 
 BACKOFF_S = 10.0
-BACKOFF_MAX_S = 300.0
 PORTS_KEPT = 256
 
 
@@ -368,7 +367,7 @@ class Life:
             self.over(entry, Phase.FAILED, told, first.exit)
 
     def _patience(self, times: int) -> float:
-        return min(self.backoff * 2.0 ** (times - 1), BACKOFF_MAX_S)
+        return min(self.backoff * 2.0 ** (times - 1), REST_MAX_S)
 
     def wait_again(self, entry: Entry, told: str) -> None:
         """Back to the queue, or behind a gate."""

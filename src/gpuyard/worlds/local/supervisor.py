@@ -21,7 +21,7 @@ from gpuyard.worlds.local import descent
 from gpuyard.worlds.local.becoming import Doors, become, programs
 from gpuyard.worlds.local.confine import CANNOT_RUN, CGroup, give_up_rights, remove_container, signal_group, sweep
 from gpuyard.worlds.local.mouth import Mouth
-from gpuyard.worlds.local.notes import Order, Pairs, identity, read_pairs, write_pairs
+from gpuyard.worlds.local.notes import Order, Pairs, boot_id, identity, read_pairs, write_pairs
 from gpuyard.worlds.local.output import Log
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
@@ -88,6 +88,11 @@ def claim() -> bool:
     finally:
         os.unlink(fresh)
     return True
+
+
+def moment() -> Pairs:
+    """When it is: for people, and for those who count on time that nobody sets."""
+    return [("at", repr(time.time())), ("monotonic", repr(time.monotonic())), ("boot", boot_id())]
 
 
 def guard(order: Order, pid: int) -> int:
@@ -162,7 +167,7 @@ class Supervisor:
     def end(self, outcome: str, code: int, told: str) -> None:
         """The last word, after which the task's GPU is somebody else's: so nothing of the task is left by then."""
         self._bury()
-        written = [("outcome", outcome), ("exit", str(code)), ("told", told), ("at", repr(time.time()))]
+        written = [("outcome", outcome), ("exit", str(code)), ("told", told), *moment()]
         while not self._written(written):
             self._sleep(FULL_S)
         self.mouth.say("ended")

@@ -38,6 +38,7 @@ class Fault:
     """Something that breaks at a moment: a GPU's health changes, or a whole node is gone (and comes back)."""
 
     at: float
+    """By the monotonic clock."""
     node: str
     gpu: int | None = None
     health: Health = Health.SICK
@@ -66,7 +67,7 @@ class LocalWorld:
         self._look_at = 0.0
         self._flush_at = 0.0
         self.pause_until = 0.0
-        """The loop rests until then, so that deciding never takes more than half of a core."""
+        """The loop rests until then (by the monotonic clock), so that deciding never takes more than half of a core."""
 
     # --- the world -------------------------------------------------------------------------------
 
@@ -81,14 +82,14 @@ class LocalWorld:
                 self._on_time()
             if self.desk.trouble:
                 self.desk.retry()
-            now = self.desk.now()
+            now = self.desk.monotonic()
             if (self.desk.has_news and now >= self.pause_until) or now >= self._look_at:
                 self._look_at = now + (LOOK_S if self._anybody_waits() or self.closures.draining() else IDLE_S)
                 return True
         return False
 
     def _patience(self) -> float:
-        now = self.desk.now()
+        now = self.desk.monotonic()
         due = [self._look_at, self.gates.next_due(), self._faults[0].at if self._faults else None]
         if self.desk.has_news:
             due.append(self.pause_until)
@@ -100,14 +101,14 @@ class LocalWorld:
 
     def _flush(self) -> None:
         """What may be forgotten is written soon all the same."""
-        now = self.desk.now()
+        now = self.desk.monotonic()
         if not self.desk.store.has_deferred:
             self._flush_at = now + FLUSH_S
         elif now >= self._flush_at and not self.desk.trouble:
             self.desk.retry()
 
     def _on_time(self) -> None:
-        now = self.desk.now()
+        now = self.desk.monotonic()
         self.gates.rested(now)
         while self._faults and self._faults[0].at <= now:
             self.break_down(self._faults.pop(0))
