@@ -54,7 +54,8 @@ def test_a_back_off_lasts_as_long_as_it_was_meant_to(tmp_path: Path, clock: SetC
     yard.start()
     script = f"date +%s.%N >> {tmp_path}/tries; [ $GPUYARD_ATTEMPT = 2 ]"
     yard.put(sh(script, name="t", run={"retries": 1}))
-    yard.until("t", "waiting")
+    while yard.job(ADMIN, "t").get("failures") != 1:
+        yard.wait_events(yard.store.last_event, 0.2)
     clock.ahead = jump
     yard.until("t", "succeeded")
     first, second = map(float, (tmp_path / "tries").read_text().split())
@@ -79,7 +80,8 @@ def test_a_yard_that_comes_up_with_another_time_takes_everything_over(tmp_path: 
     yard.put(sh(f"while [ ! -e {tmp_path}/end ]; do sleep 0.02; done", name="runs", gpus=8, tasks=2))
     yard.until("runs", "running")
     yard.put(sh("true", name="waits", gpus=1), sh("[ $GPUYARD_ATTEMPT = 2 ]", name="tried", run={"retries": 1}))
-    yard.until("tried", "waiting")
+    while yard.job(ADMIN, "tried").get("failures") != 1:
+        yard.wait_events(yard.store.last_event, 0.2)
     yard.close()
     clock.ahead = jump
     again = TestYard(tmp_path / "state", clock=clock)

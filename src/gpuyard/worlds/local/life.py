@@ -366,6 +366,10 @@ class Life:
         else:
             self.over(entry, Phase.FAILED, told, first.exit)
 
+    def rest_of(self, entry: Entry) -> float:
+        """How long a job that has just failed or been lost rests at most before it is tried again."""
+        return self._patience(max(1, entry.failures, entry.losses))
+
     def _patience(self, times: int) -> float:
         return min(self.backoff * 2.0 ** (times - 1), REST_MAX_S)
 

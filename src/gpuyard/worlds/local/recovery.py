@@ -34,6 +34,8 @@ def _show(desk: Desk, life: Life, entry: Entry) -> None:
     if entry.over:
         return
     if entry.attempt is None:
+        # A clock that was set back while nobody looked makes no back-off longer.
+        entry.not_before = min(entry.not_before, desk.now() + life.rest_of(entry))
         life.gates.consider(entry)
     elif entry.attempt.state == "promised":
         # Nothing of it ran: it asks again, rather than insist on devices that others may have by now.
