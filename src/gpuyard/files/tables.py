@@ -72,6 +72,10 @@ def _make_table(entry: type[Any]) -> _Table:
     return _Table(kinds, tuple(required))
 
 
+UNKNOWN_TOLD = 5
+"""Unknown keys of one mapping that are told by name; looking for what each may have meant takes its time."""
+
+
 def read_entry(entry: type[Any], value: Any, at: Path, problems: Problems) -> Any:
     """An instance of the entry, or None after noting everything that is wrong with it."""
     if not isinstance(value, dict):
@@ -85,10 +89,13 @@ def read_entry(entry: type[Any], value: Any, at: Path, problems: Problems) -> An
 def read_keys(entry: type[Any], value: dict[Any, Any], at: Path, problems: Problems) -> dict[str, Any]:
     """The fields of an entry that are in the file and right, each for itself."""
     table, found = _table(entry), {}
+    unknown = 0
     for name, item in value.items():
         known = table.kinds.get(name)
         if known is None:
-            _note_unknown(name, tuple(table.kinds), at, problems)
+            unknown += 1
+            if unknown <= UNKNOWN_TOLD:
+                _note_unknown(name, tuple(table.kinds), at, problems)
             continue
         field, kind, check = known
         if check is None:
@@ -98,6 +105,8 @@ def read_keys(entry: type[Any], value: dict[Any, Any], at: Path, problems: Probl
             found[field] = check(item)
         except Wrong as wrong:
             problems.tell((*at, name), str(wrong))
+    if unknown > UNKNOWN_TOLD:
+        problems.tell(at, f"has {unknown - UNKNOWN_TOLD:,} more unknown keys")
     for name in table.required:
         if name not in value:
             problems.tell(at, f"has no {name}")

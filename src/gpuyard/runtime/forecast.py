@@ -23,6 +23,11 @@ from gpuyard.runtime.service import Document
 from gpuyard.worlds.local.ledger import gpu_hour
 
 
+def kind_of(job: Job) -> Job:
+    """What decides whether a job could ever run: alike ones are asked about once."""
+    return replace(job, name="?", submitted=0.0, user="", run=None, on_hold=False)
+
+
 def never(snapshot: Snapshot, job: Job) -> Explanation | None:
     """Why the job could not run even if the fleet were empty, open, well and as large as its pools allow."""
     nodes = (*map(_well, snapshot.nodes), *_could_be_added(snapshot))
@@ -50,12 +55,18 @@ def _could_be_added(snapshot: Snapshot) -> list[Node]:
 def previews(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> list[Document]:
     """Verdict, sentence, ETA, what its queue then uses, and the price of an hour, of each as they come together."""
     hopeless: dict[str, Document] = {}
+    possible: set[Job] = set()
     for number, job in enumerate(jobs):
+        kind = kind_of(job)
+        if kind in possible:
+            continue
         patience.spend(number, len(jobs))
         explanation = never(snapshot, job)
         if explanation is not None and explanation.reason.outcome is Outcome.NEVER:
             told = {"verdict": "never", "message": str(explanation.reason)}
             hopeless[job.name] = told | _without_job(explanation)
+        else:
+            possible.add(kind)
     hopeful = [job for job in jobs if job.name not in hopeless]
     expected = dict(zip((job.name for job in hopeful), expect_all(snapshot, hopeful, patience), strict=True))
     told_of = hopeless | expected

@@ -149,7 +149,7 @@ class Submitting:
         possible = self._possible
         for submission in asked:
             job = submission.job
-            kind = replace(job, name="?", submitted=0.0, user="", run=None, on_hold=False)
+            kind = forecast.kind_of(job)
             if kind in possible:
                 continue
             patience.spend(done, len(asked))

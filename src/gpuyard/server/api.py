@@ -23,6 +23,7 @@ from gpuyard.model.errors import Denied, GpuYardError, NotFound
 from gpuyard.runtime.service import Caller, Document, Service
 from gpuyard.server import answers, probes, streaming
 from gpuyard.server.answers import encoded
+from gpuyard.server.asking import Asking, Following, Thinking
 from gpuyard.server.desk import Desk
 
 VERBS = ("cancel", "hold", "release", "requeue", "vouch")
@@ -52,7 +53,7 @@ PathLine = Annotated[str, _gated(text.wrong_path)]
 class Jobs(BaseModel):
     """Jobs, each as a job file has it."""
 
-    jobs: list[dict[str, Any]] = Field(min_length=1, max_length=100_000)
+    jobs: list[dict[str, Any]] = Field(min_length=1)
 
 
 class Submit(Jobs):
@@ -101,14 +102,7 @@ def _service(request: Request) -> Service:
     return desk.service
 
 
-def _caller(request: Request) -> Caller:
-    caller = request.scope["state"]["caller"]
-    assert isinstance(caller, Caller), "the gate lets nobody through unknown"
-    return caller
-
-
 Served = Annotated[Service, Depends(_service)]
-Asking = Annotated[Caller, Depends(_caller)]
 NotNegative = Annotated[int, Query(ge=0)]
 
 jobs_router = APIRouter(tags=["jobs"])
@@ -120,13 +114,13 @@ yard_router = APIRouter(tags=["yard"])
 
 
 @jobs_router.post("/jobs", status_code=201)
-def submit(service: Served, caller: Asking, wish: Submit) -> Response:
+def submit(service: Served, caller: Thinking, wish: Submit) -> Response:
     """Accept jobs, all or none, durably."""
     return encoded(service.submit(caller, wish.jobs, wish.key, wish.queue_anyway), 201)
 
 
 @jobs_router.post("/previews")
-def preview(service: Served, caller: Asking, wish: Jobs) -> Response:
+def preview(service: Served, caller: Thinking, wish: Jobs) -> Response:
     """What would happen to these jobs: starts, waits or never, with the price and the quota after."""
     return encoded(service.preview(caller, wish.jobs))
 
@@ -138,7 +132,7 @@ def jobs(service: Served, caller: Asking, fields: str = "", all_ended: bool = Qu
 
 
 @jobs_router.get("/jobs/{name:path}/why")
-def why(service: Served, caller: Asking, name: str) -> Response:
+def why(service: Served, caller: Thinking, name: str) -> Response:
     """Why it does not run, what would help, and when it may."""
     return encoded(service.why(caller, name))
 
@@ -146,7 +140,7 @@ def why(service: Served, caller: Asking, name: str) -> Response:
 @jobs_router.get("/jobs/{name:path}/logs")
 async def logs(
     service: Served,
-    caller: Asking,
+    caller: Following,
     name: str,
     task: int = 0,
     offset: int = Query(0, ge=0, le=FAR),
@@ -205,7 +199,7 @@ def undrain(service: Served, caller: Asking, name: str, wish: Drain) -> Response
 
 
 @fleet_router.get("/queues")
-def queues(service: Served) -> Response:
+def queues(service: Served, _: Asking) -> Response:
     """The queues with quota, limit, use, fair share and how many wait."""
     return encoded(service.queues())
 
@@ -217,7 +211,7 @@ def set_queue(service: Served, caller: Asking, name: str, document: Document, dr
 
 
 @fleet_router.get("/snapshot")
-def snapshot(service: Served, caller: Asking) -> Response:
+def snapshot(service: Served, caller: Thinking) -> Response:
     """The whole moment as a snapshot file; of others' jobs only the yard's owner sees more than their shape."""
     return encoded(service.snapshot(caller))
 
@@ -234,7 +228,7 @@ def report(
 
 
 @yard_router.get("/status")
-def status(request: Request) -> Response:
+def status(request: Request, _: Asking) -> Response:
     """Up since when, pid, version, addresses, state folder, fleet in short."""
     desk: Desk = request.app.state.desk
     return encoded(desk.status())
@@ -243,7 +237,7 @@ def status(request: Request) -> Response:
 @yard_router.get("/events")
 async def events(
     request: Request,
-    caller: Asking,
+    caller: Following,
     after: int = Query(0, ge=-FAR, le=FAR),
     limit: int = Query(1000, ge=1, le=10_000),
     wait: float = Query(0.0, allow_inf_nan=False),
@@ -259,7 +253,7 @@ async def events(
 
 
 @yard_router.get("/events/stream", response_class=StreamingResponse)
-async def stream(request: Request, caller: Asking, after: int = Query(-1, ge=-FAR, le=FAR)) -> StreamingResponse:
+async def stream(request: Request, caller: Following, after: int = Query(-1, ge=-FAR, le=FAR)) -> StreamingResponse:
     """What happens, as server-sent events; Last-Event-ID takes up where it broke."""
     desk: Desk = request.app.state.desk
     last = request.headers.get("last-event-id", "")

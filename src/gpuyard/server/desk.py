@@ -12,6 +12,7 @@ from gpuyard.model.errors import Conflict
 from gpuyard.runtime.service import Document, Service
 from gpuyard.server.access import Access
 from gpuyard.server.streaming import Pump
+from gpuyard.server.turns import Turns
 
 
 @dataclass
@@ -25,6 +26,7 @@ class Desk:
     socket: str = ""
     urls: list[str] = field(default_factory=list)
     pump: Pump = field(init=False)
+    turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
         self.pump = Pump(self.service)

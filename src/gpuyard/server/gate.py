@@ -8,6 +8,7 @@ requests that other pages make; what is said in the Authorization header our own
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from urllib.parse import parse_qsl
 
@@ -23,6 +24,10 @@ from gpuyard.server.access import PEER, Access
 BODY_MAX = 32 * 1024 * 1024
 """Ten thousand jobs with long commands; an array is shorter."""
 
+MEMBER_BODY_MAX = 8 * 1024 * 1024
+"""The same for members of a shared yard, who may all send at once."""
+CODE_MAX = 4096
+
 OPEN_PATHS = {("GET", "/"), ("HEAD", "/"), ("POST", "/session")}
 
 
@@ -37,6 +42,8 @@ class Gate:
         self._app = app
         self._access = access
         self._hosts = hosts
+        self._unanswered: Counter[str] = Counter()
+        """Bytes that each caller has sent and not been answered for."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -49,24 +56,27 @@ class Gate:
         caller = None if answer else self._caller(scope, headers, by_socket)
         if answer is None and caller is None and (scope["method"], scope["path"]) not in OPEN_PATHS:
             answer = answers.mistake(401, "You are not known here.", "`yard page` prints an address that lets you in.")
-        if answer is None and int(headers.get("content-length") or 0) > BODY_MAX:
-            answer = too_large()
+        if answer is None and int(headers.get("content-length") or 0) > _most(caller):
+            answer = too_large(_most(caller))
         answer = answer or wrong_words(scope)
         if answer is not None:
             await answer(scope, receive, send)
             return
         scope.setdefault("state", {})["caller"] = caller
-        await self._pass(scope, receive, send)
+        await self._pass(scope, receive, send, caller)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on, counting what comes in: a body without a length has to stop somewhere too."""
-        received, begun = 0, False
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, caller: Caller | None) -> None:
+        """Hand on, counting what comes in: a body without a length has to stop somewhere too, and what one caller has
+        sent that is not answered yet is kept in memory."""
+        received, begun, most, user = 0, False, _most(caller), caller.user if caller else ""
 
         async def counted() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > BODY_MAX:
+            size = len(message.get("body", b""))
+            received += size
+            self._unanswered[user] += size
+            if received > most or self._unanswered[user] > 2 * most:
                 raise TooLarge
             return message
 
@@ -79,7 +89,11 @@ class Gate:
             await self._app(scope, counted, watched)
         except TooLarge:
             if not begun:
-                await too_large()(scope, receive, send)
+                await too_large(most)(scope, receive, send)
+        finally:
+            self._unanswered[user] -= received
+            if not self._unanswered[user]:
+                del self._unanswered[user]
 
     def _wrong_host(self, headers: Headers) -> Response | None:
         host = headers.get("host", "").rsplit("@", 1)[-1]
@@ -108,7 +122,12 @@ def wrong_words(scope: Scope) -> Response | None:
     return None
 
 
-def too_large() -> Response:
+def _most(caller: Caller | None) -> int:
+    """The largest body that this caller may send; who is not known has a code to exchange, and nothing else."""
+    return CODE_MAX if caller is None else BODY_MAX if caller.admin else MEMBER_BODY_MAX
+
+
+def too_large(most: int) -> Response:
     """Said before the rest is read."""
-    limit = BODY_MAX // 1024 // 1024
-    return answers.mistake(413, f"More than {limit} MiB at once.", "Submit it in parts, or as an array.")
+    limit = f"{most // 1024 // 1024} MiB" if most >= 1024 * 1024 else f"{most // 1024} KiB"
+    return answers.mistake(413, f"More than {limit} at once.", "Submit it in parts, or as an array.")

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from gpuyard import __version__
 from gpuyard.server import answers, metrics
 from gpuyard.server.answers import encoded
+from gpuyard.server.asking import Asking, Thinking
 from gpuyard.server.desk import Desk
 from gpuyard.server.page import shell
 
@@ -30,14 +31,14 @@ class Code(BaseModel):
 
 
 @router.get("/livez", response_class=PlainTextResponse)
-def livez(request: Request) -> Response:
+def livez(request: Request, _: Asking) -> Response:
     """200 while the loop turns."""
     return _verdict(request, ("loop",))
 
 
 @router.get("/readyz", response_class=PlainTextResponse)
 @router.get("/healthz", response_class=PlainTextResponse)
-def readyz(request: Request) -> Response:
+def readyz(request: Request, _: Asking) -> Response:
     """200 while everything is well; `?verbose` says what."""
     return _verdict(request)
 
@@ -49,7 +50,7 @@ def version() -> Response:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-def prometheus(request: Request) -> Response:
+def prometheus(request: Request, _: Thinking) -> Response:
     """Everything as Prometheus wants it, OpenMetrics on request."""
     desk: Desk = request.app.state.desk
     body, kind = metrics.exposition(desk, request.headers.get("accept", ""))
