@@ -1,0 +1,407 @@
+"""What the oracle sees: a moment read from a snapshot document, in shapes of its own.
+
+Nothing here or in its neighbours comes from the engine or the model. Amounts are exact fractions; a moment is small
+(one to three nodes, eight GPUs and eight jobs at most), so everything may be tried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+Document = dict[str, Any]
+Amounts = tuple[Fraction, Fraction]
+"""GPUs and CPU."""
+
+NOTHING: Amounts = (Fraction(0), Fraction(0))
+ENDLESS = Fraction(10**12)
+ROOT = "root"
+CLASSES = {"batch": (25, True), "training": (50, True), "interactive": (75, False), "inference": (100, False)}
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+BYTES = {"Gi": 2**30, "Mi": 2**20, "Ti": 2**40, "G": 10**9}
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU; `slices` is None where it is not cut."""
+
+    node: str
+    index: int
+    island: int
+    slices: tuple[str, ...] | None = None
+    sick: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine."""
+
+    name: str
+    pool: str
+    model: str
+    memory: int
+    devices: tuple[Device, ...]
+    cpu: Fraction
+    domains: tuple[tuple[str, str], ...]
+
+    def domain(self, level: str) -> tuple[str, str] | None:
+        """The domain of a level at or above the node; None where the node has none."""
+        if level == "node":
+            return (level, self.name)
+        found = dict(self.domains).get(level)
+        return (level, found) if found else None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Quota and limit per resource; a CPU quota that is not named is not counted (None)."""
+
+    name: str
+    parent: str
+    quota: tuple[Fraction, Fraction | None]
+    limit: Amounts
+    weight: Fraction
+    priority: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Identical tasks."""
+
+    name: str
+    tasks: int
+    least: int
+    gpus: int
+    share: Fraction
+    gpu_memory: int
+    mig: tuple[str, ...]
+    cpu: Fraction
+    required: str
+    succeeded: int
+    failed: int
+
+    @property
+    def wanted(self) -> int:
+        """Live tasks that make the group complete: who succeeded counts."""
+        return max(0, self.least - self.succeeded)
+
+    @property
+    def most(self) -> int:
+        """Live tasks it may have at all: who ended is not run again."""
+        return self.tasks - self.succeeded - self.failed
+
+
+@dataclass(frozen=True, order=True)
+class Spot:
+    """Where one task runs. `task` is its number: the extra is what came last."""
+
+    group: str
+    node: str
+    gpus: tuple[int, ...]
+    mig: tuple[str, ...] = ()
+    task: int = 0
+
+    @property
+    def place(self) -> tuple[str, str, tuple[int, ...], tuple[str, ...]]:
+        """Everything but the number."""
+        return (self.group, self.node, self.gpus, self.mig)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A gang."""
+
+    name: str
+    queue: str
+    priority: int
+    preemptible: bool
+    submitted: float
+    started: float | None
+    groups: tuple[Group, ...]
+    required: str
+    models: tuple[str, ...]
+    min_runtime: float
+    warm_up: float
+    saved: float | None
+    time_limit: float | None
+    evictions: int
+    stale_since: float | None
+    stale_grace: float
+    held: bool
+
+    def group(self, name: str) -> Group:
+        """The group of that name."""
+        return next(group for group in self.groups if group.name == name)
+
+    @property
+    def can_complete(self) -> bool:
+        """Whether enough of its members may still run."""
+        return all(group.most >= group.wanted for group in self.groups)
+
+
+State = dict[str, tuple[Spot, ...]]
+"""Live tasks by job; a job that has none is absent or empty."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """So many tasks of these jobs must be there, or so many may be away."""
+
+    name: str
+    jobs: tuple[str, ...]
+    min_available: int | None
+    max_unavailable: int | None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A snapshot as the oracle reads it."""
+
+    now: float
+    nodes: dict[str, Node]
+    queues: dict[str, Queue]
+    jobs: dict[str, Job]
+    state: State
+    going: tuple[tuple[str, Spot], ...]
+    """Members that are on their way out: they hold their GPUs."""
+    budgets: tuple[Budget, ...]
+    reserved: tuple[tuple[str, tuple[Spot, ...], float | None], ...]
+    across: str = "never"
+    critical: int = 1000
+    protect_after: int = 3
+    reserve_after: float = 3600.0
+    document: Document = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def children(self) -> dict[str, list[str]]:
+        """Queues by parent."""
+        found: dict[str, list[str]] = {name: [] for name in self.queues}
+        for queue in self.queues.values():
+            if queue.name != ROOT:
+                found[queue.parent].append(queue.name)
+        return found
+
+    def path(self, queue: str) -> list[str]:
+        """The queue and those above it, the root last."""
+        found = [queue]
+        while found[-1] != ROOT:
+            found.append(self.queues[found[-1]].parent)
+        return found
+
+    @cached_property
+    def counted(self) -> tuple[int, ...]:
+        """The resources that count: GPUs, and CPU where quotas name it."""
+        named = any(queue.quota[1] is not None for queue in self.queues.values() if queue.name != ROOT)
+        return (0, 1) if named else (0,)
+
+    def cost(self, job: Job, group: Group, node: Node | None) -> Amounts:
+        """What one task costs (rule 5); before it is placed, memory is measured by the largest card it could get."""
+        if group.gpu_memory:
+            memory = node.memory if node else max([n.memory for n in self.nodes.values() if suits(job, n)] or [0])
+            share = Fraction(group.gpu_memory, memory) if memory else Fraction(1)
+            return (share, group.cpu)
+        return (group.gpus + group.share + slices_cost(group.mig), group.cpu)
+
+    def spot_cost(self, job: Job, spot: Spot) -> Amounts:
+        """What a placed task costs."""
+        return self.cost(job, job.group(spot.group), self.nodes[spot.node])
+
+    def missing(self, job: Job, spots: tuple[Spot, ...]) -> dict[str, int]:
+        """Tasks that a job lacks of its minimum, by group."""
+        live = Counter(spot.group for spot in spots)
+        return {g.name: g.wanted - live[g.name] for g in job.groups if g.wanted > live[g.name]}
+
+    def need(self, job: Job, spots: tuple[Spot, ...]) -> Amounts:
+        """What those missing tasks cost."""
+        lacking = self.missing(job, spots)
+        return total([scaled(self.cost(job, job.group(name), None), n) for name, n in lacking.items()])
+
+    def complete(self, job: Job, spots: tuple[Spot, ...]) -> bool:
+        """Whether the job has its minimum."""
+        return not self.missing(job, spots)
+
+
+def suits(job: Job, node: Node) -> bool:
+    """Whether the job takes this model: whole name, or a prefix that ends before a dash."""
+    return not job.models or any(node.model == m or node.model.startswith(m + "-") for m in job.models)
+
+
+def slices_cost(profiles: tuple[str, ...]) -> Fraction:
+    """MIG slices cost g of 7."""
+    return sum((Fraction(int(profile.split("g.")[0]), 7) for profile in profiles), Fraction(0))
+
+
+def total(amounts: list[Amounts]) -> Amounts:
+    """The sum."""
+    return (sum((a[0] for a in amounts), Fraction(0)), sum((a[1] for a in amounts), Fraction(0)))
+
+
+def scaled(amounts: Amounts, times: int) -> Amounts:
+    """So many times as much."""
+    return (amounts[0] * times, amounts[1] * times)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(document: Document) -> Moment:
+    """The moment of a snapshot document, as the generator writes it."""
+    policy = document.get("policy", {})
+    queues = {q.name: q for q in (_queue(entry) for entry in document.get("queues", []))}
+    if not queues:
+        queues["default"] = Queue("default", ROOT, (ENDLESS, None), (ENDLESS, ENDLESS), Fraction(1), 0)
+    queues.setdefault(ROOT, Queue(ROOT, "", (ENDLESS, None), (ENDLESS, ENDLESS), Fraction(1), 0))
+    now = read_time(document["now"]) or 0.0
+    jobs = {entry["name"]: _job(entry, policy, now) for entry in document.get("jobs", [])}
+    live, going = {}, []
+    for entry in document.get("jobs", []):
+        spots = _numbered(entry.get("placements", []))
+        live[entry["name"]] = tuple(spot for spot, leaves in spots if not leaves)
+        going += [(entry["name"], spot) for spot, leaves in spots if leaves]
+    return Moment(
+        now=now,
+        nodes={entry["name"]: _node(entry) for entry in document["nodes"]},
+        queues=queues,
+        jobs=jobs,
+        state=live,
+        going=tuple(going),
+        budgets=tuple(_budget(entry) for entry in document.get("budgets", [])),
+        reserved=tuple(_reservation(entry) for entry in document.get("reservations", [])),
+        across=policy.get("preempt_across_queues", "never"),
+        critical=policy.get("critical_priority", 1000),
+        reserve_after=seconds(policy.get("reserve_after", "1h")),
+        document=document,
+    )
+
+
+def _node(entry: Document) -> Node:
+    count = entry.get("gpus", 0)
+    islands = entry.get("islands") or [list(range(count))]
+    where = {gpu: i for i, island in enumerate(islands) for gpu in island}
+    mig = {int(key): tuple(value) for key, value in entry.get("mig", {}).items()}
+    sick = set(entry.get("unhealthy", []))
+    name = entry["name"]
+    return Node(
+        name=name,
+        pool=entry.get("pool", ""),
+        model=entry.get("model", ""),
+        memory=size(entry.get("gpu_memory", 0)),
+        devices=tuple(Device(name, i, where[i], mig.get(i), i in sick) for i in range(count)),
+        cpu=Fraction(entry["cpu"]) if "cpu" in entry else ENDLESS,
+        domains=tuple(sorted(entry.get("domains", {}).items())),
+    )
+
+
+def _queue(entry: Document) -> Queue:
+    quota, limit = entry.get("quota", 0), entry.get("limit", "unlimited")
+    quotas = quota if isinstance(quota, dict) else {"gpu": quota}
+    limits = limit if isinstance(limit, dict) else {"gpu": limit}
+    return Queue(
+        name=entry["name"],
+        parent=entry.get("parent", ROOT if entry["name"] != ROOT else ""),
+        quota=(amount(quotas.get("gpu", 0)), amount(quotas["cpu"]) if "cpu" in quotas else None),
+        limit=(amount(limits.get("gpu", "unlimited")), amount(limits.get("cpu", "unlimited"))),
+        weight=Fraction(str(entry.get("weight", 1))),
+        priority=entry.get("priority", 0),
+    )
+
+
+def _job(entry: Document, policy: Document, now: float) -> Job:
+    priority, preemptible = CLASSES[entry.get("class", "training")]
+    started = read_time(entry.get("started"))
+    submitted = read_time(entry.get("submitted"))
+    return Job(
+        name=entry["name"],
+        queue=entry.get("queue", "default"),
+        priority=entry.get("priority", priority),
+        preemptible=entry.get("preemptible", preemptible),
+        submitted=submitted if submitted is not None else started if started is not None else now,
+        started=started,
+        groups=tuple(_group(group) for group in entry.get("groups", [entry])),
+        required=entry.get("topology", {}).get("required", ""),
+        models=tuple(entry.get("models", [])),
+        min_runtime=seconds(entry.get("min_runtime", policy.get("min_runtime", 0))),
+        warm_up=seconds(entry.get("warm_up", 0)),
+        saved=read_time(entry.get("checkpoint", {}).get("last")),
+        time_limit=seconds(entry["time_limit"]) if "time_limit" in entry else None,
+        evictions=entry.get("evictions", 0),
+        stale_since=read_time(entry.get("stale_since")),
+        stale_grace=seconds(entry.get("stale_grace", policy.get("stale_grace", 60))),
+        held=entry.get("held", False),
+    )
+
+
+def _group(entry: Document) -> Group:
+    tasks: int = entry.get("tasks", 1)
+    mig = entry.get("mig", ())
+    inside = "groups" not in entry and "queue" not in entry
+    return Group(
+        name=entry["name"] if inside else "main",
+        tasks=tasks,
+        least=entry.get("min", tasks),
+        gpus=entry.get("gpus", 0),
+        share=Fraction(str(entry.get("fraction", 0))),
+        gpu_memory=size(entry.get("gpu_memory", 0)),
+        mig=(mig,) if isinstance(mig, str) else tuple(p for p, n in dict(mig).items() for _ in range(n)),
+        cpu=Fraction(entry.get("cpu", 0)),
+        required=entry.get("topology", {}).get("required", "") if inside else "",
+        succeeded=entry.get("succeeded", 0),
+        failed=entry.get("failed", 0),
+    )
+
+
+def _budget(entry: Document) -> Budget:
+    return Budget(entry["name"], tuple(entry["jobs"]), entry.get("min_available"), entry.get("max_unavailable"))
+
+
+def _reservation(entry: Document) -> tuple[str, tuple[Spot, ...], float | None]:
+    return entry["job"], tuple(spot for spot, _ in _numbered(entry["placements"])), read_time(entry.get("until"))
+
+
+def _numbered(entries: list[Document]) -> list[tuple[Spot, bool]]:
+    """Placements with their numbers; where the file gives none they count up, group by group."""
+    seen: Counter[str] = Counter()
+    found = []
+    for entry in entries:
+        group = entry.get("group", "main")
+        found.append((spot_of(entry, seen[group]), entry.get("terminating", False)))
+        seen[group] += 1
+    return found
+
+
+def spot_of(entry: Document, task: int = 0) -> Spot:
+    """One placement document."""
+    gpus, mig = tuple(entry.get("gpus", [])), tuple(entry.get("mig", []))
+    return Spot(entry.get("group", "main"), entry["node"], gpus, mig, entry.get("task", task))
+
+
+def amount(value: Any) -> Fraction:
+    """A quota or limit."""
+    return ENDLESS if value == "unlimited" else Fraction(str(value))
+
+
+def size(value: Any) -> int:
+    """Bytes."""
+    if isinstance(value, int):
+        return value
+    unit = next(unit for unit in BYTES if str(value).endswith(unit))
+    return int(str(value).removesuffix(unit)) * BYTES[unit]
+
+
+def seconds(value: Any) -> float:
+    """A duration."""
+    if isinstance(value, int | float):
+        return float(value)
+    return float(value[:-1]) * UNITS[value[-1]]
+
+
+def read_time(value: Any) -> float | None:
+    """A date."""
+    if value is None:
+        return None
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+    return moment.timestamp()

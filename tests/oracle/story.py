@@ -1,0 +1,187 @@
+"""The plan told as a cycle of rule 9, decision by decision, so that each can be judged in the state it was made in.
+
+A plan shows its net change only, so the story is told with the places that the plan shows, and stops without a word
+where it can no longer be told: where somebody grew meanwhile, where a place was taken by somebody who is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from tests.oracle.claims import Claim, Unit, View, better, listed
+from tests.oracle.legal import units_of
+from tests.oracle.places import Load, TooLarge, lifted
+from tests.oracle.plans import UNASKED, Plan, Verdict, changed
+from tests.oracle.shapes import Moment, State
+from tests.oracle.shares import first_in_order
+
+
+class Untold(Exception):
+    """The story cannot be told on."""
+
+
+def decisions_are_the_best(moment: Moment, plan: Plan) -> Iterator[Verdict]:
+    """Rules 7, 9, 15 and 19, as far as the plan can be told as a story."""
+    if plan.reserves or moment.reserved or moment.going or any(e.code in UNASKED for e in plan.evicts):
+        return
+    if any(spots and not moment.complete(moment.jobs[n], spots) for n, spots in moment.state.items()):
+        return
+    try:
+        yield from Story(moment, plan).told()
+    except (Untold, TooLarge):
+        return
+
+
+class Story:
+    """What happened, one decision after the other."""
+
+    def __init__(self, moment: Moment, plan: Plan) -> None:
+        self.moment = moment
+        self.plan = plan
+        self.strict = View.of(moment, strict=True)
+        self.lenient = View.of(moment, strict=False)
+        self.state: State = dict(moment.state)
+        self.ran = frozenset(name for name, spots in moment.state.items() if spots)
+        self.claims = {e.claimant for e in plan.evicts} | {m.claimant for m in plan.moves}
+
+    def told(self) -> Iterator[Verdict]:
+        """Starts in order, then one claim, and so on."""
+        while True:
+            yield from self._starts()
+            claimant = self._next_claimant()
+            if not claimant:
+                return
+            yield from self._claimed(claimant)
+            self.claims.discard(claimant)
+
+    def _waiting(self) -> list[str]:
+        jobs = self.moment.jobs.values()
+        return [j.name for j in jobs if not self._complete(j.name) and not j.held and j.can_complete]
+
+    def _complete(self, name: str) -> bool:
+        return self.moment.complete(self.moment.jobs[name], self.state.get(name, ()))
+
+    # --- all that fits, in order --------------------------------------------------------------------------------------
+
+    def _starts(self) -> Iterator[Verdict]:
+        parked: set[str] = set()
+        while names := [name for name in self._waiting() if name not in parked]:
+            name = first_in_order(self.moment, self.state, names, self.strict.shares, self.ran)
+            fits = Claim(self.strict, self.state, name).fits(self.state)
+            if not fits:
+                parked.add(name)
+            elif self.plan.end.get(name):
+                yield from self._needless(name)
+                self._put(name)
+            else:
+                yield from self._passed_over(name)
+                raise Untold
+
+    def _needless(self, name: str) -> Iterator[Verdict]:
+        gone = [e.job for e in self.plan.evicts if e.claimant == name]
+        if (
+            gone
+            and len(self.plan.starts) == 1
+            and len(self.plan.end[name]) == sum(g.wanted for g in self.moment.jobs[name].groups)
+        ):
+            yield Verdict("needless", name, f"{name} fits at its turn, and {', '.join(gone)} is stopped for it")
+
+    def _passed_over(self, name: str) -> Iterator[Verdict]:
+        """It comes first and fits, and does not run in the end: wrong unless a later one may take from it."""
+        claim = Claim(self.strict, self.state, name)
+        found = claim.arranged(self.state)
+        if found is None:
+            return
+        there = {**self.state, name: (*self.state.get(name, ()), *found[name])}
+        later = [n for n in self.moment.jobs if n != name and changed(self.moment, self.plan, n)]
+        claims = [
+            Claim(self.lenient, there, n)
+            for n in later
+            if not self.moment.complete(self.moment.jobs[n], there.get(n, ()))
+        ]
+        if later and not any(c.right(name, Claim(self.lenient, there, c.job.name).used) for c in claims):
+            yield Verdict("order", name, f"{name} comes first and fits when {', '.join(later)} starts instead")
+
+    def _put(self, name: str) -> None:
+        """Start the job where the plan has it; its places must be free in the story too."""
+        spots = self.plan.end.get(name, ())
+        if len(spots) != sum(g.wanted for g in self.moment.jobs[name].groups):
+            raise Untold
+        self.state = {**self.state, name: spots}
+        if any(Load.of(self.moment, self.state).broken()):
+            raise Untold
+
+    # --- one claim ----------------------------------------------------------------------------------------------------
+
+    def _next_claimant(self) -> str:
+        names = [n for n in self._waiting() if n in self.claims]
+        if not names:
+            return ""
+        return first_in_order(self.moment, self.state, names, self.strict.shares, self.ran)
+
+    def _claimed(self, name: str) -> Iterator[Verdict]:
+        stops = [e for e in self.plan.evicts if e.claimant == name]
+        moves = [m for m in self.plan.moves if m.claimant == name]
+        touched = [e.job for e in stops] + [m.job for m in moves]
+        if any(self.state.get(job, ()) != self.moment.state.get(job, ()) for job in touched):
+            raise Untold
+        units = [unit for stop in stops for unit in units_of(self.moment, stop)]
+        after = lifted(self.state, [(u.job, u.spots) for u in units])
+        for move in moves:
+            after[move.job] = self.plan.end.get(move.job, ())
+        before, self.state = self.state, after
+        self._put(name)
+        if units:
+            found = list(self._judged(Claim(self.strict, before, name), units))
+            if found and not self._others_come_first(before, name):
+                yield from found
+
+    def _others_come_first(self, state: State, name: str) -> bool:
+        """Whether somebody before the claimant may have claimed something that the net change does not show."""
+        self.state, now = state, self.state
+        names = self._waiting()
+        self.state = now
+        while names:
+            first = first_in_order(self.moment, state, names, self.strict.shares, self.ran)
+            if first == name:
+                return False
+            if self.plan.end.get(first) or self._could_claim(state, first):
+                return True
+            names.remove(first)
+        return False
+
+    def _could_claim(self, state: State, name: str) -> bool:
+        claim = Claim(self.lenient, state, name)
+        return any(True for _ in claim.moves()) or any(True for _ in claim.takes(mixed=True))
+
+    def _judged(self, claim: Claim, units: list[Unit]) -> Iterator[Verdict]:
+        name = claim.job.name
+        told = listed(units)
+        for movers in claim.moves():
+            yield Verdict("take-where-move", name, f"{name} stops {told}; moving {', '.join(movers)} would do")
+            return
+        for fewer in _fewer(units):
+            after = lifted(claim.state, [(u.job, u.spots) for u in fewer])
+            if claim.fits(after, ()) and claim.lawful(fewer):
+                yield Verdict("too-many", name, f"{name} stops {told}; {listed(fewer)} would do")
+                return
+        for other, movers in (*claim.takes(mixed=False), *claim.takes(mixed=True)):
+            by = better(claim, other, units)
+            if by:
+                aside = f" with {', '.join(movers)} moved" if movers else ""
+                yield Verdict(
+                    f"not-best-{by.replace(' ', '-')}",
+                    name,
+                    f"{name} stops {told}; {listed(other)}{aside} is better by {by}",
+                )
+                return
+
+
+def _fewer(units: list[Unit]) -> Iterator[list[Unit]]:
+    """Every smaller set in which no gang loses its minimum before its extras."""
+    for count in range(1, len(units)):
+        for some in combinations(units, count):
+            chosen = set(some)
+            if all(u in chosen for u in units for v in some if u.extra and not v.extra and u.job == v.job):
+                yield list(some)
