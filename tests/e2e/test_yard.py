@@ -98,12 +98,28 @@ def test_backup_and_restore(shell: Shell, tmp_path: Path):
     shell("run", "--name", "kept", "--", "true")
     copy = tmp_path / "copy.db"
     shell("backup", str(copy))
-    assert "is up" in shell("restore", str(copy), code=2).stderr
+    assert "held by process" in shell("restore", str(copy), code=2).stderr
     shell("run", "--name", "lost", "--", "true")
     shell("down")
     shell("restore", str(copy))
     shell.up()
     assert shell("jobs", "-o", "name", "--all").stdout == "kept\n"
+
+
+def test_a_restore_over_a_live_yard_that_does_not_answer_is_refused(shell: Shell, tmp_path: Path):
+    """The attack: its socket was gone, so it was taken for down; a job and three running ones were lost."""
+    shell.up()
+    shell("run", "--detach", "--name", "a", "--", "sleep", "60")
+    with shell.client() as client:
+        client.backup(str(tmp_path / "copy.db"))
+        pid = int(client.status()["pid"])
+    (shell.state / "yard.sock").rename(shell.state / "moved.sock")
+    assert "held by process" in shell("restore", str(tmp_path / "copy.db"), code=2).stderr
+    assert not list(shell.state.glob("*.before-restore*"))
+    (shell.state / "moved.sock").rename(shell.state / "yard.sock")
+    with shell.client() as client:
+        assert client.status()["pid"] == pid
+        assert client.job("a")["phase"] in ("starting", "running")
 
 
 def test_a_live_snapshot_can_be_planned(shell: Shell, tmp_path: Path):

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from gpuyard.cli import options, terminal, words
-from gpuyard.client import Client, Unreachable, places
-from gpuyard.model.errors import Refused
+from gpuyard.client import Client, places
 
 
 @options.command(
@@ -51,18 +50,20 @@ def backup(file: str) -> None:
 @click.argument("file")
 @click.option("--state", default="", metavar="FOLDER", help="The state folder.  [default: XDG state folder]")
 def restore(file: str, state: str) -> None:
-    """Put a backup in the place of the state of a yard that is down; what was there is kept beside it."""
+    """Put a backup in the place of the state of a yard that is down; what was there is kept beside it.
+
+    Only what is a yard's backup is taken. Jobs that ran when it was made wait again; numbers of jobs never repeat.
+    """
+    from gpuyard.files.units import write_time
+    from gpuyard.runtime.clock import SystemClock
+    from gpuyard.runtime.holder import Holder
     from gpuyard.worlds.local import store
 
     folder = Path(state).absolute() if state else places.state_folder()
-    _refuse_if_up(folder)
-    store.restore(Path(file).absolute(), folder / store.FILE)
-    terminal.write(f"Restored {file} into {folder}. `yard up` starts with it.\n")
-
-
-def _refuse_if_up(folder: Path) -> None:
+    now = SystemClock().now()
+    holder = Holder(folder, os.getpid(), f"{write_time(round(now))}, restoring")
     try:
-        pid = Client.at_state(folder).status()["pid"]
-    except Unreachable:
-        return
-    raise Refused(f"The yard in {folder} is up (process {pid}). Stop it first: `yard down`.")
+        store.restore(Path(file).absolute(), folder / store.FILE, now)
+    finally:
+        holder.release()
+    terminal.write(f"Restored {file} into {folder}. `yard up` starts with it.\n")

@@ -162,7 +162,7 @@ class EmbeddedYard:
             self.world.note_reasons()
             viewer = self._viewer(caller)
             entry = self._seen(viewer, name)
-            attempts = books.attempts(self.store, entry.id)
+            attempts = books.history(self.store, entry.id)
             document = telling.Teller(self.settings.fleet.policy, viewer).tell(entry)
         return document | {"history": [telling.attempt_document(attempt) for attempt in attempts]}
 
@@ -243,6 +243,7 @@ class EmbeddedYard:
                 "loop": self._engine.check(),
                 "disk": self._disk_check(),
                 "processes": "; ".join(self.world.withheld()) or "ok",
+                "set aside": self._desk.aside.told() or "ok",
             }
         gpus = [gpu for node in nodes for gpu in node.gpus]
         return {
@@ -338,7 +339,7 @@ class EmbeddedYard:
         rows = self.store.rows(
             "SELECT id, at, kind, job, owner, document FROM events WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
         )
-        return [viewer.event((*row[:5], json.loads(row[5]))) for row in rows]
+        return [viewer.event((*row[:5], _event(row[5]))) for row in rows]
 
     def wait_events(self, after: int, timeout: float) -> bool:
         """Block until there is an event newer than `after`."""
@@ -355,3 +356,11 @@ class EmbeddedYard:
         if not caller.admin:
             raise Denied("a backup holds everybody's jobs; only an administrator can make one")
         return {"path": path, "bytes": self.store.backup(pathlib.Path(path))}
+
+
+def _event(text: str) -> Document:
+    """What an event says besides; one that cannot be read holds nobody up who follows them."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError):
+        return {"message": "what happened then cannot be read any more"}

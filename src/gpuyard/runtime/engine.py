@@ -6,6 +6,7 @@ running, and lets go again; the jobs do not notice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -37,7 +38,7 @@ from gpuyard.worlds.local.launch import Supervisors
 from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.records import Entry
-from gpuyard.worlds.local.store import FILE, Store
+from gpuyard.worlds.local.store import FILE, Store, StoreError
 from gpuyard.worlds.local.world import Fault, LocalWorld
 
 CROWDED_JOBS = 2000
@@ -107,10 +108,18 @@ class Engine:
         folder = self.settings.folder
         self._holder = Holder(folder, os.getpid(), write_time(round(self.since)))
         try:
-            self.store = Store(folder / FILE, self._fault)
-        except Refused:
+            self._come_up(folder)
+        except OSError as error:
+            self._holder.release()
+            what = error.filename if isinstance(error.filename, str) else folder
+            told = f"the yard cannot use {what}: {error.strerror or error}; move it away, or name another state folder"
+            raise Refused(told) from error
+        except BaseException:
             self._holder.release()
             raise
+
+    def _come_up(self, folder: pathlib.Path) -> None:
+        self.store = Store(folder / FILE, self._fault)
         self.launcher = Supervisors(folder, self.clock, self._fault, own_cgroup())
         if self.settings.shared:  # people find the sockets of their terminals, and can look nowhere else
             folder.chmod(0o711)
@@ -131,17 +140,37 @@ class Engine:
         """The fleet as given, with the queues as they were last set; one without any has one for everybody."""
         fleet, changes = self.settings.fleet, self.queue_changes()
         fleet = fleet if fleet.queues else replace(fleet, queues=(ONLY_QUEUE,))
-        if not changes:
-            return fleet
-        return replace(fleet, queues=queueing.laid_over(fleet.queues, list(changes.values()), fleet.topology))
+        for name, change in changes.items():
+            try:
+                fleet = replace(fleet, queues=queueing.laid_over(fleet.queues, [change], fleet.topology))
+            except Refused as error:  # it does not fit the fleet that is given now; the fleet has the say
+                self.desk.aside.put("queue", name, str(error), change)
+        return fleet
 
     def queue_changes(self) -> dict[str, Document]:
-        kept = self.store.rows("SELECT document FROM facts WHERE name = 'queues'")
-        return dict(json.loads(kept[0][0])) if kept else {}
+        """What was set by command, queue by queue, in the order in which it was first set."""
+        return {str(name): change for name, change in self._fact("queues").items() if isinstance(change, dict)}
+
+    def _fact(self, name: str) -> Document:
+        """What was written down under a name; what cannot be read is as if it had not been."""
+        rows = self.store.rows("SELECT document FROM facts WHERE name = ?", (name,))
+        try:
+            return dict(json.loads(rows[0][0])) if rows else {}
+        except (ValueError, TypeError) as error:
+            self.desk.aside.put("queue" if name == "queues" else name, name, str(error), rows[0][0])
+            return {}
+
+    def _memory(self) -> Memory:
+        document = self._fact("memory")
+        try:
+            return Memory.from_document(document)
+        except (ValueError, TypeError, AttributeError) as error:
+            self.desk.aside.put("memory", "memory", str(error), document)
+            return Memory()
 
     def _begin_to_turn(self) -> None:
         self._journal = Journal(self.store)
-        memory = Memory.from_document(self._journal.memory())
+        memory = self._memory()
         bare = replace(self.bare(), memory=memory.to_document())
         self._journal.begin(bare)
         self._loop = Loop(self.world, Fleet(bare), memory, self._journal)
@@ -192,6 +221,8 @@ class Engine:
         if self._thread is not None:
             self._thread.join(10.0)
         self._journal.remember(self._loop.memory, self.clock.now(), soon=False)
+        with contextlib.suppress(StoreError):  # then a few numbers are skipped
+            self.desk.numbers.settle(self.desk.book.next_job - 1, self.desk.book.next_template - 1)
         self.store.close()
         self.store.wake_waiting()
         self.launcher.close()

@@ -34,7 +34,9 @@ class Holder:
             folder.chmod(0o700)
             self._file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            told = f"the state folder {folder} cannot be written: {error.strerror}; give rights to it, or name another"
+            what = f" ({error.filename})" if error.filename != str(folder) else ""
+            told = f"the state folder {folder} cannot be written: {error.strerror}{what}"
+            told += "; give rights to it, or name another"
             raise Refused(told) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

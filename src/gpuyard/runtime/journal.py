@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuyard import files
@@ -43,11 +43,6 @@ class Journal:
         self._store = store
         self._turns = 0
         self._remembered_at = 0.0
-
-    def memory(self) -> Mapping[str, Any]:
-        """What the brain remembered when it was last written down."""
-        rows = self._store.rows("SELECT document FROM facts WHERE name = 'memory'")
-        return dict(json.loads(rows[0][0])) if rows else {}
 
     def begin(self, fleet: Snapshot) -> None:
         """A new line of turns; the line before the last one is dropped."""

@@ -94,7 +94,10 @@ class Submitting:
             return None
         if rows[0][0] != digest:
             raise Conflict(f"the key {key} was used for another submission; use a new one")
-        numbers = [int(number) for number in json.loads(rows[0][1])]
+        try:
+            numbers = [int(number) for number in json.loads(rows[0][1])]
+        except (ValueError, TypeError):
+            raise Conflict(f"what was submitted with the key {key} cannot be read any more; use a new one") from None
         found = {entry.id: entry for entry in self._numbered(numbers)}
         return [_accepted(found[number], {}) for number in numbers if number in found]
 
@@ -168,6 +171,8 @@ class Submitting:
             template, made = self._intake.make(viewer.caller, submission, self._engine.desk.book, written)
             templates.append(template)
             entries += made
+        desk = self._engine.desk
+        desk.numbers.secure(desk.book.next_job - 1, desk.book.next_template - 1)
         return templates, entries
 
     def _forecasts(self, viewer: Viewer, asked: Asked) -> dict[str, Document]:

@@ -104,7 +104,7 @@ def test_after_a_restore_nothing_runs_that_the_state_does_not_know(tmp_path: Pat
     yard.until("later", "running")
     pids = [yard.job(ME, name)["history"][0]["tasks"][0]["pid"] for name in ("a", "later")]
     yard.close()
-    stores.restore(tmp_path / "backup.db", tmp_path / FILE)
+    stores.restore(tmp_path / "backup.db", tmp_path / FILE, 0.0)
     yard = again(tmp_path)
     assert not [pid for pid in pids if alive(pid)]
     document = yard.until("a")

@@ -13,6 +13,8 @@ from gpuyard.worlds.local import store as stores
 from gpuyard.worlds.local.schema import MIGRATIONS
 from gpuyard.worlds.local.store import Batch, Store, StoreError
 
+NOW, STAMP = 1_700_000_000.0, "20231114T221320Z"
+
 
 def put(store: Store, name: str) -> None:
     with store.batch() as batch:
@@ -134,13 +136,13 @@ def test_a_backup_can_be_restored(tmp_path: Path):
     store.close()
     with pytest.raises(StoreError, match="exists already"):
         store.backup(tmp_path / "copy.db")
-    stores.restore(tmp_path / "copy.db", tmp_path / "yard.db")
+    stores.restore(tmp_path / "copy.db", tmp_path / "yard.db", NOW)
     again = Store(tmp_path / "yard.db")
     assert names(again) == ["a"]
     again.close()
-    assert (tmp_path / "yard.db.before-restore").exists()
+    assert (tmp_path / f"yard.db.before-restore-{STAMP}").exists()
     with pytest.raises(StoreError, match="there is no backup"):
-        stores.restore(tmp_path / "nothing.db", tmp_path / "yard.db")
+        stores.restore(tmp_path / "nothing.db", tmp_path / "yard.db", NOW)
 
 
 def test_a_file_of_an_older_yard_is_brought_up_to_date(tmp_path: Path):
@@ -177,4 +179,113 @@ def test_a_state_from_before_names_had_owners_is_brought_over(tmp_path: Path):
     assert store.rows("SELECT name FROM jobs ORDER BY id") == [("j1",), ("alice/j2",)]
     assert store.rows("SELECT user, names FROM keys") == [("-1:me", "[1]")]
     assert store.rows("SELECT job, number, owner FROM events") == [("j1", 0, ""), ("j2", 0, "")]
+    store.close()
+
+
+def test_every_original_is_kept(tmp_path: Path):
+    Store(tmp_path / "yard.db").close()
+    store = Store(tmp_path / "yard.db")
+    store.backup(tmp_path / "copy.db")
+    store.close()
+    for _ in range(3):
+        stores.restore(tmp_path / "copy.db", tmp_path / "yard.db", NOW)
+    kept = sorted(path.name for path in tmp_path.glob("yard.db.before-restore-*"))
+    assert kept == [f"yard.db.before-restore-{STAMP}{more}" for more in ("", "-2", "-3")]
+
+
+def foreign(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE bookmarks (url TEXT); PRAGMA user_version=2;")
+    connection.close()
+
+
+def halved(path: Path) -> None:
+    store = Store(path.with_name("whole.db"))
+    store.backup(path)
+    store.close()
+    path.write_bytes(path.read_bytes()[:-8192])
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda path: path.write_bytes(b""), "is empty"),
+        (lambda path: path.write_text("not a database, " * 100), "is no backup of a yard"),
+        (foreign, "is a database, but not a yard's"),
+        (halved, "damaged|no backup"),
+        (lambda path: path.mkdir(), "there is no backup"),
+    ],
+    ids=["empty", "text", "foreign", "halved", "folder"],
+)
+def test_only_a_yards_backup_replaces_anything(tmp_path: Path, make, told: str):
+    store = Store(tmp_path / "yard.db")
+    put(store, "a")
+    store.close()
+    make(tmp_path / "copy.db")
+    with pytest.raises(StoreError, match=told):
+        stores.restore(tmp_path / "copy.db", tmp_path / "yard.db", NOW)
+    again = Store(tmp_path / "yard.db")
+    assert names(again) == ["a"]
+    again.close()
+    assert not list(tmp_path.glob("yard.db.before-restore*"))
+
+
+def test_a_backup_is_read_and_not_changed(tmp_path: Path):
+    connection = sqlite3.connect(tmp_path / "old.db")
+    connection.executescript(f"{MIGRATIONS[0]} PRAGMA user_version=1;")
+    connection.close()
+    before = (tmp_path / "old.db").read_bytes()
+    stores.restore(tmp_path / "old.db", tmp_path / "yard.db", NOW)
+    assert (tmp_path / "old.db").read_bytes() == before
+    Store(tmp_path / "yard.db").close()
+
+
+def test_a_backup_is_private_from_its_first_byte(tmp_path: Path):
+    seen: list[int] = []
+    store = Store(tmp_path / "yard.db")
+    with store.batch() as batch:
+        batch.add("INSERT INTO facts(name, document) VALUES ('big', ?)", ("x" * 1_000_000,))
+    threads = threading.Thread(target=watch, args=(tmp_path / "copy.db", seen))
+    threads.start()
+    store.backup(tmp_path / "copy.db")
+    threads.join()
+    store.close()
+    assert set(seen) == {0o600}
+
+
+def watch(path: Path, seen: list[int]) -> None:
+    while not path.exists():
+        pass
+    seen.extend(path.stat().st_mode & 0o777 for _ in range(200))
+
+
+def test_a_place_that_no_file_can_have_is_told(tmp_path: Path):
+    store = Store(tmp_path / "yard.db")
+    with pytest.raises(StoreError, match="cannot write the backup"):
+        store.backup(Path(f"{tmp_path}/a\0b"))
+    store.close()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_an_empty_state_file_is_damage_and_never_a_new_beginning(tmp_path: Path, suffix: str):
+    path = tmp_path / "yard.db"
+    Store(path).close()
+    path.write_bytes(b"")
+    with pytest.raises(StoreError, match=r"yard\.db is damaged \(it is empty.*restore.*or move the file away"):
+        Store(path)
+    path.rename(tmp_path / "moved")
+    (tmp_path / f"yard.db{suffix}-wal").write_bytes(b"left over")
+    Store(path).close()  # and so it goes on without it
+
+
+def test_columns_that_are_missing_are_told_with_the_file(tmp_path: Path):
+    path = tmp_path / "yard.db"
+    Store(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE jobs DROP COLUMN losses")
+    connection.commit()
+    connection.close()
+    store = Store(path)
+    with pytest.raises(StoreError, match=r"yard\.db cannot be used: no such column.*or move the file away"):
+        store.rows("SELECT losses FROM jobs")
     store.close()

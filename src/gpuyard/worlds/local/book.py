@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gpuyard import files
-from gpuyard.model.errors import NotFound
-from gpuyard.model.job import Phase, Placement
+from gpuyard.model.errors import NotFound, Refused
+from gpuyard.model.job import MAIN, Job, Phase, Placement, TaskGroup, one_group
+from gpuyard.model.resources import Request
 from gpuyard.worlds.local.records import Attempt, Entry, Owner, Task, Template
 from gpuyard.worlds.local.store import Batch, Store
 
@@ -31,6 +32,8 @@ class Book:
         self.gated: dict[int, deque[Entry]] = {}
         """Members of each array that wait for the others, by template."""
         self.ended: deque[Entry] = deque(maxlen=KEEP_ENDED)
+        self.flawed: list[Entry] = []
+        """Those that were not over, and whose rows cannot be read."""
         self.next_job = 1
         self.next_template = 1
 
@@ -74,6 +77,12 @@ class Book:
         self.keys.pop(entry.key, None)
         self.ended.append(entry)
 
+    def drop(self, entry: Entry) -> None:
+        """A job turns out to be none that could be run."""
+        del self.entries[entry.id]
+        self.keys.pop(entry.key, None)
+        self.flawed.append(entry)
+
     def revive(self, entry: Entry) -> None:
         """A job that had ended begins again."""
         self.ended = deque((other for other in self.ended if other.id != entry.id), maxlen=KEEP_ENDED)
@@ -91,6 +100,9 @@ class Book:
         return iter(self.entries.values())
 
 
+UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+"""What goes wrong with rows that somebody else has written."""
+NOBODY = Owner("")
 OVER = "IN ('succeeded', 'failed', 'cancelled')"
 
 # --- rows ----------------------------------------------------------------------------------------
@@ -187,7 +199,10 @@ def load(store: Store) -> Book:
     book.next_template = 1 + _largest(store, "templates")
     templates = _templates(store, f"SELECT DISTINCT template FROM jobs WHERE phase NOT {OVER}")
     for entry in entries(store, f"j.phase NOT {OVER} ORDER BY j.id", (), templates):
-        book.add(entry)
+        if entry.flaw:
+            book.flawed.append(entry)
+        else:
+            book.add(entry)
     for template in templates.values():
         if template.members:
             book.arrays[template.key] = template
@@ -207,7 +222,9 @@ def entries(store: Store, where: str, parameters: tuple[Any, ...], known: dict[i
     missing = sorted({row[14] for row in rows} - known.keys())
     for start in range(0, len(missing), 500):
         known.update(_templates(store, ",".join(map(str, missing[start : start + 500]))))
-    return [_entry(row, known[row[14]]) for row in rows]
+    return [
+        _entry(row, known.get(row[14]) or stand_in(row[14], row[1], "", "what was submitted is gone")) for row in rows
+    ]
 
 
 def _templates(store: Store, which: str) -> dict[int, Template]:
@@ -218,14 +235,27 @@ def _templates(store: Store, which: str) -> dict[int, Template]:
 def template_of(*row: Any) -> Template:
     """A template from its row: its document is read anew."""
     number, name, text, user, uid, gid, submitted = row
-    asked = files.read_submission(json.loads(text), submitted, name)
+    try:
+        asked = files.read_submission(json.loads(text), submitted, name)
+    except (Refused, *UNREADABLE) as error:
+        return stand_in(number, name, text, f"what was submitted cannot be read: {error}", Owner(user, uid, gid))
     return Template(
         number, name, text, asked.job, Owner(user, uid, gid), submitted, asked.after, len(asked.members), asked.at_once
     )
 
 
+def stand_in(number: int, name: str, text: str, flaw: str, owner: Owner = NOBODY) -> Template:
+    """For something that cannot be read: enough to tell its owner of it."""
+    job = Job(name, one_group(TaskGroup(MAIN, 1, 1, Request())), user=owner.user)
+    return Template(number, name, text, job, owner, 0.0, flaw=flaw)
+
+
 def _entry(row: tuple[Any, ...], template: Template) -> Entry:
-    entry = Entry(row[0], template.owner.name(row[1]), template, row[2], Phase(row[3]))
+    entry = Entry(row[0], template.owner.name(row[1]), template, row[2], flaw=template.flaw)
+    try:
+        entry.phase = Phase(row[3])
+    except ValueError:
+        entry.phase, entry.flaw = Phase.FAILED, f"there is no phase {row[3]!r}"
     entry.told, entry.held, entry.attempts, entry.failures, entry.losses = row[4], bool(row[5]), row[6], row[7], row[8]
     entry.evictions, entry.not_before, entry.started, entry.ended, entry.exit = (
         row[9],
@@ -243,11 +273,24 @@ def _load_attempts(store: Store, book: Book) -> None:
         entry = book.entries.get(job)
         if entry is None:
             continue
-        attempt = attempts(store, job, number)[0]
+        try:
+            attempt = attempts(store, job, number)[0]
+        except UNREADABLE as error:
+            entry.flaw = f"attempt {number} cannot be read: {type(error).__name__}: {error}"
+            book.drop(entry)
+            continue
         if entry.attempt is None:
             entry.attempt = attempt
         else:
             entry.following = attempt
+
+
+def history(store: Store, job: int) -> list[Attempt]:
+    """All attempts of a job, as far as they can be read."""
+    try:
+        return attempts(store, job)
+    except UNREADABLE:
+        return []
 
 
 def attempts(store: Store, job: int, number: int | None = None) -> list[Attempt]:

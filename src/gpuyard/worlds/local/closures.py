@@ -25,10 +25,19 @@ class Closures:
     def __init__(self, desk: Desk, nodes: Iterable[Node]) -> None:
         self._desk = desk
         desk.nodes = {node.name: node for node in nodes}
-        for (document,) in desk.store.rows("SELECT document FROM facts WHERE name LIKE ?", (f"{FACT}%",)):
-            place, closure = _read(json.loads(document))
-            if place.node in desk.nodes and (place.gpu or 0) < max(1, len(desk.nodes[place.node].gpus)):
-                self._lay(place, closure)
+        for name, document in desk.store.rows("SELECT name, document FROM facts WHERE name LIKE ?", (f"{FACT}%",)):
+            try:
+                place, closure = _read(json.loads(document))
+                if place.node in desk.nodes and (place.gpu or 0) < max(1, len(desk.nodes[place.node].gpus)):
+                    self._lay(place, closure)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                self._forget(name, document, error)
+
+    def _forget(self, name: str, document: str, error: Exception) -> None:
+        """One that cannot be read closes nothing, and is told of instead."""
+        self._desk.aside.put("closure", name, str(error), document)
+        with self._desk.change() as batch:
+            batch.add("DELETE FROM facts WHERE name = ?", (name,))
 
     def set(self, place: Place, closure: Closure | None, by: str = "") -> None:
         """Close or open; written down, told to the brain and to people. A second time changes only the words."""

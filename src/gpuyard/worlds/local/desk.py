@@ -16,8 +16,10 @@ from typing import Any
 from gpuyard.model.events import Event, TasksRunning
 from gpuyard.model.node import Node, Pool
 from gpuyard.model.ports import Clock
+from gpuyard.worlds.local.aside import Aside
 from gpuyard.worlds.local.book import Book, save_attempt, save_job, save_tasks
 from gpuyard.worlds.local.holdings import Holdings
+from gpuyard.worlds.local.numbers import Numbers
 from gpuyard.worlds.local.orders import Surroundings
 from gpuyard.worlds.local.ports import Launcher
 from gpuyard.worlds.local.records import Attempt, Entry, Task
@@ -42,6 +44,8 @@ class Desk:
         self.nodes: dict[str, Node] = {}
         self.pools: dict[str, Pool] = {}
         self.holdings = Holdings()
+        self.aside = Aside(store.path.parent)
+        self.numbers = Numbers(store.path.parent)
         self.events: list[Event] = []
         """For the brain, in the order in which things happened."""
         self.trouble = ""

@@ -30,5 +30,7 @@ def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
         if attempt is not None
     }
     old = {row[0] for row in store.rows("SELECT id FROM jobs WHERE ended < ?", (now - OUTPUT_S,))}
+    for path in launcher.strays():
+        desk.aside.move(path)
     for stray in launcher.tidy(live, old):
         desk.holdings.take(stray.key, [((stray.node, gpu, ""), WHOLE) for gpu in stray.gpus])

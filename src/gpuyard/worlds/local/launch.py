@@ -7,6 +7,7 @@ here is remembered that could not be read back from those folders by `adopt` aft
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import resource
@@ -14,6 +15,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Sequence
 
@@ -197,6 +199,11 @@ class Supervisors:
         """The attempt is over and written down; its output stays."""
         shutil.rmtree(self.folder / "runs" / str(job) / str(attempt), ignore_errors=True)
 
+    def strays(self) -> list[pathlib.Path]:
+        """What stands among the folders of jobs and is none."""
+        ours = set(_numbered(self.folder / "runs"))
+        return [path for path in (self.folder / "runs").iterdir() if path not in ours]
+
     def tidy(self, live: set[tuple[int, int]], old: set[int]) -> list[Stray]:
         """Remove what attempts left behind that are over, and everything of jobs that are long over.
 
@@ -204,10 +211,10 @@ class Supervisors:
         what they hold is theirs until they are reported.
         """
         strays: list[Stray] = []
-        for job in (self.folder / "runs").iterdir():
-            for attempt in job.iterdir():
-                if attempt.name.isdigit() and (int(job.name), int(attempt.name)) not in live:
-                    keys = [TaskKey(int(job.name), int(attempt.name), int(t.name)) for t in attempt.glob("[0-9]*")]
+        for job in _numbered(self.folder / "runs"):
+            for attempt in _numbered(job):
+                if (int(job.name), int(attempt.name)) not in live:
+                    keys = [TaskKey(int(job.name), int(attempt.name), int(t.name)) for t in _numbered(attempt)]
                     self.bury(keys, "")
                     strays += [stray(key, self.task_folder(key)) for key in keys if key in self._burials]
                     if not any(key in self._burials for key in keys):
@@ -321,9 +328,21 @@ def stray(key: TaskKey, folder: pathlib.Path) -> Stray:
     return Stray(key, env.get("GPUYARD_NODE", ""), gpus)
 
 
+def _numbered(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The folders that are ours: named by a number, as we write it."""
+    return [path for path in folder.iterdir() if is_number(path.name) and path.is_dir() and not path.is_symlink()]
+
+
+def is_number(name: str) -> bool:
+    """Whether a name is a number as we write it."""
+    return name.isascii() and name.isdecimal() and name == str(int(name))
+
+
 def _fifo(path: pathlib.Path) -> int:
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o600)
+    if not stat.S_ISFIFO(path.stat().st_mode):
+        raise FileExistsError(errno.EEXIST, "it is in the way of a pipe of that name", str(path))
     # Also opened for writing, or it would read as ended whenever no supervisor has it open.
     return os.open(path, os.O_RDWR | os.O_NONBLOCK)
 

@@ -14,6 +14,7 @@ from gpuyard.model.node import Node
 from gpuyard.worlds.local import holdings, ledger, orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import REST_MAX_S, Gates
+from gpuyard.worlds.local.giving_up import give_up
 from gpuyard.worlds.local.ports import Report, TaskKey
 from gpuyard.worlds.local.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank
 
@@ -146,8 +147,11 @@ class Life:
     def prepare(self, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
         """Bring up supervisors; the rows are on disk."""
         nodes = self.desk.nodes
-        made = [orders.order(entry, attempt, t, nodes[t.placement.node], self.desk.around) for t in tasks]
-        self.desk.launcher.prepare(made)
+        try:
+            made = [orders.order(entry, attempt, t, nodes[t.placement.node], self.desk.around) for t in tasks]
+            self.desk.launcher.prepare(made)
+        except Exception as error:  # noqa: BLE001 -- one job that cannot be told to a supervisor stops no loop
+            give_up(self, entry, error)
 
     # --- hearing ---------------------------------------------------------------------------------
 
@@ -221,6 +225,8 @@ class Life:
         ledger.book(self.desk.batch, entry, ledger.Use(attempt.created, report.at, gpus, price, lost))
 
     def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:
+        if not entry.shown:
+            return
         twins = [other for other in attempt.live() if other.rank == task.rank]
         if entry.following is not None or twins:
             # An event names places by task and node, and there may be another task under that name: tell it whole.

@@ -70,6 +70,8 @@ class Template:
     at_once: int = 0
     active: int = 0
     """Members the brain knows, while `at_once` counts."""
+    flaw: str = ""
+    """Why its text cannot be read; then `job` only stands in for it."""
     document: dict[str, Any] | None = None
     """How it is told to people, made once for all members."""
 
@@ -146,6 +148,8 @@ class Entry:
     exit: int | None = None
     shown: bool = False
     """Whether the brain knows of it."""
+    flaw: str = ""
+    """Why its rows cannot be read: it is no job to run, only one to tell of."""
     attempt: Attempt | None = None
     following: Attempt | None = None
     """What begins once the attempt is over: a move, whose target is kept free for it."""

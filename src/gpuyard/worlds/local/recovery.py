@@ -10,24 +10,38 @@ from gpuyard.model.events import JobSeen
 from gpuyard.model.job import Phase
 from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.giving_up import give_up, lay_aside
 from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import TaskKey
-from gpuyard.worlds.local.records import Attempt, Entry
+from gpuyard.worlds.local.records import Attempt, Entry, Task
 from gpuyard.worlds.local.store import RESTORED
 
 
 def recover(desk: Desk, life: Life) -> None:
     """Read everything back, take over what runs, show the brain what there is."""
     desk.book = books.load(desk.store)
+    job, template = desk.numbers.highest()
+    desk.book.next_job = max(desk.book.next_job, job + 1)
+    desk.book.next_template = max(desk.book.next_template, template + 1)
     entries = list(desk.book.active())
     with desk.change():
-        for entry in entries:
-            if entry.attempt is not None and entry.attempt.state != "promised":
-                entry.shown = True
-                entry.template.active += 1
-                _take_over(desk, life, entry, entry.attempt)
-        for entry in entries:
-            _show(desk, life, entry)
+        for entry in desk.book.flawed:
+            lay_aside(desk, entry)
+        for step in (_resume, _show):
+            for entry in entries:
+                try:
+                    step(desk, life, entry)
+                except Exception as error:  # noqa: BLE001 -- one job that nobody can deal with keeps no yard down
+                    entry.template.active -= entry.shown
+                    entry.shown = False  # the brain has not heard of it yet, and never will
+                    give_up(life, entry, error)
+
+
+def _resume(desk: Desk, life: Life, entry: Entry) -> None:
+    if entry.attempt is not None and entry.attempt.state != "promised":
+        entry.shown = True
+        entry.template.active += 1
+        _take_over(desk, life, entry, entry.attempt)
 
 
 def _show(desk: Desk, life: Life, entry: Entry) -> None:
@@ -46,8 +60,13 @@ def _show(desk: Desk, life: Life, entry: Entry) -> None:
 
 def _take_over(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
     life.unfollow(entry)
-    desk.events.append(JobSeen(entry.job()))
-    if attempt.boot != desk.launcher.boot or not all(t.placement.node in desk.nodes for t in attempt.live()):
+    there = all(_is_there(desk, task) for task in attempt.live())
+    if there:
+        desk.events.append(JobSeen(entry.job()))
+    else:  # the brain knows no such places; it hears of the job when that is done with them
+        entry.shown = False
+        entry.template.active -= 1
+    if not there or attempt.boot != desk.launcher.boot:
         _lose(desk, life, entry, attempt)
         return
     live = attempt.live()
@@ -63,10 +82,16 @@ def _take_over(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
         entry.phase = Phase.STARTING
 
 
+def _is_there(desk: Desk, task: Task) -> bool:
+    """Whether the fleet still has what the task stands on."""
+    node = desk.nodes.get(task.placement.node)
+    return node is not None and all(gpu < len(node.gpus) for gpu in task.placement.gpus)
+
+
 def _lose(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
     """Its tasks died with an earlier boot, or stand on a node that is no longer part of the fleet and die now."""
     reboot = attempt.boot != desk.launcher.boot
-    told = "the machine was started anew while it ran" if reboot else "its node is no longer part of the fleet"
+    told = "the machine was started anew while it ran" if reboot else "what it stood on is no longer part of the fleet"
     told = "the state was restored from a backup while it ran" if attempt.boot == RESTORED else told
     for task in attempt.live():
         life.hold(entry, attempt, task)

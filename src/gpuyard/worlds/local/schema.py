@@ -68,6 +68,7 @@ ALTER TABLE events ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE events ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 CREATE INDEX jobs_template ON jobs(template);
 CREATE INDEX templates_key ON templates({KEY.replace("t.", "")});
+DELETE FROM keys WHERE NOT json_valid(names);
 UPDATE keys SET names = (
   SELECT json_group_array(j.id) FROM json_each(keys.names) name JOIN jobs j ON j.name = name.value
 );
@@ -80,5 +81,16 @@ UPDATE jobs SET name = (SELECT t.user FROM templates t WHERE t.id = jobs.templat
 `keys.names` are job numbers; an event has its job's number and its owner's identity (those from before have none, and
 are for operators alone)."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS)
+APPLICATION = 0x47505559
+"""`GPUY`: what SQLite's `application_id` says of a yard's file."""
+
+_MARKED = f"""
+PRAGMA application_id = {APPLICATION};
+ALTER TABLE jobs ADD COLUMN anew INTEGER NOT NULL DEFAULT 0;
+"""
+"""A file says whose it is; and `anew`, the last attempt before its owner let an ended job begin again."""
+MARKED = 4
+"""The version from which on every file is marked."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED)
 """What to run to come from version n to n + 1."""

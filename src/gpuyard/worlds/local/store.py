@@ -7,6 +7,8 @@ Called by `world`, the journal and the embedded yard. What is accepted is on dis
 from __future__ import annotations
 
 import contextlib
+import datetime
+import itertools
 import os
 import pathlib
 import sqlite3
@@ -16,7 +18,7 @@ from typing import Any
 
 from gpuyard.model.errors import Refused
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
-from gpuyard.worlds.local.schema import MIGRATIONS
+from gpuyard.worlds.local.schema import APPLICATION, MARKED, MIGRATIONS
 
 Row = tuple[Any, ...]
 FILE = "yard.db"
@@ -25,6 +27,8 @@ RESTORED = "restored"
 CACHE_KIB = 16 * 1024
 NOBODY = ("", 0, "")
 """Whose an event is that is about no job."""
+GO_ON = "put a backup in its place with `yard restore`, or move the file away to begin anew"
+TABLES = frozenset(("templates", "jobs", "attempts", "tasks", "keys", "events", "turns", "ledger", "facts"))
 
 
 class StoreError(Refused):
@@ -171,14 +175,18 @@ class Store:
 
     def backup(self, path: pathlib.Path) -> int:
         """A consistent copy in a new file; its size."""
-        if path.exists():
-            raise StoreError(f"{path} exists already; a backup goes to a new file")
+        try:
+            _make_private(path)
+        except FileExistsError:
+            raise StoreError(f"{path} exists already; a backup goes to a new file") from None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"cannot write the backup {str(path)!r}: {error}; choose another place") from error
         try:
             with self._lock, contextlib.closing(sqlite3.connect(path)) as copy:
                 self._connection.backup(copy)
-            path.chmod(0o600)
             return path.stat().st_size
         except (sqlite3.Error, OSError) as error:
+            path.unlink(missing_ok=True)
             raise StoreError(f"cannot write the backup {path}: {error}; choose another place") from error
 
     def close(self) -> None:
@@ -188,32 +196,91 @@ class Store:
             self._connection.close()
 
 
-def restore(backup: pathlib.Path, path: pathlib.Path) -> None:
-    """Put a backup in the place of a state that nobody holds; what was there is kept beside it."""
+def restore(backup: pathlib.Path, path: pathlib.Path, now: float) -> None:
+    """Put a backup in the place of a state that nobody holds (the caller holds it); what was there is kept."""
+    fresh = path.with_name(f"{path.name}.restoring")
+    try:
+        with contextlib.closing(_open_backup(backup)) as source:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _remove(fresh)
+            _make_private(fresh)
+            with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as target:
+                source.backup(target)
+                _prepare(target, fresh)
+                # What ran when the backup was made is not what runs now: those attempts are over, whatever is there.
+                target.execute("UPDATE attempts SET boot = ? WHERE state != 'ended'", (RESTORED,))
+        _keep(path, now)
+        os.replace(fresh, path)
+    except (sqlite3.Error, OSError, ValueError) as error:
+        raise StoreError(
+            f"cannot restore {str(backup)!r}: {error}; what was there is untouched or beside it"
+        ) from error
+
+
+def _open_backup(backup: pathlib.Path) -> sqlite3.Connection:
+    """A yard's backup, opened for reading; `StoreError` says what it is instead."""
     if not backup.is_file():
         raise StoreError(f"there is no backup {backup}; name the file that the backup was written to")
-    with contextlib.closing(_open(backup)):
-        pass  # opening checks it: a broken backup must not replace anything
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not backup.stat().st_size:
+        raise StoreError(f"{backup} is empty; name the file that the backup was written to")
+    beside = backup.with_name(f"{backup.name}-wal")
+    if beside.exists() and beside.stat().st_size:
+        raise StoreError(f"{backup} is the state of a yard and no backup of it; make one with `yard backup`")
+    connection = sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        _check_is_ours(connection, backup)
+        wrong = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if wrong != "ok":
+            raise StoreError(f"the backup {backup} is damaged ({wrong}); use another one")
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise StoreError(f"{backup} is no backup of a yard ({error}); use another file") from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_is_ours(connection: sqlite3.Connection, path: pathlib.Path) -> None:
+    mark, version = (
+        int(connection.execute(f"PRAGMA {key}").fetchone()[0]) for key in ("application_id", "user_version")
+    )
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if version < 1 or mark not in ((APPLICATION,) if version >= MARKED else (0, APPLICATION)) or not tables >= TABLES:
+        raise StoreError(f"{path} is a database, but not a yard's; use another file")
+    if version > len(MIGRATIONS):
+        raise StoreError(_too_new(path, version))
+
+
+def _keep(path: pathlib.Path, now: float) -> None:
+    """What was there gets a name of its own, with the time; none that was kept before is lost."""
+    stamp = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+    kept = next(each for each in names if not path.with_name(f"{path.name}.before-restore-{each}").exists())
     for suffix in ("", "-wal", "-shm"):
         old = path.with_name(path.name + suffix)
         if old.exists():
-            os.replace(old, path.with_name(f"{path.name}.before-restore{suffix}"))
-    with contextlib.closing(sqlite3.connect(backup)) as source, contextlib.closing(sqlite3.connect(path)) as target:
-        source.backup(target)
-        # What ran when the backup was made is not what runs now: those attempts are over, whatever their files say.
-        target.execute("UPDATE attempts SET boot = ? WHERE state != 'ended'", (RESTORED,))
-        target.commit()
-    path.chmod(0o600)
+            os.replace(old, path.with_name(f"{path.name}.before-restore-{kept}{suffix}"))
+
+
+def _make_private(path: pathlib.Path) -> None:
+    """A new file that is nobody else's to read from its first byte on."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _remove(path: pathlib.Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _open(path: pathlib.Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = not path.exists()
+        if not path.exists():
+            _create(path)
+        elif path.is_file() and not path.stat().st_size:
+            raise StoreError(_corrupt(path, "it is empty, as no yard leaves it"))
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-        if made:
-            path.chmod(0o600)
     except (sqlite3.Error, OSError) as error:
         raise _told(error, path) from error
     try:
@@ -227,13 +294,26 @@ def _open(path: pathlib.Path) -> sqlite3.Connection:
     return connection
 
 
+def _create(path: pathlib.Path) -> None:
+    """A new database appears whole under its name: an empty one is always somebody's damage."""
+    fresh = path.with_name(f"{path.name}.new")
+    _remove(fresh)
+    for suffix in ("-wal", "-shm"):  # of a file that was moved away: they would be taken for the new one's
+        left = path.with_name(path.name + suffix)
+        if left.exists():
+            os.replace(left, path.with_name(f"{path.name}.left-over{suffix}"))
+    _make_private(fresh)
+    with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+        _prepare(connection, fresh)
+    os.replace(fresh, path)
+
+
 def _prepare(connection: sqlite3.Connection, path: pathlib.Path) -> None:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):
-        raise StoreError(
-            f"{path} was written by a newer GPUYard (its version {version}, ours {len(MIGRATIONS)}); "
-            "install that one, or restore an older backup"
-        )
+        raise StoreError(_too_new(path, version))
+    if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        _check_is_ours(connection, path)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
@@ -244,6 +324,13 @@ def _prepare(connection: sqlite3.Connection, path: pathlib.Path) -> None:
     for number in range(version, len(MIGRATIONS)):
         script = f"BEGIN IMMEDIATE; {MIGRATIONS[number]} PRAGMA user_version={number + 1}; COMMIT;"
         connection.executescript(script)
+
+
+def _too_new(path: pathlib.Path, version: int) -> str:
+    return (
+        f"{path} was written by a newer GPUYard (its version {version}, ours {len(MIGRATIONS)}); "
+        "install that one, or restore an older backup"
+    )
 
 
 def _told(error: Exception, path: pathlib.Path) -> StoreError:
@@ -261,8 +348,8 @@ def _told(error: Exception, path: pathlib.Path) -> StoreError:
         return StoreError(_corrupt(path, text))
     if "unable to open" in text:
         return StoreError(f"{path} cannot be opened: {text}; check that the folder exists and is yours")
-    return StoreError(f"the state in {path} cannot be used: {text}")
+    return StoreError(f"the state in {path} cannot be used: {text}; {GO_ON}")
 
 
 def _corrupt(path: pathlib.Path, text: str) -> str:
-    return f"{path} is damaged ({text}); put a backup in its place with `yard restore`, or move the file away"
+    return f"{path} is damaged ({text}); {GO_ON}"
