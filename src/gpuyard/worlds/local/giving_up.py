@@ -5,32 +5,24 @@ Called by `life` and `recovery` where something about one job went wrong that no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpuyard.model.events import Event, JobGone, JobSeen
 from gpuyard.model.job import Phase
+from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.ports import TaskKey
-
-if TYPE_CHECKING:
-    from gpuyard.worlds.local.desk import Desk
-    from gpuyard.worlds.local.life import Life
-    from gpuyard.worlds.local.records import Entry
+from gpuyard.worlds.local.records import Entry
 
 TOLD_MAX = 300
 
 
-def give_up(life: Life, entry: Entry, error: Exception) -> None:
-    """End a job of the book, with whatever runs of it."""
-    desk = life.desk
-    with desk.change():
-        attempts = [attempt for attempt in (entry.attempt, entry.following) if attempt is not None]
-        entry.attempt = entry.following = None
-        for key in [TaskKey(entry.id, each.number, task.serial) for each in attempts for task in each.tasks.values()]:
-            if desk.holdings.begun(key):  # what it holds is its own until it is proven gone
-                desk.launcher.bury([key], "it was set aside")
-        desk.events = [event for event in desk.events if _job_of(event) != entry.key]
-        told = _note(desk, entry, f"{type(error).__name__}: {error}")
-        life.over(entry, Phase.FAILED, told, None)
+def strip(desk: Desk, entry: Entry, error: Exception) -> str:
+    """Take from a job of the book whatever runs of it; what to say of its end."""
+    attempts = [attempt for attempt in (entry.attempt, entry.following) if attempt is not None]
+    entry.attempt = entry.following = None
+    for key in [TaskKey(entry.id, each.number, task.serial) for each in attempts for task in each.tasks.values()]:
+        if desk.holdings.begun(key):  # what it holds is its own until it is proven gone
+            desk.launcher.bury([key], "it was set aside")
+    desk.events = [event for event in desk.events if _job_of(event) != entry.key]
+    return _note(desk, entry, f"{type(error).__name__}: {error}")
 
 
 def _job_of(event: Event) -> str:

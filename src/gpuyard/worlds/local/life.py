@@ -11,10 +11,9 @@ from collections.abc import Container, Iterable, Sequence
 from gpuyard.model.events import JobEvicted, JobSeen, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
-from gpuyard.worlds.local import holdings, ledger, orders
+from gpuyard.worlds.local import giving_up, holdings, ledger, orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import REST_MAX_S, Gates
-from gpuyard.worlds.local.giving_up import give_up
 from gpuyard.worlds.local.ports import Report, TaskKey
 from gpuyard.worlds.local.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank
 
@@ -151,7 +150,12 @@ class Life:
             made = [orders.order(entry, attempt, t, nodes[t.placement.node], self.desk.around) for t in tasks]
             self.desk.launcher.prepare(made)
         except Exception as error:  # noqa: BLE001 -- one job that cannot be told to a supervisor stops no loop
-            give_up(self, entry, error)
+            self.give_up(entry, error)
+
+    def give_up(self, entry: Entry, error: Exception) -> None:
+        """A job that cannot be dealt with ends and is set aside."""
+        with self.desk.change():
+            self.over(entry, Phase.FAILED, giving_up.strip(self.desk, entry, error), None)
 
     # --- hearing ---------------------------------------------------------------------------------
 

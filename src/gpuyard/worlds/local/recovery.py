@@ -10,7 +10,7 @@ from gpuyard.model.events import JobSeen
 from gpuyard.model.job import Phase
 from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.giving_up import give_up, lay_aside
+from gpuyard.worlds.local.giving_up import lay_aside
 from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry, Task
@@ -34,7 +34,7 @@ def recover(desk: Desk, life: Life) -> None:
                 except Exception as error:  # noqa: BLE001 -- one job that nobody can deal with keeps no yard down
                     entry.template.active -= entry.shown
                     entry.shown = False  # the brain has not heard of it yet, and never will
-                    give_up(life, entry, error)
+                    life.give_up(entry, error)
 
 
 def _resume(desk: Desk, life: Life, entry: Entry) -> None:
