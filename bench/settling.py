@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuyard.brain import foresee
-from gpuyard.brain.decide import decide
+from gpuyard.brain.decide import decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Action, Evict, Move, Plan, Start
@@ -47,7 +47,7 @@ def settle(snapshot: Snapshot) -> Settled:
             events = list(happening(fleet, plan, snapshot.now))
             if not events:
                 break
-            fleet.apply(events)
+            memory, _ = observe(fleet, memory, events, snapshot.now)
         return Settled(fleet, plans)
 
 

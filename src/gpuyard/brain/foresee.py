@@ -16,6 +16,7 @@ from gpuyard.brain.controllers import drain
 from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.defrag import defragmentation
 from gpuyard.brain.engine.explaining import explain
+from gpuyard.brain.engine.explaining.explain import Explainer
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.feasibility import free_gpus
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
@@ -129,20 +130,22 @@ class Foresight:
 
     def explanations(self) -> list[Explanation]:
         """Why each waiting job waits; jobs that are answered alike are asked once."""
-        known: dict[object, Explanation] = {}
-        found = []
+        alike: dict[object, list[JobRow]] = {}
         for row in self._waiting():
-            key = row.name if row.held or row.job.on_hold else row.likeness
-            if key not in known:
-                known[key] = self.explain(row)
-            found.append(explain.for_job(known[key], row.name))
-        return found
+            alike.setdefault(row.name if row.held or row.job.on_hold else row.likeness, []).append(row)
+        self._explainer.prepare(rows[0] for rows in alike.values())
+        found = [explain.for_all(self.explain(rows[0]), rows) for rows in alike.values()]
+        return sorted((told for those in found for told in those), key=lambda told: told.job)
 
     def explain(self, row: JobRow) -> Explanation:
         """Why one job waits."""
+        return self._explainer.explain(row)
+
+    @cached_property
+    def _explainer(self) -> Explainer:
         self.draft.before = dict(self.origin)
         started = [self.fleet.jobs[name] for name in sorted(self.origin) if self.fleet.jobs[name].alive()]
-        return explain.explain(self.draft, row, started, self._could_ever)
+        return Explainer(self.draft, started, self._could_ever)
 
     def _could_ever(self, row: JobRow) -> bool:
         """Whether the job could run if every node were empty, open and well, and its queues held nothing."""

@@ -1,13 +1,13 @@
 """Why a job waits: one dominant reason with numbers, the ladder with counts, and what would let it run (rule 24).
 
-`no_place` is what the cycle notes in passing; `explain` tells the whole story and is asked only when somebody wants to
-know. It folds what the checkers say; it never parses text. A rung is dominant if leaving it out alone, in a
+`no_place` is what the cycle notes in passing; `Explainer` tells the whole story and is asked only when somebody
+wants to know. It folds what the checkers say; it never parses text. A rung is dominant if leaving it out alone, in a
 transaction, lets the job start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -30,27 +30,82 @@ def no_place(draft: Draft, row: JobRow) -> Reason:
     return Reason(Code.NOT_ENOUGH_GPUS, needed=draft.fleet.shortfall(row)[0])
 
 
-def explain(draft: Draft, row: JobRow, started: list[JobRow], ever: Callable[[JobRow], bool]) -> Explanation:
-    """The whole story of one waiting job.
+class Explainer:
+    """Tells of the jobs that wait at the end of one draft; what many of them ask is worked out once.
 
     `started` are the jobs that start in this plan; `ever` says whether a job could run on the fleet if it were empty.
+    Between two explanations the fleet must not change.
     """
-    seen = [views.look(draft, row, leaf) for leaf in range(len(row.groups))]
-    open_ = [view for view in seen if 0 < row.missing(view.leaf) <= row.pending(view.leaf)] or seen
-    view = next((view for view in open_ if not fits_alone(row, view)), open_[0])
-    reason = _dominant(draft, row, view, started)
-    if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not ever(row):
-        reason = replace(reason, outcome=Outcome.NEVER)
-    changes = tuple(suggestions.find(draft, row, reason))
-    soon = reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT
-    return Explanation(
-        row.name,
-        reason,
-        _ladder(draft, row, view, reason),
-        changes,
-        in_the_way=tuple(obstacles.in_the_way(draft, row)) if soon else (),
-        eta=eta.estimate(draft, row) if soon else None,
-    )
+
+    def __init__(self, draft: Draft, started: list[JobRow], ever: Callable[[JobRow], bool]) -> None:
+        self.draft = draft
+        self.started = started
+        self._ever = ever
+        self._if_first: dict[str, bool] = {}
+        self._movable = suggestions.movable(draft.fleet)
+        self._floors: obstacles.Floors = {}
+
+    def prepare(self, rows: Iterable[JobRow]) -> None:
+        """Learn who of these would start had it gone first: those that start in this plan step aside once for all."""
+        if not self.started:
+            return
+        asked = [row for row in rows if row not in self.started and _refused(self.draft, row) is None]
+        mark = self._step_aside(None)
+        self._if_first.update((row.name, self._fits(row)) for row in asked)
+        self.draft.tx.rollback(mark)
+
+    def explain(self, row: JobRow) -> Explanation:
+        """The whole story of one waiting job."""
+        draft = self.draft
+        seen = [views.look(draft, row, leaf) for leaf in range(len(row.groups))]
+        open_ = [view for view in seen if 0 < row.missing(view.leaf) <= row.pending(view.leaf)] or seen
+        view = next((view for view in open_ if not fits_alone(row, view)), open_[0])
+        reason = self._dominant(row, view)
+        if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not self._ever(row):
+            reason = replace(reason, outcome=Outcome.NEVER)
+        changes = tuple(suggestions.find(draft, row, reason, self._movable))
+        soon = reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT
+        return Explanation(
+            row.name,
+            reason,
+            _ladder(draft, row, view, reason),
+            changes,
+            in_the_way=tuple(obstacles.in_the_way(draft, row, self._floors)) if soon else (),
+            eta=eta.estimate(draft, row) if soon else None,
+        )
+
+    def _dominant(self, row: JobRow, view: NodesView) -> Reason:
+        """The cheapest rung whose removal alone lets the job start, else the first that failed."""
+        refused = _refused(self.draft, row)
+        if refused is not None:
+            return refused
+        if self.started and self._had_it_gone_first(row):
+            return _outranked(row, self.started)
+        return _first_rung(self.draft, row, view)
+
+    def _had_it_gone_first(self, row: JobRow) -> bool:
+        """Whether it would start had it gone before those that start in this plan."""
+        fits = self._if_first.get(row.name)
+        if fits is None:
+            mark = self._step_aside(row)
+            fits = self._if_first[row.name] = self._fits(row)
+            self.draft.tx.rollback(mark)
+        return fits
+
+    def _step_aside(self, row: JobRow | None) -> int:
+        """Lift what others started in this plan; returns the mark to roll back to."""
+        draft = self.draft
+        mark = draft.tx.checkpoint()
+        for other in self.started:
+            if other is not row:
+                draft.tx.lift_all(other, [held for held in other.held if held not in draft.origin(other)])
+        return mark
+
+    def _fits(self, row: JobRow) -> bool:
+        mark = self.draft.tx.checkpoint()
+        fits = gang.place(self.draft, row)
+        self.draft.tx.rollback(mark)
+        return fits
 
 
 PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.OVER_QUOTA))
@@ -60,16 +115,17 @@ PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.OV
 # --- the dominant reason ----------------------------------------------------------------------------------------------
 
 
-def _dominant(draft: Draft, row: JobRow, view: NodesView, started: list[JobRow]) -> Reason:
-    """The cheapest rung whose removal alone lets the job start, else the first that failed."""
+def _refused(draft: Draft, row: JobRow) -> Reason | None:
+    """What comes before any look at nodes: quota, a reservation, the order."""
     refusal = admission.refuses(draft, row, draft.fleet.shortfall(row))
     if refusal is not None:
         return refusal  # quota is the first rung: either its removal suffices or it is the first of several
     noted = draft.waits.of(row.name)
-    if noted is not None and noted.code in (Code.RESERVED, Code.OUTRANKED):
-        return noted
-    if started and _if_first(draft, row, started):
-        return _outranked(row, started)
+    return noted if noted is not None and noted.code in (Code.RESERVED, Code.OUTRANKED) else None
+
+
+def _first_rung(draft: Draft, row: JobRow, view: NodesView) -> Reason:
+    """The cheapest rung that nodes fail whose removal alone lets the job start, else the first of them."""
     failed = failed_rungs(draft, row, view)
     for reason, relaxed in failed:
         if reason.code is Code.FRAGMENTED:
@@ -126,17 +182,6 @@ def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
 def _puzzled(row: JobRow) -> Reason:
     message = f"{row.name} seems to fit, yet was not started: please report this with the snapshot"
     return Reason(Code.NOT_ENOUGH_GPUS, Outcome.BUG, message=message)
-
-
-def _if_first(draft: Draft, row: JobRow, started: list[JobRow]) -> bool:
-    """Whether it would start had it gone before those that start in this plan."""
-    mark = draft.tx.checkpoint()
-    for other in started:
-        if other is not row:
-            draft.tx.lift_all(other, [held for held in other.held if held not in draft.origin(other)])
-    fits = gang.place(draft, row)
-    draft.tx.rollback(mark)
-    return fits
 
 
 BARRED: Mapping[Code, Barred] = {Code.GPUS_SICK: sick, Code.NODES_UNAVAILABLE: closed}
@@ -209,14 +254,21 @@ def _first_failures(draft: Draft, row: JobRow, view: NodesView) -> dict[Rung, in
     return counts
 
 
-def for_job(explanation: Explanation, name: str) -> Explanation:
-    """The same story told of another job that is answered alike."""
-    if explanation.job == name:
+def for_all(explanation: Explanation, rows: Iterable[JobRow]) -> list[Explanation]:
+    """The same story told of every job that is answered alike, the one it was found for included."""
+    return [_for_job(explanation, row.name) for row in rows]
+
+
+def _for_job(explanation: Explanation, name: str) -> Explanation:
+    first = explanation.job
+    if first == name:
         return explanation
-
-    def renamed(text: str) -> str:
-        return name + text.removeprefix(explanation.job) if text.startswith(explanation.job) else text
-
-    reason = replace(explanation.reason, message=renamed(explanation.reason.message))
-    ladder = tuple(replace(line, note=renamed(line.note)) for line in explanation.ladder)
+    reason = replace(explanation.reason, message=_renamed(explanation.reason.message, first, name))
+    ladder = tuple(
+        replace(line, note=_renamed(line.note, first, name)) if line.note else line for line in explanation.ladder
+    )
     return replace(explanation, job=name, reason=reason, ladder=ladder)
+
+
+def _renamed(text: str, first: str, name: str) -> str:
+    return name + text.removeprefix(first) if text.startswith(first) else text

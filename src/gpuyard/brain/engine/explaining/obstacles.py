@@ -6,13 +6,16 @@ really do; it is undone at once.
 
 from __future__ import annotations
 
-from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way import clearing, victims
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.room_making import RoomMade, RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.model.reasons import Obstacle
+
+Floors = dict[int, Key]
+"""What clearing a node costs at least, per node."""
 
 
 class Anybody:
@@ -21,9 +24,20 @@ class Anybody:
     break_budgets = True
     firm_too = True
 
-    def __init__(self, draft: Draft, row: JobRow) -> None:
+    def __init__(self, draft: Draft, row: JobRow, floors: Floors) -> None:
         self.draft = draft
         self.row = row
+        self._floors = floors
+        self._mark = draft.tx.checkpoint()
+
+    def floor(self, node: int) -> Key:
+        """The key of the node's cheapest tenant; nobody's depends on the claimant, so all explanations share them."""
+        if self.draft.tx.checkpoint() != self._mark:
+            return ()  # somebody has left already
+        if node not in self._floors:
+            units = clearing.candidates(self.draft, self, node)
+            self._floors[node] = self.key((units[0],)) if units else ()
+        return self._floors[node]
 
     def allows(self, unit: Unit) -> bool:
         """Everybody who runs, foreign loads aside."""
@@ -47,10 +61,10 @@ class Anybody:
         return self.key(outcome.stopped) if outcome.stopped else ()
 
 
-def in_the_way(draft: Draft, row: JobRow) -> list[Obstacle]:
+def in_the_way(draft: Draft, row: JobRow, floors: Floors) -> list[Obstacle]:
     """The jobs that would have to stop or move so that this one starts, and what that would lose."""
     mark, effort = draft.tx.checkpoint(), draft.effort
-    maker = RoomMaker(draft, row, Anybody(draft, row))
+    maker = RoomMaker(draft, row, Anybody(draft, row, floors))
     outcome = maker.first(maker.tries())
     draft.tx.rollback(mark)
     draft.effort = effort

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 from itertools import islice
 
+import numpy as np
+
+from gpuyard.brain.engine.nodes.vacancy import Vacancy
 from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import backfill
@@ -20,15 +25,20 @@ from gpuyard.model.topology import NVLINK, TopologyAsk
 MOVE_CANDIDATES = 64
 """How many running jobs are tried as the one that could move; more would not be read anyway."""
 
-Finder = Callable[[Draft, JobRow, Reason], Iterator[Suggestion]]
 
-
-def find(draft: Draft, row: JobRow, reason: Reason) -> list[Suggestion]:
-    """Changes that were tried and work, the gentlest first."""
+def find(draft: Draft, row: JobRow, reason: Reason, movable: Sequence[JobRow]) -> list[Suggestion]:
+    """Changes that were tried and work, the gentlest first; `movable` are the jobs that one might move."""
     if reason.code in (Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.RESERVED):
         return []  # nothing the job could change would help
-    finders: tuple[Finder, ...] = (_more_quota, _move_one, _other_model, _other_level, _smaller_gang, _other_size)
-    return [found for finder in finders for found in islice(finder(draft, row, reason), 3)]
+    changes = (
+        _more_quota(draft, row, reason),
+        _move_one(draft, row, reason, movable),
+        _other_model(draft, row),
+        _other_level(draft, row),
+        _smaller_gang(draft, row),
+        _other_size(draft, row),
+    )
+    return [found for finder in changes for found in islice(finder, 3)]
 
 
 def starts(draft: Draft, row: JobRow) -> bool:
@@ -97,13 +107,23 @@ def _raise_words(excess: Excess) -> str:
 # --- make room --------------------------------------------------------------------------------------------------------
 
 
-def _move_one(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+def movable(fleet: Fleet) -> list[JobRow]:
+    """The running jobs that could be the one to move, the smallest first; one more than are tried, for nobody moves
+    out of its own way."""
+    rows = [row for row in fleet.jobs.values() if _movable(row)]
+    return nsmallest(MOVE_CANDIDATES + 1, rows, key=lambda row: (sum(held.cost for held in row.held), row.age))
+
+
+def _movable(row: JobRow) -> bool:
+    return bool(row.held) and not row.firm and not row.job.foreign and row.complete()
+
+
+def _move_one(draft: Draft, row: JobRow, reason: Reason, movable: Sequence[JobRow]) -> Iterator[Suggestion]:
     """One running job that, moved elsewhere, lets this one start."""
     if reason.outcome is Outcome.NEVER or reason.code in (Code.OVER_LIMIT, Code.OVER_QUOTA):
         return
-    movable = [other for other in draft.fleet.jobs.values() if _movable(other, row)]
-    movable.sort(key=lambda other: (sum(held.cost for held in other.held), other.age))
-    for other in movable[:MOVE_CANDIDATES]:
+    others = [other for other in movable if other is not row][:MOVE_CANDIDATES]
+    for other in _worth_a_try(draft, row, others):
         if _fits_after_moving(draft, row, other):
             gpus = gpu_words(sum(held.cost for held in other.held))
             source = ", ".join(sorted({draft.fleet.columns.nodes[held.node].name for held in other.held}))
@@ -111,8 +131,46 @@ def _move_one(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]
             return
 
 
-def _movable(other: JobRow, row: JobRow) -> bool:
-    return bool(other.held) and not other.firm and not other.job.foreign and other.complete() and other is not row
+def _worth_a_try(draft: Draft, row: JobRow, others: Sequence[JobRow]) -> Iterator[JobRow]:
+    """Those who leave enough room behind, levels and neighbours aside: arithmetic, before anything is tried."""
+    if len(row.groups) > 1:
+        yield from others
+        return
+    lacks = row.missing(0)
+    shapes = list(gang.shapes(draft, row, 0))
+    room = [int(np.minimum(shape.room, lacks).sum()) for shape in shapes]
+    somewhere: dict[int, bool] = {}
+    for other in others:
+        if max(room, default=0) < lacks and not _has_elsewhere(draft, other, somewhere):
+            continue
+        gains = _room_left_behind(draft, row, other)
+        for shape, before in zip(shapes, room, strict=True):
+            more = sum(max(0, left - int(shape.room[node])) for node, left in gains.items() if shape.eligible[node])
+            if before + more >= lacks:
+                yield other
+                break
+
+
+def _has_elsewhere(draft: Draft, other: JobRow, known: dict[int, bool]) -> bool:
+    """Whether a node has room for a task of the other now. With as many tasks on the same nodes as before it would have
+    made no room at all: whole devices count the same whichever they are."""
+    shapes, request = draft.fleet.shapes, other.requests[0]
+    if len(other.groups) > 1 or not request.gpus or draft.fleet.columns.any_suspect:
+        return True
+    if request.id not in known:
+        tiers = shapes.tiers(request, other.groups[0].tasks == 1)
+        known[request.id] = any(shapes.get(request, tier).room.any() for tier in tiers)
+    return known[request.id]
+
+
+def _room_left_behind(draft: Draft, row: JobRow, other: JobRow) -> dict[int, int]:
+    """How many tasks of the job the other's nodes would hold if it left, per node."""
+    vacancies: dict[int, Vacancy] = {}
+    for held in other.held:
+        if held.node not in vacancies:
+            vacancies[held.node] = Vacancy(draft.fleet.columns, row.requests[0], held.node)
+        vacancies[held.node].leave(held)
+    return {node: vacancy.room() for node, vacancy in vacancies.items()}
 
 
 def _fits_after_moving(draft: Draft, row: JobRow, other: JobRow) -> bool:
@@ -127,7 +185,7 @@ def _fits_after_moving(draft: Draft, row: JobRow, other: JobRow) -> bool:
 # --- ask for something else -------------------------------------------------------------------------------------------
 
 
-def _other_model(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+def _other_model(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     if not row.job.models:
         return
     for model in draft.fleet.columns.models:
@@ -135,7 +193,7 @@ def _other_model(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggesti
             yield Suggestion(f"allow {model}", "model")
 
 
-def _other_level(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+def _other_level(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     """The narrowest wider level that works, else none at all."""
     bundle = row.job.gang
     required = gang.innermost(draft, [bundle.topology.required, *_leaf_levels(bundle)])
@@ -168,7 +226,7 @@ def _with_level(bundle: Bundle, old: str, new: str) -> Bundle:
     return replace(bundle, topology=changed(bundle.topology), groups=groups)
 
 
-def _smaller_gang(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+def _smaller_gang(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     """The most tasks that would start now, fewer than asked."""
     if len(row.groups) != 1 or row.groups[0].min <= 1 or _some_ended(row):
         return
@@ -198,7 +256,7 @@ def _with_group(bundle: Bundle, group: TaskGroup) -> Bundle:
     return replace(bundle, groups=(_with_group(inner, group) if isinstance(inner, Bundle) else group,))
 
 
-def _other_size(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestion]:
+def _other_size(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     """Sizes that divide a node evenly, with the number of places that open up."""
     if len(row.groups) != 1 or row.requests[0].gpus < 2 or _some_ended(row):
         return

@@ -36,6 +36,9 @@ class Leave(Protocol):
     def key(self, units: tuple[Unit, ...]) -> Key:
         """How dear it is that these go; the smaller the better. More leavers are never cheaper."""
 
+    def floor(self, node: int) -> Key:
+        """A key that no set of the node's is below, if one is known without weighing; () where it must be weighed."""
+
 
 class NodeClearing:
     """Sets of leavers for one kind of task, over the nodes of a region, cheapest first.
@@ -61,7 +64,11 @@ class NodeClearing:
         now, self._unweighed = self._unweighed[:batch], self._unweighed[batch:]
         for node in now:
             self._stamps[node] = 0
-            self._weigh(node)
+            floor = self.leave.floor(node)
+            if floor:
+                heappush(self._heap, (floor, node, 0, ()))
+            else:
+                self._weigh(node)
         return bool(now)
 
     def _weigh(self, node: int, floor: Key = ()) -> None:
@@ -87,6 +94,9 @@ class NodeClearing:
                 continue
             key, node, stamp, units = heappop(self._heap)
             if stamp != self._stamps[node]:
+                continue
+            if not units:
+                self._weigh(node)  # only its floor was known so far
                 continue
             if self._stands(units) and self.leave.key(units) <= key:
                 heappush(self._heap, (key, node, stamp, units))  # it is taken only once somebody leaves

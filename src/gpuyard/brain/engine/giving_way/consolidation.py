@@ -65,6 +65,10 @@ class Movers:
             return False
         return victims.budgets_allow(self.draft, (unit,))
 
+    def floor(self, node: int) -> Key:
+        """Rights change with every leaver, so each node is weighed."""
+        return ()
+
     def key(self, units: tuple[Unit, ...]) -> Key:
         """Tasks that fit a hole elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
         return (

@@ -124,6 +124,10 @@ class Takers:
             return False
         return not self.draft.fleet.budgets or victims.budgets_allow(self.draft, (unit,))
 
+    def floor(self, node: int) -> Key:
+        """Rights change with every leaver, so each node is weighed."""
+        return ()
+
     def key(self, units: tuple[Unit, ...]) -> Key:
         """The order of rule 19, for units that would stop."""
         if len(units) == 1:

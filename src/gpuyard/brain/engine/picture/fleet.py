@@ -74,7 +74,10 @@ class Fleet:
         """Foreign loads below their minimum."""
         self.unowned: Amounts = []
         """Held by foreign loads that stand in no queue."""
+        self.limited: dict[str, JobRow] = {}
+        """Jobs with a time limit."""
         self._limited = 0
+        """How many of them run."""
         self._elastic: dict[str, JobRow] = {}
         self.avoiders: dict[str, JobRow] = {}
         """Jobs that will not share a domain with somebody (rule 14)."""
@@ -135,14 +138,18 @@ class Fleet:
         self.jobs[row.name] = row
         row.running = bool(row.held)
         row.turn = precedence.turn(row.job, self.policy.order)
-        self._limited += row.job.time_limit is not None and row.running
+        if row.job.time_limit is not None:
+            self.limited[row.name] = row
+            self._limited += row.running
         self._demand(row, 1)
         self._note(row)
 
     def _unsettle(self, row: JobRow) -> None:
         """The exact inverse."""
         self._demand(row, -1)
-        self._limited -= row.job.time_limit is not None and row.running
+        if row.job.time_limit is not None:
+            del self.limited[row.name]
+            self._limited -= row.running
         del self.jobs[row.name]
         for held in list(row.held):
             self.shift(row, held, -1)
@@ -486,7 +493,7 @@ class Fleet:
         self._lay_queues(self.queues if queues is None else queues)
         self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
         self.seen = Seen()
-        self._limited, self.outside, self.halves, self.waiting_lines = 0, {}, {}, WaitingLines()
+        self.limited, self._limited, self.outside, self.halves, self.waiting_lines = {}, 0, {}, {}, WaitingLines()
         for job in sorted(jobs, key=lambda job: job.name):
             names = self.columns.index
             left = tuple(p for p in job.placements if p.node in names)

@@ -7,6 +7,7 @@ on; `estimate` gives a range for people, never a point.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nsmallest
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +47,11 @@ def surely(draft: Draft, row: JobRow) -> SureStart | None:
 
 def estimate(draft: Draft, row: JobRow) -> tuple[float, float] | None:
     """Seconds until the job starts, as a range (half of the cases, nine of ten); None if nothing is known."""
-    ahead = [other for other in draft.fleet.short.values() if rank_in_queue(other) < rank_in_queue(row)]
-    ahead = sorted((other for other in ahead if not other.job.on_hold), key=rank_in_queue)[:MOST_AHEAD]
+    if not draft.memory.of(Durations).seconds and not draft.fleet.limited:
+        return None
+    others = [other for other in draft.fleet.short.values() if not other.job.on_hold]
+    first = nsmallest(MOST_AHEAD, others, key=rank_in_queue)
+    ahead = [other for other in first if rank_in_queue(other) < rank_in_queue(row)]
     late = _earliest(draft, row, lambda other: _expected_end(draft, other, 1.0), ahead)
     if late is None:
         return None
@@ -95,8 +99,8 @@ def _earliest(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow] | t
 def _replay(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow]) -> SureStart | None:
     """Let running jobs end one after the other until the job fits; only those on nodes it could use."""
     usable = np.logical_or.reduce([draft.fleet.shapes.static(request, STATIC_CHECKERS) for request in row.requests])
-    running = [other for other in draft.fleet.ending() if any(usable[held.node] for held in other.held)]
-    known = [(end, other.name) for other in running if (end := ending(other)) is not None]
+    ends = [(end, other) for other in draft.fleet.ending() if (end := ending(other)) is not None]
+    known = [(end, other.name) for end, other in ends if any(usable[held.node] for held in other.held)]
     for end, name in sorted(known)[:MOST_ENDINGS]:
         other = draft.fleet.jobs[name]
         draft.tx.lift_all(other, list(other.held))
