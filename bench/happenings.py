@@ -84,7 +84,7 @@ def one_replay() -> Sample:
     """One run of openb's main workload, from the trace in memory to the end, in seconds."""
     from bench.replays import NODES as OPENB_NODES
     from bench.replays import task_file
-    from gpuyard.cli.replaying import run_all, setting_of
+    from gpuyard.cli.deciding.replaying import run_all, setting_of
 
     setting = setting_of(str(task_file("default")), str(OPENB_NODES), "", {})
     seconds, runs = worked(lambda: run_all(setting, ("default",), (42,)))

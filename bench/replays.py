@@ -39,8 +39,8 @@ Document = dict[str, Any]
 
 def replay(trace: Path, fleet: str, policy: str, seed: int = 42, **given: Any) -> Document:
     """One run through `yard sim`'s own machinery, as its JSON has it."""
-    from gpuyard.cli.replaying import run_all, setting_of
-    from gpuyard.cli.sim import document
+    from gpuyard.cli.deciding.replaying import run_all, setting_of
+    from gpuyard.cli.deciding.sim import document
 
     setting = setting_of(str(trace), fleet, "", given)
     return document(run_all(setting, (policy,), (seed,))[0])

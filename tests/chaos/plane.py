@@ -11,7 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
-from gpuyard.cli import up, yards
+from gpuyard.cli.keeping import up, which_yard
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.server.hosting import Hosting
 
@@ -34,9 +34,9 @@ class WrongClock(SystemClock):
 
 def main(folder: Path) -> None:
     clock = WrongClock(folder / "clock")
-    wish = up.Wish(folder / "disk" / "s", port=0)
-    yard = yards.make(
-        yards.find(str(folder / "fleet.yaml"), clock.now()), wish.state, clock,
+    wish = up.UpWish(folder / "disk" / "s", port=0)
+    yard = which_yard.make(
+        which_yard.find(str(folder / "fleet.yaml"), clock.now()), wish.state, clock,
         backoff=BACKOFF_S, term_grace=TERM_GRACE_S,
     )  # fmt: skip
     hosting = Hosting(yard, up.doors(wish), clock)

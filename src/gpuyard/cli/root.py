@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from gpuyard import __version__
-from gpuyard.cli.hints import nearest
+from gpuyard.cli.console.hints import nearest
 
 EXAMPLES = """\
 yard demo                         a yard with 200 jobs, in under a minute
@@ -30,7 +30,7 @@ EXIT_CODES = """\
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """One line of `yard --help`, and the module that is imported when the command is called."""
 
     name: str
@@ -38,53 +38,55 @@ class Entry:
     help: str
 
 
-SECTIONS: dict[str, tuple[Entry, ...]] = {
+SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
     "Run": (
-        Entry("run", "run", "Run a command as a job, and stay with it."),
-        Entry("submit", "submit", "Hand in job files, or Slurm scripts."),
-        Entry("logs", "following", "What a job has written."),
-        Entry("attach", "attaching", "Connect this terminal to a job's."),
-        Entry("wait", "following", "Wait until jobs run, or have ended."),
-        Entry("cancel", "acting", "End jobs."),
-        Entry("hold", "acting", "Keep waiting jobs from starting."),
-        Entry("release", "acting", "Let held jobs start again."),
-        Entry("requeue", "acting", "Stop jobs and put them back in their queue."),
-        Entry("vouch", "acting", "Say that nothing is left of jobs whose GPUs are withheld."),
+        CommandEntry("run", "jobs.run", "Run a command as a job, and stay with it."),
+        CommandEntry("submit", "jobs.submit", "Hand in job files, or Slurm scripts."),
+        CommandEntry("logs", "jobs.following", "What a job has written."),
+        CommandEntry("attach", "jobs.attaching", "Connect this terminal to a job's."),
+        CommandEntry("wait", "jobs.following", "Wait until jobs run, or have ended."),
+        CommandEntry("cancel", "jobs.verbs", "End jobs."),
+        CommandEntry("hold", "jobs.verbs", "Keep waiting jobs from starting."),
+        CommandEntry("release", "jobs.verbs", "Let held jobs start again."),
+        CommandEntry("requeue", "jobs.verbs", "Stop jobs and put them back in their queue."),
+        CommandEntry("vouch", "jobs.verbs", "Say that nothing is left of jobs whose GPUs are withheld."),
     ),
     "Decide and explain": (
-        Entry("why", "why", "Why a job waits, and what would let it start."),
-        Entry("plan", "plan", "What would start, move and stop, and why the rest waits."),
-        Entry("sim", "sim", "Replay a trace under several policies, and compare."),
-        Entry("whatif", "whatif", "What more nodes, other quotas or policies would change."),
+        CommandEntry("why", "deciding.why", "Why a job waits, and what would let it start."),
+        CommandEntry("plan", "deciding.plan", "What would start, move and stop, and why the rest waits."),
+        CommandEntry("sim", "deciding.sim", "Replay a trace under several policies, and compare."),
+        CommandEntry("whatif", "deciding.whatif", "What more nodes, other quotas or policies would change."),
     ),
     "Look": (
-        Entry("jobs", "looking", "Jobs, where they run or why they wait."),
-        Entry("nodes", "looking", "Nodes, their GPUs and who holds them."),
-        Entry("queues", "looking", "Queues: quota, use, fair share; `queues set` changes one."),
-        Entry("free", "free", "What is free, for which shape, for me."),
-        Entry("top", "accounts", "Who holds which GPUs, live."),
-        Entry("health", "accounts", "Which GPUs are unwell, and whom that hits."),
-        Entry("report", "accounts", "GPU-hours and money, by user or queue."),
-        Entry("frag", "frag", "How scattered the free GPUs are."),
-        Entry("defrag", "defrag", "What tidying up would move, gain and cost."),
+        CommandEntry("jobs", "looking.nodes_queues_jobs", "Jobs, where they run or why they wait."),
+        CommandEntry("nodes", "looking.nodes_queues_jobs", "Nodes, their GPUs and who holds them."),
+        CommandEntry(
+            "queues", "looking.nodes_queues_jobs", "Queues: quota, use, fair share; `queues set` changes one."
+        ),
+        CommandEntry("free", "looking.free", "What is free, for which shape, for me."),
+        CommandEntry("top", "looking.accounts", "Who holds which GPUs, live."),
+        CommandEntry("health", "looking.accounts", "Which GPUs are unwell, and whom that hits."),
+        CommandEntry("report", "looking.accounts", "GPU-hours and money, by user or queue."),
+        CommandEntry("frag", "looking.frag", "How scattered the free GPUs are."),
+        CommandEntry("defrag", "looking.defrag", "What tidying up would move, gain and cost."),
     ),
     "Keep": (
-        Entry("drain", "drain", "Empty a node or GPU gently; shows who that hits first."),
-        Entry("undrain", "drain", "Open it again."),
-        Entry("up", "up", "Run the embedded yard on this machine."),
-        Entry("down", "up", "Stop it; jobs run on."),
-        Entry("status", "up", "Whether it is up, where, and how well."),
-        Entry("page", "up", "A fresh address of the live page."),
-        Entry("snapshot", "keeping", "The whole moment as a file."),
-        Entry("backup", "keeping", "A copy of the state."),
-        Entry("restore", "keeping", "Put a backup back in its place."),
+        CommandEntry("drain", "keeping.drain", "Empty a node or GPU gently; shows who that hits first."),
+        CommandEntry("undrain", "keeping.drain", "Open it again."),
+        CommandEntry("up", "keeping.up", "Run the embedded yard on this machine."),
+        CommandEntry("down", "keeping.up", "Stop it; jobs run on."),
+        CommandEntry("status", "keeping.up", "Whether it is up, where, and how well."),
+        CommandEntry("page", "keeping.up", "A fresh address of the live page."),
+        CommandEntry("snapshot", "keeping.state_files", "The whole moment as a file."),
+        CommandEntry("backup", "keeping.state_files", "A copy of the state."),
+        CommandEntry("restore", "keeping.state_files", "Put a backup back in its place."),
     ),
     "Learn": (
-        Entry("demo", "demo", "A yard with 200 jobs, live, in under a minute."),
-        Entry("tour", "tour", "A short tour on example fleets, without a yard."),
-        Entry("schema", "about", "JSON Schema of a file: snapshot, job, policy or queue."),
-        Entry("completion", "about", "Completion script for bash, zsh or fish."),
-        Entry("version", "about", "Which version this is."),
+        CommandEntry("demo", "learning.demo", "A yard with 200 jobs, live, in under a minute."),
+        CommandEntry("tour", "learning.tour", "A short tour on example fleets, without a yard."),
+        CommandEntry("schema", "learning.about", "JSON Schema of a file: snapshot, job, policy or queue."),
+        CommandEntry("completion", "learning.about", "Completion script for bash, zsh or fish."),
+        CommandEntry("version", "learning.about", "Which version this is."),
     ),
 }
 ENTRIES = {entry.name: entry for section in SECTIONS.values() for entry in section}

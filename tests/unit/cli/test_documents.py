@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuyard.cli.documents import action_document, plan_document, reason_document
+from gpuyard.cli.rendering.documents import action_document, plan_document, reason_document
 from gpuyard.model.actions import Cordon, Drain, Evict, Reserve, Scale, Start, Terminate
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Outcome, Reason

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuyard import files
-from gpuyard.cli import demo_summary, demo_work, fifo
-from gpuyard.cli.fifo import Machine, Ran
+from gpuyard.cli.learning import demo_summary, demo_work, fifo
+from gpuyard.cli.learning.fifo import Machine, Ran
 
 TWO = [Machine("H100", 8), Machine("A100", 8)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gpuyard.cli import inventory
+from gpuyard.cli.rendering import inventory
 from gpuyard.model.job import Job, Phase, Placement, TaskGroup, one_group
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.queue import Queue

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuyard.cli import following, watching
+from gpuyard.cli.jobs import following
+from gpuyard.cli.rendering import redrawing
 from tests.support.hosted import Hosted, hosted
 from tests.unit.cli.conftest import Yard
 
@@ -240,7 +241,7 @@ def test_a_watched_listing_is_drawn_again_only_when_something_changed(live: Host
         live.yard.tell("something", "a")
 
     with live.client() as client, pytest.raises(Enough):
-        watching.repeat(client, draw)
+        redrawing.repeat(client, draw)
     assert capsys.readouterr().out == "one\ntwo\n"
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.cli import shapes
-from gpuyard.cli.shapes import Shape
+from gpuyard.cli.console import shapes
+from gpuyard.cli.console.shapes import GpuShape
 from gpuyard.model.errors import Refused
 
 
 @pytest.mark.parametrize(
     ("text", "shape"),
     [
-        ("8", Shape(8)),
-        ("H100:8", Shape(8, 1, "H100")),
-        ("8x4", Shape(8, 4)),
-        ("H100:8x4", Shape(8, 4, "H100")),
-        ("H100-SXM5-80GB:2X3", Shape(2, 3, "H100-SXM5-80GB")),
-        ("8×4", Shape(8, 4)),
+        ("8", GpuShape(8)),
+        ("H100:8", GpuShape(8, 1, "H100")),
+        ("8x4", GpuShape(8, 4)),
+        ("H100:8x4", GpuShape(8, 4, "H100")),
+        ("H100-SXM5-80GB:2X3", GpuShape(2, 3, "H100-SXM5-80GB")),
+        ("8×4", GpuShape(8, 4)),
     ],
 )
-def test_a_shape_may_leave_out_the_model_and_the_tasks(text: str, shape: Shape):
+def test_a_shape_may_leave_out_the_model_and_the_tasks(text: str, shape: GpuShape):
     assert shapes.parse(text) == shape
 
 

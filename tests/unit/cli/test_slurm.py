@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli import slurm
+from gpuyard.cli.jobs import slurm
 from gpuyard.model.errors import Refused
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.cli.terminal import Column, Screen, text
+from gpuyard.cli.console.terminal import Column, Screen, text
 
 ESCAPE = "\x1b["
 COLUMNS = (Column("NAME"), Column("WHY", wraps=True))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli import sources, tour
+from gpuyard.cli.console import sources
+from gpuyard.cli.learning import tour
 from tests.unit.cli.conftest import Yard
 
 EXAMPLE = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.cli import words
+from gpuyard.cli.console import words
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.resources import MILLI, UNLIMITED, WHOLE, Request
 from tests.unit.cli.hand_made import job, placed

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard import files
-from gpuyard.cli import render_why, why
-from gpuyard.cli.terminal import Screen
+from gpuyard.cli.console.terminal import Screen
+from gpuyard.cli.deciding import why
+from gpuyard.cli.rendering import why_text
 from gpuyard.runtime import telling
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
@@ -57,7 +58,7 @@ def test_why_of_a_running_yard_and_of_its_snapshot_read_alike(yard: TestYard, tm
         path = tmp_path / "moment.json"
         path.write_text(json.dumps(yard.snapshot(ADMIN)))
         moment = files.read_snapshot(path, 0.0)
-        render_why.draw(Screen(), answer, moment.now)
+        why_text.draw(Screen(), answer, moment.now)
         live = capsys.readouterr().out
         why.write(moment, next(job for job in moment.jobs if job.name == name), "table")
         assert live == capsys.readouterr().out

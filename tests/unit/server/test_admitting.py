@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli import yard_log
+from gpuyard.cli.keeping import yard_log
 from gpuyard.server import admitting, descriptors, peer
 from gpuyard.server.admitting import Door, Limits
 

@@ -20,7 +20,7 @@ from gpuyard.model.resources import WHOLE
 from gpuyard.model.topology import NODE
 
 
-class Closures:
+class ClosedNodes:
     """Nodes closed to the next task, by reason, and whether a node takes at most one task of the job."""
 
     def __init__(self, closed: dict[Code, Bools], single: bool) -> None:
@@ -36,7 +36,7 @@ class Closures:
         return room
 
 
-def limits(draft: Draft, row: JobRow, leaf: int) -> Closures | None:
+def limits(draft: Draft, row: JobRow, leaf: int) -> ClosedNodes | None:
     """What neighbours and caps forbid to the next task of a group; None if nothing does."""
     fleet = draft.fleet
     if not (fleet.avoiders or fleet.capped):
@@ -48,7 +48,7 @@ def limits(draft: Draft, row: JobRow, leaf: int) -> Closures | None:
     if caps and not row.requests[leaf].resources.cpu_only:
         closed[Code.POWER_CAP] = _union(fleet, (_capped(fleet, row, leaf, pool) for pool in caps))
     own = row.avoids is not None and row.avoids.own
-    return Closures(closed, single=own)
+    return ClosedNodes(closed, single=own)
 
 
 def welcome(draft: Draft, row: JobRow, held: Held) -> bool:

@@ -51,7 +51,7 @@ def _narrower(columns: Columns, level: str, than: str) -> bool:
 
 
 def _lay_in_one(
-    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.Closures | None
+    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.ClosedNodes | None
 ) -> bool:
     for place in _places(draft, wish, shape, region, limits):
         mark = draft.tx.checkpoint()
@@ -63,7 +63,7 @@ def _lay_in_one(
 
 
 def _places(
-    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.Closures | None
+    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.ClosedNodes | None
 ) -> Iterator[Region]:
     """Regions to try, best first: the whole region, or the domains of the required level that could hold enough."""
     if not wish.required:
@@ -77,7 +77,7 @@ def _places(
         yield from _domains(draft.fleet.columns, wish, room, region)
 
 
-def _room(shape: Shape, limits: neighbours.Closures | None, region: Region) -> Ints:
+def _room(shape: Shape, limits: neighbours.ClosedNodes | None, region: Region) -> Ints:
     room = shape.room[region.start : region.stop]
     return room if limits is None else limits.cut(room, region)
 
@@ -139,7 +139,7 @@ def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region) ->
 
 
 def _lay_inside(
-    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.Closures | None
+    draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.ClosedNodes | None
 ) -> bool:
     if limits is not None or shape.request.style is Style.SPREAD:
         return _lay_singly(draft, wish, shape, region)

@@ -1,0 +1,97 @@
+"""What commands share: how one is declared, and the options that mean the same everywhere.
+
+Called by the command modules at import. It reads and prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Any], Any]
+
+LISTING_FORMATS = ("table", "wide", "json", "yaml", "name")
+DOCUMENT_FORMATS = ("table", "json", "yaml")
+
+
+class YardCommand(click.Command):
+    """A command that takes --debug also behind its own name, where people put it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples as they stand."""
+        write_examples(self.epilog or "", formatter)
+
+
+class YardGroup(click.Group):
+    """A listing that also has verbs; without one it lists."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs["invoke_without_command"] = True
+        super().__init__(*args, **kwargs)
+        self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples as they stand."""
+        write_examples(self.epilog or "", formatter)
+
+
+def write_examples(examples: str, formatter: click.HelpFormatter) -> None:
+    """One a line: click would fold them into one paragraph."""
+    with formatter.section("Examples"):
+        for line in examples.strip().splitlines():
+            formatter.write(f"{'':{formatter.current_indent}}{line.strip()}\n")
+
+
+def command(name: str, examples: str) -> Decorator:
+    """Declare a command; the examples end its help page, one a line."""
+    return click.command(name, cls=YardCommand, epilog=examples)
+
+
+def group(name: str, examples: str) -> Decorator:
+    """Declare a listing with verbs of its own."""
+    return click.group(name, cls=YardGroup, epilog=examples, subcommand_metavar="[VERB ...]")
+
+
+def output(formats: tuple[str, ...] = DOCUMENT_FORMATS) -> Decorator:
+    """How the answer is written."""
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="How to write the answer.",
+    )
+
+
+def snapshot() -> Decorator:
+    """The file that stands in for a yard; without it the running yard is asked."""
+    return click.option(
+        "--snapshot",
+        "path",
+        metavar="FILE",
+        default="",
+        help="Ask this snapshot (YAML or JSON; - reads stdin) instead of the running yard.",
+    )
+
+
+def watch() -> Decorator:
+    """Whether the answer is drawn again when something changes."""
+    return click.option("-w", "--watch", is_flag=True, help="Stay, and draw again whenever something changes.")
+
+
+def seconds_of(text: str) -> float:
+    """A duration of the command line."""
+    from gpuyard.files import units
+
+    try:
+        return units.read_duration(text)
+    except units.Wrong as wrong:
+        raise click.UsageError(f"'{text}' {wrong}") from None

@@ -1,0 +1,88 @@
+"""Where a command's input comes from: the running yard, snapshot files, stdin, and the examples in the package.
+
+Called by the commands. Reading and checking is `files`' work; this only opens the door and says who knocked.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuyard.cli.console.hints import nearest
+from gpuyard.model.errors import NotFound, Refused
+from gpuyard.model.job import Job
+from gpuyard.model.ports import Clock
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.clock import SystemClock
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class ReadSnapshot:
+    """A snapshot that was read, and how long that took."""
+
+    snapshot: Snapshot
+    read_ms: float
+
+
+class Unusable(Refused):
+    """A file that cannot be read as a snapshot; `problems` has one sentence each."""
+
+    def __init__(self, path: str, problems: tuple[str, ...]) -> None:
+        super().__init__("\n       ".join(problems))
+        self.path = path
+        self.problems = problems
+
+
+def read(path: str, clock: Clock | None = None) -> ReadSnapshot:
+    """Read and check a snapshot, of the running yard where no file is named; `Unusable` says what is wrong with it."""
+    from gpuyard import files
+
+    clock = clock or SystemClock()
+    begun = clock.monotonic()
+    try:
+        snapshot = _read(path, clock.now())
+    except files.Unreadable as unreadable:
+        raise Unusable(path, tuple(str(unreadable).splitlines())) from None
+    return ReadSnapshot(snapshot, (clock.monotonic() - begun) * 1000)
+
+
+def job_named(snapshot: Snapshot, name: str) -> Job:
+    """The job of that name; `NotFound` with the nearest one otherwise."""
+    for job in snapshot.jobs:
+        if job.name == name:
+            return job
+    hint = nearest(name, (job.name for job in snapshot.jobs))
+    raise NotFound(f"There is no job '{name}' in the snapshot.{hint or ' `yard jobs` lists them.'}")
+
+
+def examples() -> list[Path]:
+    """The example snapshots: those in the package, else those of the clone that this runs from."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "examples", package.parent.parent / "examples"):
+        found = sorted(folder.glob("*.yaml"))
+        if found:
+            return found
+    return []
+
+
+def _read(path: str, now: float) -> Snapshot:
+    from gpuyard import files
+
+    if not path:
+        return live_snapshot(now)
+    if path == STDIN:
+        return files.parse_snapshot(sys.stdin.read(), "stdin", now)
+    return files.read_snapshot(Path(path), now)
+
+
+def live_snapshot(now: float) -> Snapshot:
+    """The running yard's moment, read as the file it would be."""
+    from gpuyard import files
+    from gpuyard.client import Client
+
+    with Client() as client:
+        return files.parse_snapshot(json.dumps(client.snapshot()), "the running yard", now)

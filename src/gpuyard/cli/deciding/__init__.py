@@ -1,0 +1,1 @@
+"""The commands that ask the brain: why, plan, sim, whatif."""

@@ -1,0 +1,228 @@
+"""`yard logs`, `yard wait`, and what `yard run` does once its job is in: stay with a job until its end.
+
+Called by `root` and `run`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gpuyard.cli.console import options, words
+from gpuyard.cli.rendering import live_tables
+from gpuyard.client import Client
+from gpuyard.model.errors import NotFound
+from gpuyard.model.ports import Clock
+from gpuyard.runtime.clock import SystemClock
+
+Document = dict[str, Any]
+
+OVER = ("succeeded", "failed", "cancelled")
+PHASES = ("held", "waiting", "starting", "running", "stopping", *OVER)
+GOALS = (*PHASES, "ended")
+LONG_POLL_S = 20.0
+SHORT_POLL_S = 0.2
+STILL_WAITING = 5
+SIGNALS_FROM = 128
+
+
+@options.command(
+    "logs",
+    """
+    yard logs train
+    yard logs train -f
+    yard logs train --task 3 --tail 20
+    """,
+)
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Stay until the job ends.")
+@click.option("--task", type=click.IntRange(min=0), help="One task's output.  [default: all, each line with its task]")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of what is there.")
+def logs(job: str, follow: bool, task: int | None, tail: int | None) -> None:
+    """What a job has written, to stdout and stderr."""
+    with Client() as client:
+        tasks = tasks_of(client.job(job)) if task is None else [task]
+        output = Output(client, job, tasks)
+        output.read_all(tail)
+        if follow:
+            output.follow()
+
+
+def tasks_of(job: Document) -> list[int]:
+    """The numbers of its tasks."""
+    groups = live_tables.leaves(job) if job.get("groups") else [job]
+    return list(range(sum(int(group.get("tasks", 1)) for group in groups)))
+
+
+class Output:
+    """The output of a job's tasks, written to ours as it comes; of several tasks whole lines, each with its task."""
+
+    def __init__(self, client: Client, job: str, tasks: Sequence[int]) -> None:
+        self._client = client
+        self._job = job
+        self._offsets = dict.fromkeys(tasks, 0)
+        self._partial = dict.fromkeys(tasks, b"")
+        self._open = set(tasks)
+
+    def read_all(self, tail: int | None = None) -> None:
+        """Everything there is now; with `tail` its last lines only."""
+        for task in self._offsets:
+            content = b""
+            while True:
+                more = self._read(task, 0.0)
+                content += more
+                if not more:
+                    break
+                if tail is None:
+                    self._write(task, content)
+                    content = b""
+            if tail is not None and tail > 0:
+                self._write(task, b"".join(content.splitlines(keepends=True)[-tail:]))
+            self._flush(task)
+
+    def follow(self) -> None:
+        """Until every task has ended."""
+        alone = len(self._offsets) == 1
+        pause = threading.Event()
+        while self._open:
+            wrote = False
+            for task in sorted(self._open):
+                content = self._read(task, LONG_POLL_S if alone else 0.0)
+                self._write(task, content)
+                wrote = wrote or bool(content)
+            if not wrote and not alone:
+                pause.wait(SHORT_POLL_S)
+        for task in self._offsets:
+            self._flush(task)
+
+    def _read(self, task: int, wait_s: float) -> bytes:
+        content, self._offsets[task], more = self._client.logs(self._job, task, self._offsets[task], wait_s)
+        if not more and not content:
+            self._open.discard(task)
+        return content
+
+    def _write(self, task: int, content: bytes) -> None:
+        if len(self._offsets) > 1:
+            *lines, self._partial[task] = (self._partial[task] + content).split(b"\n")
+            content = b"".join(b"%d: %b\n" % (task, line) for line in lines)
+        _put(content)
+
+    def _flush(self, task: int) -> None:
+        """The last line, if it does not end in one."""
+        if self._partial[task]:
+            _put(b"%d: %b\n" % (task, self._partial[task]))
+            self._partial[task] = b""
+
+
+def _put(content: bytes) -> None:
+    """As it is: a job may write what is no text."""
+    if not content:
+        return
+    raw = getattr(sys.stdout, "buffer", None)
+    if raw is None:
+        sys.stdout.write(content.decode(errors="replace"))
+    else:
+        sys.stdout.flush()
+        raw.write(content)
+    sys.stdout.flush()
+
+
+# --- wait ----------------------------------------------------------------------------------------
+
+
+@options.command(
+    "wait",
+    """
+    yard wait train
+    yard wait train --for running --timeout 10m
+    """,
+)
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.option(
+    "--for",
+    "goal",
+    type=click.Choice(GOALS),
+    default="ended",
+    show_default=True,
+    metavar="PHASE",
+    help="A phase such as running or succeeded, or ended.",
+)
+@click.option("--timeout", default="", metavar="TIME", help="Give up after this (90s, 10m, 2h), with exit code 5.")
+@click.pass_context
+def wait(ctx: click.Context, jobs: tuple[str, ...], goal: str, timeout: str) -> None:
+    """Wait until jobs run, or have ended. Exit code 1 if that cannot happen any more, 5 if it has not yet."""
+    clock = SystemClock()
+    until = clock.monotonic() + options.seconds_of(timeout) if timeout else None
+    with Client() as client:
+        codes = [await_phase(client, job, goal, clock, until) for job in members(client, jobs)]
+    ctx.exit(max(codes))
+
+
+def members(client: Client, names: Sequence[str]) -> list[str]:
+    """The jobs of that name; for an array all its jobs."""
+    found: list[str] = []
+    for name in names:
+        try:
+            client.job(name)
+            found.append(name)
+        except NotFound:
+            every = client.jobs(all_ended=True, fields=("name", "array"))
+            mine = [str(job["name"]) for job in every if job.get("array") == name]
+            if not mine:
+                raise
+            found += mine
+    return found
+
+
+def await_phase(client: Client, name: str, goal: str, clock: Clock, until: float | None = None) -> int:
+    """0 once the job is there, 1 if it never will be, 5 if the time is over."""
+    while True:
+        newest = latest_event(client)
+        job = client.job(name)
+        if (verdict := reached(job, goal)) is not None:
+            if verdict:
+                click.echo(f"{name} is {job['phase']}, so it will not be {goal} any more.", err=True)
+            return verdict
+        left = LONG_POLL_S if until is None else until - clock.monotonic()
+        if left <= 0:
+            why = (job.get("reason") or {}).get("message", "")
+            click.echo(f"{name} is still {job['phase']}. {why}".rstrip(), err=True)
+            return STILL_WAITING
+        client.events(newest, 1, min(left, LONG_POLL_S))
+
+
+def reached(job: Document, goal: str) -> int | None:
+    """0 if the job is there, 1 if it never will be, None if it still may."""
+    phase = job["phase"]
+    if phase == goal or (goal == "ended" and phase in OVER) or (goal == "running" and phase == "succeeded"):
+        return 0
+    return 1 if phase in OVER else None
+
+
+def latest_event(client: Client) -> int:
+    """The number of the newest event."""
+    events = client.events(-2, 1)
+    return int(events[-1]["id"]) if events else 0
+
+
+def exit_code_of(job: Document) -> int:
+    """The exit code that stands for how a job ended: its own, 128 + n for a signal, 1 where it has none."""
+    code = job.get("exit_code")
+    if code is None:
+        return 0 if job["phase"] == "succeeded" else 1
+    return SIGNALS_FROM - int(code) if int(code) < 0 else int(code)
+
+
+def ending(job: Document) -> str:
+    """How it ended, in a few words."""
+    from gpuyard.cli.rendering.live_tables import seconds
+
+    begun, ended = seconds(job.get("started")), seconds(job.get("ended"))
+    took = f" after {words.duration(ended - begun)}" if begun and ended else ""
+    code = f" with exit code {job['exit_code']}" if job.get("exit_code") else ""
+    why = f": {job['message']}" if job.get("message") and job["phase"] != "succeeded" else ""
+    return f"{job['name']} {job['phase']}{took}{code}{why}"

@@ -1,0 +1,70 @@
+"""What a submission would do, told before it is done: one line a job on stderr. Called by `run` and `submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from gpuyard.cli.console import terminal, words
+from gpuyard.cli.rendering import live_tables
+from gpuyard.runtime.clock import SystemClock
+
+Document = dict[str, Any]
+
+TOLD_MAX = 10
+STYLES = {"starts": "green", "waits": "yellow", "never": "red"}
+
+
+def check(document: Document) -> None:
+    """Tell what is wrong with a job before anybody is asked; the yard checks again."""
+    from gpuyard import files
+
+    files.read_submission({"name": "job", **document}, 0.0, "job")
+
+
+def show(forecasts: Sequence[Document], document: Document | None = None, hopeless: bool = False) -> None:
+    """The plan: starts now, or when and why not; quota after, price per hour.
+
+    A job that never could run is told only if `hopeless` ones are kept: else it is refused next, with the same words.
+    """
+    forecasts = [forecast for forecast in forecasts if hopeless or forecast.get("verdict") != "never"]
+    for forecast in forecasts[:TOLD_MAX]:
+        click.echo(line(forecast, document or {}), err=True)
+    if len(forecasts) > TOLD_MAX:
+        click.echo(f"... and {len(forecasts) - TOLD_MAX} more", err=True)
+
+
+def line(forecast: Document, document: Document) -> str:
+    """One job's prospects in one line."""
+    name = str(forecast.get("name") or document.get("name") or "The job")
+    sentence = str(forecast.get("message") or forecast.get("sentence") or "")
+    verdict = str(forecast.get("verdict", ""))
+    verb = click.style("can never run here" if verdict == "never" else verdict, fg=STYLES.get(verdict))
+    told = sentence.removeprefix(f"{name} ").removeprefix(str(forecast.get("verdict", ""))).lstrip(" :")
+    pause = "" if forecast.get("verdict") == "starts" else ":"
+    return f"{name} {verb}{pause} {told}".rstrip(" .:") + "".join(f"; {more}" for more in _more(forecast)) + "."
+
+
+def _more(forecast: Document) -> list[str]:
+    """What is known besides: when, the queue after, the price."""
+    told = []
+    if eta := forecast.get("eta"):
+        now = SystemClock().now()
+        soonest, latest = (live_tables.seconds(eta.get(key)) for key in ("earliest", "latest"))
+        span = [words.duration(moment - now) for moment in (soonest, latest) if moment is not None]
+        if span and span[-1] != words.duration(0):
+            told.append(f"in about {' to '.join(dict.fromkeys(span))}")
+    if isinstance(queue := forecast.get("queue"), dict):
+        used, quota = live_tables.amount(queue.get("used")), live_tables.amount(queue.get("quota"))
+        amount = f"{used} of {quota} GPUs" if quota != "-" else "1 GPU" if used == "1" else f"{used} GPUs"
+        told.append(f"{queue.get('name')} then uses {amount}")
+    if price := forecast.get("price_per_hour"):
+        told.append(f"${price:,.2f} an hour")
+    return told
+
+
+def names(answers: Sequence[Document]) -> None:
+    """The names of what was accepted, one a line, for scripts."""
+    terminal.write("".join(f"{answer['name']}\n" for answer in answers))

@@ -1,0 +1,1 @@
+"""The commands that keep a yard: up, down, status, page, drain, undrain, snapshot, backup, restore."""

@@ -1,0 +1,290 @@
+"""`yard up`, `yard down`, `yard status`, `yard page`: the embedded yard's life.
+
+Called by `root`. What is served is `server.hosting`'s business, what runs the runtime's; this starts, tells and stops.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuyard.cli.console import options, terminal, words
+from gpuyard.cli.keeping import yard_log
+from gpuyard.cli.keeping.yard_log import YardLog
+from gpuyard.client import Client, Unreachable, places
+from gpuyard.model.errors import Refused
+from gpuyard.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from gpuyard.cli.keeping.which_yard import YardFleet
+    from gpuyard.runtime.service import Yard
+
+DEFAULT_PORT = 7411
+READY_S = 30.0
+GONE_S = 30.0
+LOOK_S = 0.02
+SAID_S = 5.0
+LAST_WORDS = "Up. Try:  "
+
+
+@dataclass(frozen=True)
+class UpWish:
+    """What the user asked of `yard up`."""
+
+    state: Path
+    fleet: str = ""
+    shared: bool = False
+    group: str = ""
+    user_cap: int = 0
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    certificate: str = ""
+    key: str = ""
+
+    @property
+    def socket(self) -> Path:
+        """Where callers find it: the machine's yard at one place for all, any other in its state folder."""
+        return places.SHARED_SOCKET if self.state == places.SHARED_STATE else places.socket_path(self.state)
+
+
+@options.command(
+    "up",
+    """
+    yard up
+    yard up --detach
+    yard up --fleet fleet.yaml --state /tmp/try
+    sudo yard up --shared --group gpu-users
+    """,
+)
+@click.option("--detach", is_flag=True, help="Return when the API answers; the yard stays.")
+@click.option("--fleet", default="", metavar="FILE", help="Virtual nodes as in this file (a snapshot without jobs).")
+@click.option("--state", default="", metavar="FOLDER", help="Where everything is kept.  [default: XDG state folder]")
+@click.option("--shared", is_flag=True, help="As root: open to a group, each job runs as its submitter.")
+@click.option("--group", default="", help="The group that may use a shared yard.  [default: users]")
+@click.option("--user-cap", default=0, type=click.IntRange(min=0), metavar="N", help="Jobs of one user in it at once.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where the live page listens.")
+@click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="The first tried.")
+@click.option("--certificate", default="", metavar="FILE", help="TLS certificate; required beyond this machine.")
+@click.option("--key", default="", metavar="FILE", help="Its private key.")
+def up(detach: bool, state: str, shared: bool, **rest: Any) -> None:
+    """Run the embedded yard: control plane, API and live page in one process.
+
+    Jobs survive it: after `yard down`, a crash or a restart of the yard they run on and are found again.
+    """
+    folder = Path(state).absolute() if state else places.SHARED_STATE if shared else places.state_folder()
+    wish = UpWish(folder, shared=shared, **rest)
+    _check(wish)
+    if detach:
+        start_detached(wish)
+    else:
+        stay(wish)
+
+
+def _check(wish: UpWish) -> None:
+    if wish.shared and os.getuid() != 0:
+        raise Refused("A shared yard runs each job as its submitter, so it needs root: `sudo yard up --shared`.")
+    if (wish.group or wish.user_cap) and not wish.shared:
+        raise click.UsageError("--group and --user-cap are for --shared: a yard of your own opens to nobody else.")
+    if bool(wish.certificate) != bool(wish.key):
+        raise click.UsageError("--certificate and --key belong together.")
+
+
+def stay(wish: UpWish) -> None:
+    """Run the yard in this process until it is told to stop."""
+    from gpuyard.cli.keeping import which_yard
+    from gpuyard.server.hosting import Hosting
+
+    clock = SystemClock()
+    yard_log.fold(wish.state, clock.monotonic)
+    fleet = which_yard.find(wish.fleet, clock.now())
+    hosting = Hosting(_yard(fleet, wish, clock), doors(wish), clock)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: hosting.stop())
+    desk = hosting.start()
+    tell(wish, fleet.told, desk.urls[0] if desk.urls else "", desk.page_url() if desk.urls else "")
+    try:
+        hosting.wait()
+    finally:
+        click.echo("Closing; jobs run on unless they were to end too.", err=True)
+        hosting.close()
+
+
+def _yard(fleet: YardFleet, wish: UpWish, clock: SystemClock) -> Yard:
+    from gpuyard.cli.keeping import which_yard
+
+    return which_yard.make(fleet, wish.state, clock, shared=wish.shared, user_cap=wish.user_cap)
+
+
+def doors(wish: UpWish) -> Any:
+    """Where that yard listens."""
+    from gpuyard.server.hosting import Doors
+    from gpuyard.server.listening import Tcp
+
+    tcp = Tcp(wish.host, wish.port, wish.certificate, wish.key)
+    return Doors(wish.state, wish.socket, (wish.group or "users") if wish.shared else "", tcp)
+
+
+def tell(wish: UpWish, fleet: str, url: str, page: str) -> None:
+    """The lines everybody wants to see."""
+    if url and wish.port and not url.endswith(f":{wish.port}"):
+        click.echo(f"Port {wish.port} is busy, so the live page is on port {url.rpartition(':')[2]}.", err=True)
+    terminal.write(f"GPUs are {fleet}.\n")
+    terminal.write(f"Live page: {page}\n" if page else "")
+    terminal.write(f"State:     {wish.state}\n")
+    terminal.write(f"{LAST_WORDS} yard run --gpus 1 -- echo hello\n")
+    sys.stdout.flush()
+
+
+# --- in the background ---------------------------------------------------------------------------
+
+
+def start_detached(wish: UpWish) -> None:
+    """Start the yard as a process of its own, and return when it answers."""
+    import subprocess
+
+    with yard_log.opened(wish.state) as file:
+        log = YardLog(wish.state / yard_log.NAME, file.tell())
+        child = subprocess.Popen(
+            [sys.executable, "-m", "gpuyard", "up", *_arguments(wish)],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/",
+        )  # fmt: skip
+    _await_answer(child, Client(places.Place(socket=wish.socket)), log)
+    terminal.write(_first_words(log))
+
+
+def _first_words(log: YardLog) -> str:
+    """What the yard said as it came up. Its API answers a moment before it has said all, so wait for the last line."""
+    clock = SystemClock()
+    until = clock.monotonic() + SAID_S
+    while LAST_WORDS not in log.words() and clock.monotonic() < until:
+        time.sleep(0.01)
+    return log.words()
+
+
+def _arguments(wish: UpWish) -> list[str]:
+    given = {
+        "--state": str(wish.state), "--fleet": str(Path(wish.fleet).absolute()) if wish.fleet else "",
+        "--group": wish.group, "--user-cap": str(wish.user_cap or ""), "--host": wish.host, "--port": str(wish.port),
+        "--certificate": wish.certificate and str(Path(wish.certificate).absolute()),
+        "--key": wish.key and str(Path(wish.key).absolute()),
+    }  # fmt: skip
+    flags = ["--shared"] if wish.shared else []
+    return flags + [word for name, value in given.items() if value for word in (name, value)]
+
+
+def _await_answer(child: Any, client: Client, log: YardLog) -> None:
+    """Return when that very process answers; its last words if it ends instead."""
+    clock = SystemClock()
+    until = clock.monotonic() + READY_S
+    while clock.monotonic() < until:
+        try:
+            if client.status()["pid"] == child.pid:
+                return
+        except Unreachable:
+            pass
+        if child.poll() is not None:
+            raise Refused((log.words().strip() or _speechless(log.path.parent)).removeprefix("error: "))
+        _rest(LOOK_S)
+    raise Unreachable(f"The yard did not answer within {READY_S:g} s; {log.path} has what it said.")
+
+
+def _speechless(state: Path) -> str:
+    """Why a yard ended that could not even say why."""
+    if shutil.disk_usage(state).free < yard_log.SIZE_MAX:
+        return f"The yard ended at once: the disk of {state} is full. Free some space on it, or name another --state."
+    return "The yard ended at once, without a word; `yard up` without --detach shows more."
+
+
+def _rest(seconds: float) -> None:
+    import threading
+
+    threading.Event().wait(seconds)
+
+
+# --- down, status, page --------------------------------------------------------------------------
+
+
+@options.command(
+    "down",
+    """
+    yard down
+    yard down --jobs
+    """,
+)
+@click.option("--jobs", "end_jobs", is_flag=True, help="End the jobs too; without it they run on.")
+def down(end_jobs: bool) -> None:
+    """Stop the embedded yard. Its jobs run on, and the next `yard up` finds them again."""
+    with Client() as client:
+        status = client.status()
+        client.shut_down(end_jobs)
+    clock = SystemClock()
+    until = clock.monotonic() + GONE_S
+    while clock.monotonic() < until and _lives(int(status["pid"])):
+        _rest(LOOK_S)
+    if _lives(int(status["pid"])):
+        raise Unreachable(f"The yard (process {status['pid']}) has been told to stop and is still closing.")
+    running = int(status.get("running", 0))
+    left = f" {words.counted(running, 'job')} left running." if running and not end_jobs else ""
+    terminal.write(f"The yard is down.{left}\n")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except PermissionError:
+        return True
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@options.command(
+    "status",
+    """
+    yard status
+    yard status -o json | jq .pid
+    """,
+)
+@options.output()
+def status(form: str) -> None:
+    """Whether a yard is up, since when, where, and how well."""
+    with Client() as client:
+        told = client.status()
+    if form != "table":
+        terminal.write_document(told, form)
+        return
+    kind = "virtual" if told.get("virtual") else "real"
+    up_for = words.duration(SystemClock().now() - float(told["since"]))
+    unwell = [f"{name}: {check}" for name, check in told.get("checks", {}).items() if check != "ok"]
+    rows = [
+        ("up", f"for {up_for}, process {told['pid']}, version {told['version']}"),
+        ("GPUs", f"{told['gpus']} {kind} on {words.counted(told['nodes'], 'node')}: {told['gpus_held']} held, "
+                 f"{told['gpus_sick']} sick"),
+        ("jobs", f"{told['running']} running, {told['waiting']} waiting"),
+        ("at", ", ".join(told.get("addresses", ()))),
+        ("state", told["state"]),
+        ("health", "; ".join(unwell) or "ok"),
+    ]  # fmt: skip
+    terminal.write("".join(f"{name:<8}{words_told}\n" for name, words_told in rows))
+
+
+@options.command(
+    "page",
+    """
+    yard page
+    xdg-open "$(yard page)"
+    """,
+)
+def page() -> None:
+    """A fresh address of the live page; it opens once, within ten minutes."""
+    with Client() as client:
+        terminal.write(f"{client.login()['url']}\n")

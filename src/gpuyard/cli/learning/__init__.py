@@ -1,0 +1,1 @@
+"""The commands that teach the others: demo, tour, schema, completion, version."""

@@ -1,0 +1,83 @@
+"""Fragmentation as a person reads it: two sentences, then which shapes fit now and if what runs were packed.
+
+Called by `frag` and `demo`. It draws rule 25's numbers; the brain made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuyard.cli.console import words
+from gpuyard.cli.console.terminal import Column, Screen, text
+from gpuyard.model.outlook import Fragmentation, PoolFragmentation, ShapeFit
+
+_POOLS = ("POOL", "GPUS", "FREE", "STRANDED")
+
+
+def draw(screen: Screen, fragmentation: Fragmentation) -> None:
+    """The fleet's fragmentation, then each pool's where there are several."""
+    screen.show(text(headline(fragmentation), "bold"), text(stranded_line(fragmentation)))
+    if fragmentation.shapes:
+        screen.show(text(""), text("How many fit now (→ if what runs were packed):", "bold"))
+        _draw_shapes(screen, fragmentation.shapes)
+    if fragmentation.largest_gang:
+        screen.show(text(""), text(f"Largest gang that fits now: {gangs(fragmentation.largest_gang)}."))
+    if len(fragmentation.pools) > 1:
+        screen.show(text(""), text("Per pool, with its largest gang at each level:", "bold"))
+        _draw_pools(screen, fragmentation.pools)
+
+
+def headline(fragmentation: Fragmentation) -> str:
+    """The ratio, in words that need no glossary."""
+    if not fragmentation.ratio:
+        return "Fragmentation 0%: nobody waits for GPUs that are free but scattered."
+    share = words.percent(fragmentation.ratio)
+    return f"Fragmentation {share}: of the free GPUs that waiting jobs could have by count, {share} lie too scattered."
+
+
+def stranded_line(fragmentation: Fragmentation) -> str:
+    """How much is free, and how much of it is of no use where it lies."""
+    total = sum(pool.gpus for pool in fragmentation.pools)
+    free = words.gpus(fragmentation.free) + (f" of {words.gpus(total)}" if total else "")
+    line = f"{free} GPUs free"
+    if not fragmentation.stranded:
+        return f"{line}, none of them stranded."
+    return f"{line}, {words.about(fragmentation.stranded)} of them stranded: no job seen can use them there."
+
+
+def gangs(largest: Sequence[tuple[str, int]]) -> str:
+    """The largest gang per level, one after the other."""
+    return ", ".join(f"{gpus} GPUs in {words.place(level)}" for level, gpus in largest)
+
+
+def _draw_shapes(screen: Screen, shapes: Sequence[ShapeFit]) -> None:
+    levels = list(dict.fromkeys(shape.level for shape in shapes))
+    found = {(shape.gpus, shape.level): shape for shape in shapes}
+    rows = [
+        [words.counted(gpus, "GPU"), *(_cell(found.get((gpus, level))) for level in levels)]
+        for gpus in sorted({shape.gpus for shape in shapes})
+    ]
+    titles = (Column(words.level_title(level), right=True) for level in levels)
+    screen.table((Column("SHAPE", right=True), *titles), rows)
+
+
+def _cell(shape: ShapeFit | None) -> Any:
+    if shape is None:
+        return text("·", "dim")
+    if shape.packed > shape.now:
+        return text(f"{shape.now} → {shape.packed}", "yellow")
+    return text(str(shape.now), "" if shape.now else "dim")
+
+
+def _draw_pools(screen: Screen, pools: Sequence[PoolFragmentation]) -> None:
+    levels = list(dict.fromkeys(level for pool in pools for level, _ in pool.largest_gang))
+    columns = [Column(title, right=title != "POOL") for title in _POOLS]
+    columns += [Column(words.level_title(level), right=True) for level in levels]
+    screen.table(columns, [_pool_row(pool, levels) for pool in pools])
+
+
+def _pool_row(pool: PoolFragmentation, levels: Sequence[str]) -> list[str]:
+    largest = dict(pool.largest_gang)
+    amounts = [words.gpus(pool.gpus), words.gpus(pool.free), words.about(pool.stranded)]
+    return [pool.name or "-", *amounts, *(str(largest.get(level, "·")) for level in levels)]

@@ -1,0 +1,101 @@
+"""Draws what `yard sim` found: one row a policy, means over seeds with their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from gpuyard.cli.console import words
+from gpuyard.cli.console.terminal import Column, Screen, text
+
+if TYPE_CHECKING:
+    from gpuyard.runtime.simulation import Run
+
+Get = Callable[["Run"], float]
+
+LOADS = ("95", "100", "130")
+
+
+def draw(screen: Screen, runs: Sequence[Run]) -> None:
+    """The table, and what it was made of."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.policy, []).append(run)
+    static = any(run.figures.allocated_at for run in runs)
+    columns, gets = _static_columns() if static else _timed_columns()
+    rows = [[name, str(len(group)), *(_cell(group, get) for get in gets)] for name, group in groups.items()]
+    screen.table([Column("POLICY"), Column("SEEDS", right=True), *columns], rows)
+    if not static:
+        _draw_fairness(screen, groups)
+        _tell_unfinished(screen, groups)
+    seconds = sum(run.wall_s for run in runs)
+    screen.show(text(f"{words.counted(len(runs), 'run')} in {seconds:.1f} s", "dim"))
+
+
+def _tell_unfinished(screen: Screen, groups: dict[str, list[Run]]) -> None:
+    """Jobs that never ended are in no figure above, so they are named."""
+    for name, group in groups.items():
+        left = sum(run.figures.jobs - run.figures.finished for run in group)
+        if left:
+            jobs = sum(run.figures.jobs for run in group)
+            why = "the fleet cannot hold them, or nothing ends them"
+            screen.show(text(f"{name}: {left:,} of {jobs:,} jobs never ended: {why}", "yellow"))
+
+
+def _static_columns() -> tuple[list[Column], list[Get]]:
+    titles = [f"ALLOCATED AT {load} %" for load in LOADS]
+    gets: list[Get] = [lambda run, load=load: run.figures.allocated_at.get(load, 0.0) for load in LOADS]  # type: ignore[misc]
+    gets += [lambda run: run.figures.dropped, lambda run: run.figures.moves, lambda run: run.decide_s]
+    return [Column(title, right=True) for title in (*titles, "DROPPED", "MOVES", "DECIDE S")], gets
+
+
+def _timed_columns() -> tuple[list[Column], list[Get]]:
+    titles = (
+        "WAIT P50",
+        "P95",
+        "P99",
+        "QUEUE MEAN",
+        "QUEUE MAX",
+        "JCT MEAN",
+        "USE %",
+        "STRANDED GPU-H",
+        "PREEMPTED",
+        "LOST GPU-H",
+    )
+    gets: list[Get] = [
+        lambda run: run.figures.wait_p50_s,
+        lambda run: run.figures.wait_p95_s,
+        lambda run: run.figures.wait_p99_s,
+        lambda run: run.figures.queue_mean_s,
+        lambda run: run.figures.queue_max_s,
+        lambda run: run.figures.jct_mean_s,
+        lambda run: 100 * run.figures.utilisation,
+        lambda run: run.figures.stranded_gpu_hours,
+        lambda run: run.figures.preemptions,
+        lambda run: run.figures.lost_gpu_hours,
+    ]
+    return [Column(title, right=True) for title in titles], gets
+
+
+def _cell(runs: Sequence[Run], get: Get) -> str:
+    values = [float(get(run)) for run in runs]
+    shown = number(fmean(values))
+    return f"{shown} ± {number(stdev(values))}" if len(values) > 1 and stdev(values) else shown
+
+
+def number(value: float) -> str:
+    """Short: thousands marked, two digits where they tell something."""
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.2f}"
+
+
+def _draw_fairness(screen: Screen, groups: dict[str, list[Run]]) -> None:
+    queues = sorted({queue for group in groups.values() for run in group for queue in run.figures.fairness})
+    if len(queues) < 2:
+        return
+    rows = [
+        [name, *(number(fmean(run.figures.fairness.get(queue, 0.0) for run in group)) for queue in queues)]
+        for name, group in groups.items()
+    ]
+    screen.show(text("mean wait per queue, seconds", "bold"))
+    screen.table([Column("POLICY"), *(Column(queue, right=True) for queue in queues)], rows)
