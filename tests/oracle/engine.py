@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gpuyard.brain import foresee
-from gpuyard.cli.documents import plan_document
+from gpuyard.cli.rendering.documents import plan_document
 from gpuyard.files import parse_snapshot
 from tests.oracle.shapes import Document
 
