@@ -6,9 +6,12 @@ really do; it is undone at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuyard.brain.engine.giving_way import clearing, victims
 from gpuyard.brain.engine.giving_way.clearing import Key
-from gpuyard.brain.engine.giving_way.room_making import RoomMade, RoomMaker
+from gpuyard.brain.engine.giving_way.resettling import RoomMade
+from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -22,6 +25,7 @@ class Anybody:
     """No right is asked for; the cheapest to stop come first."""
 
     break_budgets = True
+    moves_too = False
     firm_too = True
 
     def __init__(self, draft: Draft, row: JobRow, floors: Floors) -> None:
@@ -43,6 +47,13 @@ class Anybody:
         """Everybody who runs, foreign loads aside."""
         return unit.row is not self.row and not unit.row.job.foreign and bool(unit.places)
 
+    def may_follow(self, unit: Unit) -> bool:
+        """Nobody's leave is asked."""
+        return True
+
+    def suppose(self, unit: Unit, gone: bool) -> None:
+        """It makes no difference."""
+
     def key(self, units: tuple[Unit, ...]) -> Key:
         """Preemptible before firm, lowest priority, least lost work."""
         return (
@@ -51,6 +62,10 @@ class Anybody:
             sum(victims.lost_work(self.draft, unit) for unit in units),
             max(victims.youth(unit.row) for unit in units),
         )
+
+    def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
+        """Anybody may be."""
+        return set(gone)
 
     def accepts(self, outcome: RoomMade) -> bool:
         """Any outcome tells something."""

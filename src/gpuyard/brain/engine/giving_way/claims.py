@@ -6,6 +6,9 @@ A claim is asked anew before each victim goes, because every victim changes what
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 from gpuyard.brain.engine.giving_way.reclaim import Reclaim
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
@@ -36,6 +39,8 @@ class Claim:
 
         It depends on the victim's queue and priority alone, so it is worked out once until some queue changes.
         """
+        if unit.row is self.row:
+            return None
         version = len(self.tree.changed)
         if version != self._rights_at:
             self._rights.clear()
@@ -43,7 +48,85 @@ class Claim:
         key = (unit.row.queue, unit.row.priority)
         if key not in self._rights:
             self._rights[key] = self._right(unit.row)
-        return None if unit.row is self.row else self._rights[key]
+        return self._rights[key]
+
+    def right_in_time(self, unit: Unit) -> bool:
+        """Whether the claimant could have a right to the unit once lower priorities of its own queue are gone."""
+        if self.right(unit) is not None:
+            return True
+        if unit.row is self.row or not self._some_below(self.draft.fleet.priorities.get(self.row.queue, {})):
+            return False
+        used, firm = self.tree.used[self.row.queue], self.tree.firm[self.row.queue]
+        loose = [amount - kept for amount, kept in zip(used, firm, strict=True)]
+        self.tree.suppose(self.row.queue, loose, False, -1)
+        right = self._right(unit.row)
+        self.tree.suppose(self.row.queue, loose, False, 1)
+        return right is not None
+
+    # --- in which order -------------------------------------------------------------------------------------------
+
+    def rights_in_order(self, units: Iterable[Unit]) -> dict[Unit, Code]:
+        """By which right each goes, one after the other, in an order in which as many as can have one.
+
+        Those of the claimant's own queue first, for that lets its branch have more; then from the inside of the tree
+        outwards, the small before the large: a side that is barely above its due may lose its largest last. The units
+        stand; they are taken off the books here one by one, and put back.
+        """
+        rights: dict[Unit, Code] = {}
+        waiting = self._lanes(units)
+        went: list[Unit] = []
+        while waiting:
+            ready = [(lane[-1], right) for lane in waiting.values() if (right := self.right(lane[-1])) is not None]
+            if not ready:
+                break
+            unit, right = min(ready, key=lambda pair: self._goes_before(pair[0]))
+            rights[unit] = right
+            self.suppose(unit, gone=True)
+            went.append(unit)
+            lane = waiting[(unit.row.queue, unit.row.priority)]
+            lane.pop()
+            if not lane:
+                del waiting[(unit.row.queue, unit.row.priority)]
+        for unit in went:
+            self.suppose(unit, gone=False)
+        return rights
+
+    def _lanes(self, units: Iterable[Unit]) -> dict[tuple[int, int], list[Unit]]:
+        """Units that the claimant has the same right to, the first to go last: extras, then the smaller."""
+        lanes: dict[tuple[int, int], list[Unit]] = {}
+        for unit in sorted(units, key=lambda unit: (unit.extra, -unit.cost, unit.row.age, unit.places)):
+            lanes.setdefault((unit.row.queue, unit.row.priority), []).append(unit)
+        return lanes
+
+    def _goes_before(self, unit: Unit) -> tuple[object, ...]:
+        queue = unit.row.queue
+        depth = (
+            0
+            if queue == self.row.queue
+            else 1 + self.tree.paths[self.row.queue].index(self.reclaim.parting(queue).ours)
+        )
+        return (depth, unit.cost, unit.row.age, unit.places)
+
+    @contextmanager
+    def supposed(self, units: Iterable[Unit], gone: bool) -> Iterator[None]:
+        """Suppose for a while that these are gone, or that they stand."""
+        units = list(units)
+        for unit in units:
+            self.suppose(unit, gone)
+        try:
+            yield
+        finally:
+            for unit in units:
+                self.suppose(unit, not gone)
+
+    def suppose(self, unit: Unit, gone: bool) -> None:
+        """Suppose that a unit is gone, or back; whoever supposes takes it back."""
+        for held in unit.places:
+            vector = self.draft.fleet.vector(held.cost, held.cpu, held.memory, held.node)
+            self.tree.suppose(unit.row.queue, vector, unit.row.firm, -1 if gone else 1)
+        self._rights_at = -1
+
+    # --- the rights -----------------------------------------------------------------------------------------------
 
     def any_right(self) -> bool:
         """Whether there is anybody at all the claimant could take from."""

@@ -39,6 +39,12 @@ class Leave(Protocol):
     def floor(self, node: int) -> Key:
         """A key that no set of the node's is below, if one is known without weighing; () where it must be weighed."""
 
+    def may_follow(self, unit: Unit) -> bool:
+        """Whether the unit may go next, after those who are supposed to have gone."""
+
+    def suppose(self, unit: Unit, gone: bool) -> None:
+        """Suppose that the unit has gone, or that it is back."""
+
 
 class NodeClearing:
     """Sets of leavers for one kind of task, over the nodes of a region, cheapest first.
@@ -128,10 +134,10 @@ def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[U
         return ()
     vacancy = Vacancy(draft.fleet.columns, shape.request, node)
     base = vacancy.room()
-    alone = _alone(vacancy, units, base)
+    alone = _alone(leave, vacancy, units, base)
     if alone and alone[0] is units[0]:
         return alone  # the cheapest unit suffices
-    found = [those for those in (alone, _greedy(vacancy, units, base)) if those]
+    found = [those for those in (alone, _greedy(leave, vacancy, units, base)) if those]
     return min(found, key=leave.key) if found else ()
 
 
@@ -141,26 +147,39 @@ def candidates(draft: Draft, leave: Leave, node: int) -> list[Unit]:
     return sorted(found, key=lambda unit: leave.key((unit,)))
 
 
-def _alone(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
+def _alone(leave: Leave, vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
     for unit in units:
         _leave(vacancy, unit)
         enough = vacancy.room() > base
         _enter(vacancy, unit)
-        if enough:
+        if enough and leave.may_follow(unit):
             return (unit,)
     return ()
 
 
-def _greedy(vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
-    """Leave one after the other until it fits, then let back in whoever was not needed, the dearest first."""
+def _greedy(leave: Leave, vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
+    """Leave one after the other until it fits, then let back in whoever was not needed, the dearest first.
+
+    Who may not go yet is asked again once somebody else has gone: that may give the claimant the right.
+    """
     gone: list[Unit] = []
-    for unit in units:
-        if _overlaps(unit, gone):
-            continue
-        _leave(vacancy, unit)
-        gone.append(unit)
-        if vacancy.room() > base:
+    waiting = list(units)
+    while waiting and vacancy.room() <= base:
+        unit = next((unit for unit in waiting if leave.may_follow(unit)), None)
+        if unit is None:
             break
+        waiting.remove(unit)
+        if not unit.extra:  # the gang goes with the extras that went before it
+            waiting = [other for other in waiting if other.row is not unit.row]
+            for part in [other for other in gone if other.row is unit.row]:
+                _enter(vacancy, part)
+                leave.suppose(part, gone=False)
+                gone.remove(part)
+        _leave(vacancy, unit)
+        leave.suppose(unit, gone=True)
+        gone.append(unit)
+    for unit in gone:
+        leave.suppose(unit, gone=False)
     kept = _needed(vacancy, gone, base) if vacancy.room() > base else ()
     for unit in kept or gone:
         _enter(vacancy, unit)
@@ -179,10 +198,6 @@ def _needed(vacancy: Vacancy, gone: list[Unit], base: int) -> tuple[Unit, ...]:
         else:
             _leave(vacancy, unit)
     return tuple(kept)
-
-
-def _overlaps(unit: Unit, gone: list[Unit]) -> bool:
-    return any(other.row is unit.row and set(other.places) & set(unit.places) for other in gone)
 
 
 def _leave(vacancy: Vacancy, unit: Unit) -> None:

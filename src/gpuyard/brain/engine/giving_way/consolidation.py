@@ -7,7 +7,8 @@ from itertools import chain
 
 from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.clearing import Key
-from gpuyard.brain.engine.giving_way.room_making import RoomMade, RoomMaker
+from gpuyard.brain.engine.giving_way.resettling import RoomMade
+from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -47,6 +48,7 @@ class Movers:
     """Whom a claimant may move: preemptible jobs of any queue; above its fair share only its equals, and not much."""
 
     break_budgets = False
+    moves_too = True
     firm_too = False
 
     def __init__(self, draft: Draft, row: JobRow, asked: Amounts) -> None:
@@ -69,6 +71,13 @@ class Movers:
         """Rights change with every leaver, so each node is weighed."""
         return ()
 
+    def may_follow(self, unit: Unit) -> bool:
+        """Who moves keeps what it has, so nobody's right to move changes."""
+        return True
+
+    def suppose(self, unit: Unit, gone: bool) -> None:
+        """It makes no difference."""
+
     def key(self, units: tuple[Unit, ...]) -> Key:
         """Tasks that fit a hole elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
         return (
@@ -78,6 +87,10 @@ class Movers:
             max(unit.row.priority for unit in units),
             max(victims.youth(unit.row) for unit in units),
         )
+
+    def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
+        """Nobody stops for a move."""
+        return set()
 
     def accepts(self, outcome: RoomMade) -> bool:
         """Everybody still runs, and a borrower moved no more than the policy's multiple of its own GPUs."""

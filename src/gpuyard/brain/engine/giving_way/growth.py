@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.consolidation import Movers
 from gpuyard.brain.engine.giving_way.preemption import Takers, enough_to_take, tell
-from gpuyard.brain.engine.giving_way.room_making import GROW, RoomMaker
+from gpuyard.brain.engine.giving_way.resettling import GROW
+from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import GROWS, Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow

@@ -13,7 +13,8 @@ from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.consolidation import Movers, tell_moved
-from gpuyard.brain.engine.giving_way.room_making import RoomMade, RoomMaker
+from gpuyard.brain.engine.giving_way.resettling import RoomMade
+from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
@@ -33,33 +34,45 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     claim = Claim(draft, row, asked)
     if not claim.any_right() or not enough_to_take(claim):
         return False
-    for takers in _takers(claim):
-        maker = RoomMaker(draft, row, takers)
-        tries = maker.tries()
-        if isinstance(takers, MixedTakers):
-            tries = chain(tries, maker.clearing_tries())
-        outcome = maker.best(tries)
-        if outcome is not None:
-            tell(draft, row, outcome, claim)
-            draft.accept(row, Reason(Code.FITS, message="fits once others give way"))
-            return True
-    return False
+    outcome = _plain_or_mixed(claim) or _breaking_budgets(claim)
+    if outcome is None:
+        return False
+    tell(draft, row, outcome, claim)
+    draft.accept(row, Reason(Code.FITS, message="fits once others give way"))
+    return True
+
+
+def _plain_or_mixed(claim: Claim) -> RoomMade | None:
+    """A plain take; one that moves some and stops the rest where there is none, or it leaves a queue below its quota
+    and the other is better."""
+    takers = Takers(claim)
+    plain = RoomMaker(claim.draft, claim.row, takers)
+    mark = claim.draft.tx.checkpoint()
+    outcome = plain.best(chain(plain.tries(), plain.small_tries()))
+    if not claim.draft.policy.consolidate or (outcome is not None and not takers.pushes_below_quota(outcome)):
+        return outcome
+    rank = takers.rank(outcome) if outcome is not None else None
+    claim.draft.tx.rollback(mark)
+    mixed = _mixed(claim)
+    if mixed is not None and (rank is None or takers.rank(mixed) < rank):
+        return mixed
+    claim.draft.tx.rollback(mark)
+    return plain.again()
+
+
+def _mixed(claim: Claim, break_budgets: bool = False) -> RoomMade | None:
+    maker = RoomMaker(claim.draft, claim.row, MixedTakers(claim, break_budgets))
+    return maker.best(chain(maker.tries(), maker.clearing_tries(), maker.small_tries()))
+
+
+def _breaking_budgets(claim: Claim) -> RoomMade | None:
+    return _mixed(claim, break_budgets=True) if claim.draft.policy.pdb is PdbRule.LAST_RESORT else None
 
 
 def _worth_a_search(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     """A job that is held, or non-preemptible and over its quota, gains nothing by taking."""
     refusal = admission.refuses(draft, row, asked)
     return refusal is None or refusal.code is Code.OVER_LIMIT
-
-
-def _takers(claim: Claim) -> list[Takers]:
-    """Plain takes first; then takes that move some and stop the rest; last, if policy says so, breaking budgets."""
-    found = [Takers(claim)]
-    if claim.draft.policy.consolidate:
-        found.append(MixedTakers(claim))
-    if claim.draft.policy.pdb is PdbRule.LAST_RESORT:
-        found.append(MixedTakers(claim, break_budgets=True))
-    return found
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -107,6 +120,7 @@ def _most_from(draft: Draft, claim: Claim, side: int) -> int:
 class Takers:
     """Whom a claimant may stop, and which sets are better (rule 19)."""
 
+    moves_too = False
     firm_too = False
 
     def __init__(self, claim: Claim, break_budgets: bool = False) -> None:
@@ -116,8 +130,16 @@ class Takers:
         self.row = claim.row
 
     def allows(self, unit: Unit) -> bool:
-        """Whether the unit may go for the claimant now."""
-        return self._may_go(unit) and self.claim.right(unit) is not None
+        """Whether the unit may go for the claimant, now or once others are gone."""
+        return self._may_go(unit) and self.claim.right_in_time(unit)
+
+    def may_follow(self, unit: Unit) -> bool:
+        """Whether the claimant has a right to the unit, after those who are supposed to have gone."""
+        return self.claim.right(unit) is not None
+
+    def suppose(self, unit: Unit, gone: bool) -> None:
+        """Every victim changes what its side holds."""
+        self.claim.suppose(unit, gone)
 
     def _may_go(self, unit: Unit) -> bool:
         if unit.row is self.row or not victims.may_be_disturbed(self.draft, unit):
@@ -133,15 +155,15 @@ class Takers:
         if len(units) == 1:
             return self._key_of_one(units[0])
         profiles = [victims.profile(self.draft, unit.row) for unit in units]
-        gangs = sum(not unit.extra for unit in units)
+        whole = {unit.row.name for unit in units if not unit.extra}
         return (
             any(unit.row.queue == self.row.queue for unit in units),
-            gangs > 0,
+            bool(whole),
             *self._pushed(units),
             max(unit.row.priority for unit in units),
             sum(known.evictions for known in profiles),
-            sum(victims.lost_work(self.draft, unit) for unit in units),
-            gangs,
+            sum(victims.lost_work(self.draft, unit, unit.row.name in whole) for unit in units),
+            len(whole),
             len(units),
             max(known.youth for known in profiles),
         )
@@ -174,40 +196,40 @@ class Takers:
         share = any(tree.used[q][0] - cost < shares[q][0] for q, cost in lost.items())
         return quota, share
 
+    def pushes_below_quota(self, outcome: RoomMade) -> bool:
+        """Whether somebody stops whose queue then has less than its quota; asked while the outcome stands."""
+        tree = self.draft.fleet.tree
+        queues = {unit.row.queue for unit in outcome.stopped} - {self.row.queue}
+        return any(tree.used[q][0] < tree.quota[q][0] for q in queues)
+
+    def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
+        """Nobody is lifted to whom there is no right."""
+        return set(gone)
+
     def accepts(self, outcome: RoomMade) -> bool:
         """Whoever stops was fair game when it went, and the take is bearable for its side."""
         rights = self.rights_of(outcome.stopped, outcome.taken)
-        reclaimed = [unit for unit, right in zip(outcome.stopped, rights, strict=True) if right is Code.RECLAIMED]
-        return None not in rights and self.claim.reclaim.bearable(reclaimed)
+        reclaimed = [unit for unit, right in rights.items() if right is Code.RECLAIMED]
+        return len(rights) == len(outcome.stopped) and self.claim.reclaim.bearable(reclaimed)
 
-    def rights_of(self, stopped: tuple[Unit, ...], taken: tuple[Held, ...]) -> list[Code | None]:
-        """By which right each goes, as if they went now, one after the other, before the claimant came."""
-        changed = self.draft.fleet.tree.changed
-        noted = len(changed)
-        self._book(self.row, taken, -1)
-        for unit in stopped:
-            self._book(unit.row, unit.places, 1)
-        rights: dict[Unit, Code | None] = {}
-        for unit in sorted(stopped, key=lambda unit: self.key((unit,))):
-            rights[unit] = self.claim.right(unit)
-            self._book(unit.row, unit.places, -1)
-        self._book(self.row, taken, 1)
-        del changed[noted:]  # every booking was undone
-        return [rights[unit] for unit in stopped]
-
-    def _book(self, row: JobRow, places: Iterable[Held], sign: int) -> None:
-        for held in places:
-            self.draft.fleet.charge(row, held, sign)
+    def rights_of(self, units: tuple[Unit, ...], taken: tuple[Held, ...]) -> dict[Unit, Code]:
+        """By which right each goes that may go, as if they went one after the other before the claimant came."""
+        claimant = Unit(self.row, taken, False, 0)
+        with self.claim.supposed((claimant,), gone=True), self.claim.supposed(units, gone=False):
+            return self.claim.rights_in_order(units)
 
     def rank(self, outcome: RoomMade) -> Key:
         """Better sets first; nobody stopped is best of all."""
         if not outcome.stopped:
             return (False, False, sum(unit.cost for unit in outcome.moved))
-        return (True, *self.key(outcome.stopped), sum(unit.cost for unit in outcome.moved))
+        with self.claim.supposed(outcome.stopped, gone=False):  # a key is that of units that stand
+            return (True, *self.key(outcome.stopped), sum(unit.cost for unit in outcome.moved))
 
 
 class MixedTakers(Takers):
     """Also lets those step aside who may only be moved; whoever then stops must be fair game."""
+
+    moves_too = True
 
     def __init__(self, claim: Claim, break_budgets: bool = False) -> None:
         super().__init__(claim, break_budgets)
@@ -219,12 +241,22 @@ class MixedTakers(Takers):
             return False
         if not self.break_budgets and not victims.budgets_allow(self.draft, (unit,)):
             return False
-        return self.claim.right(unit) is not None or self.movers.allows(unit)
+        return self.claim.right_in_time(unit) or self.movers.allows(unit)
+
+    def may_follow(self, unit: Unit) -> bool:
+        """Who may be moved needs no right."""
+        return super().may_follow(unit) or self.movers.allows(unit)
+
+    def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
+        """Those the claimant had a right to while they stood, at once or in time."""
+        gone = list(gone)
+        with self.claim.supposed(gone, gone=False):
+            return {unit for unit in gone if self.claim.right_in_time(unit)}
 
     def accepts(self, outcome: RoomMade) -> bool:
         """Whoever moves without being fair game is moved by the rules of moving."""
         rights = self.rights_of(outcome.moved, outcome.taken)
-        only_moved = [unit for unit, right in zip(outcome.moved, rights, strict=True) if right is None]
+        only_moved = [unit for unit in outcome.moved if unit not in rights]
         if only_moved and not (self.movers.few_enough(only_moved) and all(map(self._movable, only_moved))):
             return False
         return super().accepts(outcome)

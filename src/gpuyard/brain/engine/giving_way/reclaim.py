@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import Amounts, add
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 
 
@@ -84,10 +84,21 @@ class Reclaim:
         used, quota, share = self.tree.used, self.tree.quota, self.draft.shares[theirs]
         if not any(quota[ours][r] != NOT_COUNTED and used[ours][r] > quota[ours][r] for r in range(len(self.asked))):
             return True
+        before = self._before(theirs, stopped)
         for r, gain in enumerate(self.asked):
-            if gain and quota[theirs][r] != NOT_COUNTED and share[r] - used[theirs][r] >= gain:
+            lacks = share[r] - used[theirs][r]
+            if quota[theirs][r] != NOT_COUNTED and before[r] > share[r] and lacks > 0 and lacks >= gain:
                 return False
         return not any(self._could_claim_back(row, parting) for row in self._waiting_below(theirs, stopped))
+
+    def _before(self, side: int, stopped: list[Unit]) -> Amounts:
+        """What a side held before these went."""
+        total = list(self.tree.used[side])
+        for unit in stopped:
+            if side in self.tree.paths[unit.row.queue]:
+                for held in unit.places:
+                    add(total, self.draft.fleet.vector(held.cost, held.cpu, held.memory, held.node))
+        return total
 
     def _waiting_below(self, side: int, stopped: list[Unit]) -> list[JobRow]:
         rows = {row.name: row for row in self.draft.fleet.short.values() if row is not self.row and not row.job.on_hold}

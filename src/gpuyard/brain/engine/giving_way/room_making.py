@@ -6,67 +6,31 @@ the best one is run again and kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from gpuyard.brain.engine.giving_way import clearing, victims
 from gpuyard.brain.engine.giving_way.clearing import Key, NodeClearing
-from gpuyard.brain.engine.giving_way.victims import Unit, headroom
-from gpuyard.brain.engine.nodes.columns import Held, Region
+from gpuyard.brain.engine.giving_way.resettling import START, Purpose, Rights, RoomMade, Settling
+from gpuyard.brain.engine.giving_way.victims import Unit
+from gpuyard.brain.engine.nodes.columns import Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import gang, neighbours
-from gpuyard.brain.engine.placing.devices import stands_free
-from gpuyard.brain.engine.sharing.amounts import plus
-from gpuyard.brain.engine.sharing.quota import Excess
+from gpuyard.brain.engine.placing import gang
 from gpuyard.model.policy import Style
 from gpuyard.model.topology import NODE, NVLINK
 
-
-class RoomMade(NamedTuple):
-    """Who was moved and who stops so that the claimant stands, and the places it took."""
-
-    moved: tuple[Unit, ...]
-    stopped: tuple[Unit, ...]
-    taken: tuple[Held, ...]
-
-
-class Rights(clearing.Leave, Protocol):
-    """What a way of making room allows."""
-
-    break_budgets: bool
-    """Whether disruption budgets may be broken."""
-
-    def accepts(self, outcome: RoomMade) -> bool:
-        """Whether this outcome keeps every rule; asked while it stands."""
-
-    def rank(self, outcome: RoomMade) -> Key:
-        """Sorts better outcomes first."""
-
-
 Try = Callable[[], RoomMade | None]
-
-
-class Purpose(NamedTuple):
-    """What room is made for: how many tasks lack, and how they are then placed."""
-
-    lacks: Callable[[JobRow], int]
-    place: Callable[[Draft, JobRow], bool]
-
-
-START = Purpose(lambda row: row.missing(0), gang.start)
-"""Bring a job to its minimum."""
-
-GROW = Purpose(lambda row: 1, gang.grow)
-"""Add one task to a job that has its minimum."""
-
 
 MOST_CLEARED = 64
 """Tenants of a domain that is cleared whole, and nodes that are cleared one by one, for one claim."""
+MOST_WEIGHED = 10
+"""Units of a domain of which every set is weighed."""
 
 
 class RoomMaker:
@@ -78,6 +42,8 @@ class RoomMaker:
         self.rights = rights
         self.goal = goal
         self.tried = 0
+        self._settling = Settling(draft, row, rights, goal)
+        self._chosen: Try | None = None
 
     # --- the search -----------------------------------------------------------------------------------------------
 
@@ -86,7 +52,7 @@ class RoomMaker:
         options = list(islice(tries, self.draft.policy.search_limit))
         if len(options) == 1:
             return self.first(iter(options))
-        chosen: Try | None = None
+        self._chosen = None
         best_rank: Key = ()
         for attempt in options:
             if not self._go_on():
@@ -95,10 +61,14 @@ class RoomMaker:
             outcome = attempt()
             if outcome is not None:
                 rank = self.rights.rank(outcome)
-                if chosen is None or rank < best_rank:
-                    chosen, best_rank = attempt, rank
+                if self._chosen is None or rank < best_rank:
+                    self._chosen, best_rank = attempt, rank
             self.draft.tx.rollback(mark)
-        return chosen() if chosen is not None else None
+        return self.again()
+
+    def again(self) -> RoomMade | None:
+        """Run the chosen try once more, after it was undone."""
+        return None if self._chosen is None else self._chosen()
 
     def first(self, tries: Iterator[Try]) -> RoomMade | None:
         """Keep the first try that works."""
@@ -108,6 +78,7 @@ class RoomMaker:
             mark = self.draft.tx.checkpoint()
             outcome = attempt()
             if outcome is not None:
+                self._chosen = attempt
                 return outcome
             self.draft.tx.rollback(mark)
         return None
@@ -122,14 +93,25 @@ class RoomMaker:
 
     def tries(self) -> Iterator[Try]:
         """Node by node for a job of one group, tier by tier and domain by domain; then unit by unit."""
+        limited = self._limit_in_the_way() is not None
         for shape in self.shapes():
             for region in self.regions(shape):
                 if not self._could_ever(shape, region):
                     continue
                 yield lambda shape=shape, region=region: self.by_nodes(shape, region)  # type: ignore[misc]
+                if limited:
+                    yield lambda shape=shape, region=region: self.by_nodes(shape, region, limit_first=True)  # type: ignore[misc]
+        if limited:
+            yield from (partial(self._by_these, (unit,)) for unit in self._inside_the_limit()[:MOST_CLEARED])
         if self.odd():
-            for region in self.regions(None):
-                yield lambda region=region: self.by_units(region)  # type: ignore[misc]
+            yield from (partial(self.by_units, region) for region in self.regions(None))
+
+    def small_tries(self) -> Iterator[Try]:
+        """Where few could go: every set of them, the cheapest first, so that nothing is missed by being greedy."""
+        for region in self.regions(None):
+            units = list(islice(clearing.everyone(self.draft, self.rights, region), MOST_WEIGHED + 1))
+            if 1 < len(units) <= MOST_WEIGHED:
+                yield partial(self._by_subsets, units)
 
     def clearing_tries(self) -> Iterator[Try]:
         """Domain by domain: everybody steps aside, the claimant is placed, and whoever can comes back, the highest
@@ -151,11 +133,11 @@ class RoomMaker:
 
     def by_clearing(self, region: Region) -> RoomMade | None:
         """Let everybody of the region go who may, then settle."""
-        gone = self._make_admissible()
+        gone = self._make_admissible([])
         for unit in clearing.everyone(self.draft, self.rights, region):
-            if self.rights.allows(unit) and all(held in unit.row.held for held in unit.places):
+            if self.rights.allows(unit):
                 self._let_go(unit, gone)
-        return self._settle(gone) if gone else None
+        return self._settling.settle(gone) if gone else None
 
     def node_tries(self) -> Iterator[Try]:
         """For a single task: node after node, the emptiest first, so that one failure does not end the search."""
@@ -206,10 +188,11 @@ class RoomMaker:
 
     # --- one try --------------------------------------------------------------------------------------------------
 
-    def by_nodes(self, shape: Shape, region: Region) -> RoomMade | None:
-        """Clear node after node, the cheapest first, until every missing task has room."""
+    def by_nodes(self, shape: Shape, region: Region, limit_first: bool = False) -> RoomMade | None:
+        """Clear node after node, the cheapest first, until every missing task has room; where a limit stands in the
+        way, let others go for it before or after."""
         missing = self.goal.lacks(self.row)
-        gone = self._make_admissible()
+        gone: list[Unit] = self._make_admissible([]) if limit_first else []
         nodes = self._clearing(shape, region)
         shape.sync()
         while int(np.minimum(shape.room[region.start : region.stop], missing).sum()) < missing:
@@ -220,7 +203,7 @@ class RoomMaker:
             for unit in units:
                 self._let_go(unit, gone)
             shape.sync()
-        return self._settle(gone)
+        return self._settling.settle(self._make_admissible(gone))
 
     def _clearing(self, shape: Shape, region: Region) -> NodeClearing:
         """The clearing that the last equal claim left behind, brought up to date; else a new one."""
@@ -246,36 +229,96 @@ class RoomMaker:
 
     def by_units(self, region: Region) -> RoomMade | None:
         """Let unit after unit of the region go, the cheapest first, until the claimant fits."""
-        gone = self._make_admissible()
+        gone = self._make_admissible([])
         if gone and self._fits():
-            return self._settle(gone)
+            return self._settling.settle(gone)
         for unit in clearing.everyone(self.draft, self.rights, region):
-            if not self.rights.allows(unit) or not all(held in unit.row.held for held in unit.places):
+            if not self.rights.allows(unit) or not self._let_go(unit, gone):
                 continue
-            self._let_go(unit, gone)
             if not self._go_on():
                 return None
             if self._fits():
-                return self._settle(gone)
+                return self._settling.settle(gone)
         return None
 
-    def _make_admissible(self) -> list[Unit]:
-        """Where a limit stands in the way, let those go who hold what it allows, the cheapest first (rule 16)."""
+    def _by_these(self, units: Iterable[Unit]) -> RoomMade | None:
         gone: list[Unit] = []
-        tree = self.draft.fleet.tree
-        while (excess := self._excess()) is not None and excess.kind == "limit":
-            inside = tree.index[excess.queue]
-            rows = [row for row in self.draft.fleet.jobs.values() if row.queue >= 0 and inside in tree.paths[row.queue]]
-            units = [unit for row in rows for unit in victims.units_of(row) if self.rights.allows(unit)]
-            if not units:
-                break
-            self._let_go(min(units, key=lambda unit: self.rights.key((unit,))), gone)
+        for unit in units:
+            self._let_go(unit, gone)
+        return self._settling.settle(gone)
+
+    def _by_subsets(self, units: list[Unit]) -> RoomMade | None:
+        """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
+        best: tuple[Key, tuple[Unit, ...]] | None = None
+        for those in self._subsets(units):
+            mark = self.draft.tx.checkpoint()
+            outcome = self._by_these(those)
+            if outcome is not None:
+                if not self.rights.moves_too:
+                    return outcome
+                rank = self.rights.rank(outcome)
+                best = (rank, those) if best is None or rank < best[0] else best
+            self.draft.tx.rollback(mark)
+        return self._by_these(best[1]) if best is not None else None
+
+    def _subsets(self, units: list[Unit]) -> Iterator[tuple[Unit, ...]]:
+        """Sets of these that may suffice, in the order of their keys, which never fall when somebody joins."""
+        heap: list[tuple[Key, tuple[int, ...]]] = [(self.rights.key((unit,)), (i,)) for i, unit in enumerate(units)]
+        heapify(heap)
+        while heap:
+            _, chosen = heappop(heap)
+            those = tuple(units[i] for i in chosen)
+            if self._may_suffice(those):
+                if not self._go_on():
+                    return
+                yield those
+            for i in range(chosen[-1] + 1, len(units)):
+                if not _covered(units[i], those):
+                    heappush(heap, (self.rights.key((*those, units[i])), (*chosen, i)))
+
+    def _may_suffice(self, units: Iterable[Unit]) -> bool:
+        """A bound: what is free and what these hold, against what lacks."""
+        asked = self._settling.asked()[0]
+        return asked <= self.draft.fleet.columns.idle_total + sum(unit.cost for unit in units) or self._sliced()
+
+    def _sliced(self) -> bool:
+        return bool(self.draft.fleet.columns.profiles)
+
+    # --- limits (rule 16) -----------------------------------------------------------------------------------------
+
+    def _limit_in_the_way(self) -> str | None:
+        """The queue whose limit refuses the claimant now, if that is what refuses it."""
+        excess = self._settling.excess()
+        return excess.queue if excess is not None and excess.kind == "limit" else None
+
+    def _make_admissible(self, gone: list[Unit]) -> list[Unit]:
+        """Where a limit stands in the way, let those go too who hold what it allows, the cheapest first."""
+        while units := self._inside_the_limit():
+            self._let_go(units[0], gone)
         return gone
 
-    def _let_go(self, unit: Unit, gone: list[Unit]) -> None:
+    def _inside_the_limit(self) -> list[Unit]:
+        """Who may go and holds something under the limit that stands in the way, the cheapest first."""
+        queue = self._limit_in_the_way()
+        if queue is None:
+            return []
+        tree = self.draft.fleet.tree
+        inside = tree.index[queue]
+        rows = [row for row in self.draft.fleet.jobs.values() if row.queue >= 0 and inside in tree.paths[row.queue]]
+        units = [unit for row in rows if row.held for unit in victims.units_of(row) if self.rights.allows(unit)]
+        return sorted(units, key=lambda unit: self.rights.key((unit,)))
+
+    def _let_go(self, unit: Unit, gone: list[Unit]) -> bool:
+        """Lift a unit, a gang in its parts and as far as it still stands; whether anything was left of it."""
+        if not unit.extra:
+            unit = victims.whole(unit.row)
+        if not unit.places or not all(held in unit.row.held for held in unit.places):
+            return False
         self.draft.remember(unit.row)
-        self.draft.tx.lift_all(unit.row, unit.places)
-        gone.append(unit)
+        for part in victims.parts(unit):
+            self.draft.tx.lift_all(unit.row, part.places)
+            gone.append(part)
+        return True
 
     def _fits(self) -> bool:
         mark = self.draft.tx.checkpoint()
@@ -283,81 +326,7 @@ class RoomMaker:
         self.draft.tx.rollback(mark)
         return fits
 
-    # --- afterwards -----------------------------------------------------------------------------------------------
 
-    def _settle(self, gone: list[Unit]) -> RoomMade | None:
-        """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
-        held = len(self.row.held)
-        if self._excess() is not None or not self.goal.place(self.draft, self.row):
-            return None
-        taken = tuple(self.row.held[held:])
-        away = self._let_back(gone)
-        moved, stopped = self._move(away)
-        outcome = RoomMade(tuple(moved), tuple(stopped), taken)
-        if not self._budgets_kept(away) or not self.rights.accepts(outcome):
-            return None
-        return outcome
-
-    def _excess(self) -> Excess | None:
-        """Where the claimant's queues still refuse it, now that others are gone."""
-        asked = [self.goal.lacks(self.row) * a for a in self.draft.fleet.costs.least(self.row.requests[0])]
-        if len(self.row.groups) > 1:
-            asked = self.draft.fleet.shortfall(self.row)
-        return self.draft.fleet.tree.refuses(self.row.queue, asked, self.row.firm)
-
-    def _let_back(self, gone: list[Unit]) -> list[Unit]:
-        """Whoever can stand again where it stood does, minimums before extras, the dearest first; returns the others.
-
-        An extra without its minimum is no use to anybody.
-        """
-        dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
-        ordered = [*(unit for unit in dearest if not unit.extra), *(unit for unit in dearest if unit.extra)]
-        return [unit for unit in ordered if not self._may_return(unit) or not self._stand_again(unit)]
-
-    def _stand_again(self, unit: Unit) -> bool:
-        """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
-        mark = self.draft.tx.checkpoint()
-        for held in unit.places:
-            if not stands_free(self.draft.fleet.columns, held) or not neighbours.welcome(self.draft, unit.row, held):
-                self.draft.tx.rollback(mark)
-                return False
-            self.draft.tx.put(unit.row, held)
-        return True
-
-    def _may_return(self, unit: Unit) -> bool:
-        """Whether a unit still has what it is an extra to, and its queues have room for it under their limits."""
-        if unit.extra and not unit.row.complete():
-            return False
-        fleet = self.draft.fleet
-        total = fleet.costs.nothing()
-        for held in unit.places:
-            total = plus(total, fleet.vector(held.cost, held.cpu, held.memory, held.node))
-        return fleet.tree.refuses(unit.row.queue, total, firm=False) is None
-
-    def _move(self, away: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """Find other places, for the highest priority first."""
-        moved, stopped = [], []
-        for unit in sorted(away, key=lambda unit: (-unit.row.priority, -unit.cost, unit.row.age)):
-            mark = self.draft.tx.checkpoint()
-            if self._move_one(unit):
-                moved.append(unit)
-            else:
-                self.draft.tx.rollback(mark)
-                stopped.append(unit)
-        return moved, stopped
-
-    def _move_one(self, unit: Unit) -> bool:
-        if unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig:
-            return False  # there is not that much free anywhere
-        if not self._may_return(unit):
-            return False
-        if unit.extra:
-            return gang.add_task(self.draft, unit.row, unit.places[0].leaf)
-        return gang.place(self.draft, unit.row)
-
-    def _budgets_kept(self, disturbed: list[Unit]) -> bool:
-        if self.rights.break_budgets:
-            return True
-        names = {unit.row.name for unit in disturbed}
-        touched = [budget for budget in self.draft.fleet.budgets if names & set(budget.jobs)]
-        return all(headroom(self.draft, budget) >= 0 for budget in touched)
+def _covered(unit: Unit, those: Iterable[Unit]) -> bool:
+    """Whether the unit, an extra, goes with its gang already, or is a gang one of whose extras is listed."""
+    return any(other.row is unit.row and not (other.extra and unit.extra) for other in those)

@@ -35,6 +35,16 @@ def whole(row: JobRow) -> Unit:
     return Unit(row, places, False, sum(held.cost for held in places))
 
 
+def parts(unit: Unit) -> list[Unit]:
+    """A whole gang as its extras, one by one, and its minimum: separate victims (rule 17). An extra is one already."""
+    extras = [] if unit.extra else [extra for extra in extras_of(unit.row) if extra.places[0] in unit.places]
+    if not extras:
+        return [unit]
+    given = {extra.places[0] for extra in extras}
+    rest = tuple(held for held in unit.places if held not in given)
+    return [*extras, *([Unit(unit.row, rest, False, sum(held.cost for held in rest))] if rest else [])]
+
+
 def spare_tasks(row: JobRow, leaf: int) -> int:
     """How many tasks of a group run above its minimum."""
     group = row.groups[leaf]
@@ -45,28 +55,29 @@ def units_on(row: JobRow, node: int) -> list[Unit]:
     """What could go so that a job gives back something on this node: single extras first, then the whole gang."""
     if row.rigid:
         return [whole(row)]
-    units = _extras_on(row, node) if row.complete() else []
-    if len(row.held) == 1 and units:
-        return units
-    return [*units, whole(row)]
+    extras = [unit for unit in extras_of(row) if unit.places[0].node == node]
+    if len(row.held) == 1 and extras:
+        return extras
+    return [*extras, whole(row)]
 
 
 def units_of(row: JobRow) -> list[Unit]:
     """Everything that could go from a job, wherever it is."""
-    nodes = sorted({held.node for held in row.held if not held.terminating})
-    units = {unit.places: unit for node in nodes for unit in units_on(row, node)}
-    return list(units.values())
+    return [*extras_of(row), whole(row)] if len(row.held) > 1 or not extras_of(row) else extras_of(row)
 
 
-def _extras_on(row: JobRow, node: int) -> list[Unit]:
-    """The extras a job could give back on this node, the youngest tasks first, never more than it has to spare."""
+def extras_of(row: JobRow) -> list[Unit]:
+    """What a job runs above its minimum: of each group the tasks that came last, which are those with the highest
+    numbers; the very last first."""
+    if row.rigid or not row.complete():
+        return []
     found: list[Unit] = []
     for leaf in range(len(row.groups)):
         spare = spare_tasks(row, leaf)
         if spare:
-            here = [held for held in row.held if held.node == node and held.leaf == leaf and not held.terminating]
-            here.sort(key=lambda held: -held.task)
-            found += [Unit(row, (held,), True, held.cost) for held in here[:spare]]
+            tasks = [held for held in row.held if held.leaf == leaf and not held.terminating]
+            tasks.sort(key=lambda held: -held.task)
+            found += [Unit(row, (held,), True, held.cost) for held in tasks[:spare]]
     return found
 
 
@@ -158,10 +169,10 @@ def budget_rule(draft: Draft) -> PdbRule:
 # --- what it costs ----------------------------------------------------------------------------------------------------
 
 
-def lost_work(draft: Draft, unit: Unit) -> float:
-    """GPU-seconds since the last checkpoint, and those a restart spends warming up (an extra costs no restart)."""
+def lost_work(draft: Draft, unit: Unit, restarts: bool | None = None) -> float:
+    """GPU-seconds since the last checkpoint, and those a restart spends warming up; an extra alone costs no restart."""
     known = profile(draft, unit.row)
-    return (known.lost + (0.0 if unit.extra else known.warm_up)) * unit.cost
+    return (known.lost + (known.warm_up if (not unit.extra if restarts is None else restarts) else 0.0)) * unit.cost
 
 
 def _last_checkpoint(row: JobRow) -> float | None:

@@ -84,6 +84,11 @@ class QueueTree:
 
     def charge(self, queue: int, amounts: Sequence[int], firm: bool, sign: int = 1) -> None:
         """Add (or with sign -1 take away) what a task holds, at every level."""
+        self.suppose(queue, amounts, firm, sign)
+        self.changed.append(queue)
+
+    def suppose(self, queue: int, amounts: Sequence[int], firm: bool, sign: int) -> None:
+        """The same for somebody who only asks what would be, and undoes it at once: nobody is told of a change."""
         for q in self.paths[queue]:
             used = self.used[q]
             for r, amount in enumerate(amounts):
@@ -92,7 +97,6 @@ class QueueTree:
                 held = self.firm[q]
                 for r, amount in enumerate(amounts):
                     held[r] += sign * amount
-        self.changed.append(queue)
 
     # --- rules 2 to 4 ---------------------------------------------------------------------------------------------
 

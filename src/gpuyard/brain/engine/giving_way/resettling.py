@@ -1,0 +1,157 @@
+"""After others stepped aside: place the claimant, let back who can stay, move who fits elsewhere, judge the rest.
+
+Called by `room_making` at the end of every try, inside its transaction. Gangs have been lifted in parts (extras, then
+the minimum), so that a gang which only has to give an extra keeps all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from gpuyard.brain.engine.giving_way import clearing
+from gpuyard.brain.engine.giving_way.clearing import Key
+from gpuyard.brain.engine.giving_way.victims import Unit, headroom
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import gang, neighbours
+from gpuyard.brain.engine.placing.devices import stands_free
+from gpuyard.brain.engine.sharing.amounts import Amounts, plus, times
+from gpuyard.brain.engine.sharing.quota import Excess
+
+
+class RoomMade(NamedTuple):
+    """Who was moved and who stops so that the claimant stands, and the places it took."""
+
+    moved: tuple[Unit, ...]
+    stopped: tuple[Unit, ...]
+    taken: tuple[Held, ...]
+
+
+class Rights(clearing.Leave, Protocol):
+    """What a way of making room allows."""
+
+    break_budgets: bool
+    """Whether disruption budgets may be broken."""
+    moves_too: bool
+    """Whether those may be lifted as well who can only be moved, so that what a set costs is known once it settled."""
+
+    def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
+        """Who of these, gone now, may be stopped and not only moved; asked before the claimant is placed."""
+
+    def accepts(self, outcome: RoomMade) -> bool:
+        """Whether this outcome keeps every rule; asked while it stands."""
+
+    def rank(self, outcome: RoomMade) -> Key:
+        """Sorts better outcomes first."""
+
+
+class Purpose(NamedTuple):
+    """What room is made for: how many tasks lack, and how they are then placed."""
+
+    lacks: Callable[[JobRow], int]
+    place: Callable[[Draft, JobRow], bool]
+
+
+START = Purpose(lambda row: row.missing(0), gang.start)
+"""Bring a job to its minimum."""
+
+GROW = Purpose(lambda row: 1, gang.grow)
+"""Add one task to a job that has its minimum."""
+
+
+class Settling:
+    """Ends one try for one claimant under given rights."""
+
+    def __init__(self, draft: Draft, row: JobRow, rights: Rights, goal: Purpose) -> None:
+        self.draft = draft
+        self.row = row
+        self.rights = rights
+        self.goal = goal
+        self._stoppable: set[Unit] = set()
+
+    def settle(self, gone: list[Unit]) -> RoomMade | None:
+        """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
+        held = len(self.row.held)
+        self._stoppable = self.rights.stoppable(gone)
+        if self.excess() is not None or not self.goal.place(self.draft, self.row):
+            return None
+        taken = tuple(self.row.held[held:])
+        away = self._let_back(gone)
+        moved, stopped = self._move(away)
+        outcome = RoomMade(tuple(moved), tuple(stopped), taken)
+        if not self._budgets_kept(away) or not self.rights.accepts(outcome):
+            return None
+        return outcome
+
+    def excess(self) -> Excess | None:
+        """Where the claimant's queues still refuse it, now that others are gone."""
+        return self.draft.fleet.tree.refuses(self.row.queue, self.asked(), self.row.firm)
+
+    def asked(self) -> Amounts:
+        """What the claimant lacks, at the least."""
+        if len(self.row.groups) > 1:
+            return self.draft.fleet.shortfall(self.row)
+        return times(self.draft.fleet.costs.least(self.row.requests[0]), self.goal.lacks(self.row))
+
+    def _let_back(self, gone: list[Unit]) -> list[Unit]:
+        """Whoever can stand again where it stood does, minimums before extras, the dearest first; returns the others.
+
+        An extra without its minimum is no use to anybody.
+        """
+        dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
+        return [unit for unit in self._ordered(dearest) if not self._may_return(unit) or not self._stand_again(unit)]
+
+    def _ordered(self, units: Iterable[Unit]) -> list[Unit]:
+        """Minimums before extras, and first those who may not be stopped."""
+        return sorted(units, key=lambda unit: (unit.extra, unit in self._stoppable))
+
+    def _stand_again(self, unit: Unit) -> bool:
+        """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
+        mark = self.draft.tx.checkpoint()
+        for held in unit.places:
+            if not stands_free(self.draft.fleet.columns, held) or not neighbours.welcome(self.draft, unit.row, held):
+                self.draft.tx.rollback(mark)
+                return False
+            self.draft.tx.put(unit.row, held)
+        return True
+
+    def _may_return(self, unit: Unit) -> bool:
+        """Whether a unit still has what it is an extra to, and its queues have room for it under their limits."""
+        if unit.extra and not unit.row.complete():
+            return False
+        fleet = self.draft.fleet
+        total = fleet.costs.nothing()
+        for held in unit.places:
+            total = plus(total, fleet.vector(held.cost, held.cpu, held.memory, held.node))
+        return fleet.tree.refuses(unit.row.queue, total, firm=False) is None
+
+    def _move(self, away: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Find other places, for those first who may not be stopped, then for the highest priority."""
+        moved, stopped = [], []
+        ordered = sorted(away, key=lambda unit: (-unit.row.priority, -unit.cost, unit.row.age))
+        for unit in self._ordered(ordered):
+            mark = self.draft.tx.checkpoint()
+            if self._move_one(unit):
+                moved.append(unit)
+            else:
+                self.draft.tx.rollback(mark)
+                stopped.append(unit)
+        return moved, stopped
+
+    def _move_one(self, unit: Unit) -> bool:
+        if unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig:
+            return False  # there is not that much free anywhere
+        if not self._may_return(unit):
+            return False
+        if unit.extra:
+            return gang.add_task(self.draft, unit.row, unit.places[0].leaf)
+        return gang.place(self.draft, unit.row)
+
+    def _budgets_kept(self, disturbed: list[Unit]) -> bool:
+        if self.rights.break_budgets:
+            return True
+        names = {unit.row.name for unit in disturbed}
+        touched = [budget for budget in self.draft.fleet.budgets if names & set(budget.jobs)]
+        return all(headroom(self.draft, budget) >= 0 for budget in touched)
