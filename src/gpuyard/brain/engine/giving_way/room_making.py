@@ -109,9 +109,20 @@ class RoomMaker:
     def small_tries(self) -> Iterator[Try]:
         """Where few could go: every set of them, the cheapest first, so that nothing is missed by being greedy."""
         for region in self.regions(None):
-            units = list(islice(clearing.everyone(self.draft, self.rights, region), MOST_WEIGHED + 1))
+            if not self._few_in(region):
+                continue
+            units = list(clearing.everyone(self.draft, self.rights, region))
             if 1 < len(units) <= MOST_WEIGHED:
                 yield partial(self._by_subsets, units)
+
+    def _few_in(self, region: Region) -> bool:
+        """Whether so few jobs stand in the region that every set of them can be weighed; stops at the first too many."""
+        found: set[JobRow] = set()
+        for node in range(region.start, region.stop):
+            found.update(self.draft.fleet.tenants[node])
+            if len(found) > MOST_WEIGHED:
+                return False
+        return True
 
     def clearing_tries(self) -> Iterator[Try]:
         """Domain by domain: everybody steps aside, the claimant is placed, and whoever can comes back, the highest
