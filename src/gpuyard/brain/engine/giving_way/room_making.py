@@ -116,7 +116,7 @@ class RoomMaker:
                 yield partial(self._by_subsets, units)
 
     def _few_in(self, region: Region) -> bool:
-        """Whether so few jobs stand in the region that every set of them can be weighed; stops at the first too many."""
+        """Whether so few jobs stand in the region that every set of them can be weighed."""
         found: set[JobRow] = set()
         for node in range(region.start, region.stop):
             found.update(self.draft.fleet.tenants[node])
