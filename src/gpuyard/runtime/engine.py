@@ -32,6 +32,7 @@ from gpuyard.runtime.loop import Loop
 from gpuyard.runtime.service import Document
 from gpuyard.worlds.local import housekeeping, orders
 from gpuyard.worlds.local.confine import own_cgroup
+from gpuyard.worlds.local.crowd import NO_CAPS, Caps
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.launch import Supervisors
@@ -56,7 +57,7 @@ class Settings:
     fleet: Snapshot
     virtual: bool = True
     shared: bool = False
-    user_cap: int = 0
+    caps: Caps = NO_CAPS
     backoff: float = 10.0
     term_grace: float = 10.0
     faults: tuple[Fault, ...] = ()
@@ -126,7 +127,7 @@ class Engine:
             (folder / "tty").chmod(0o711)
         around = orders.surroundings(str(folder.resolve()), self.settings.environ)
         self.desk = Desk(self.store, self.launcher, self.clock, around)
-        life = Life(self.desk, Gates(self.desk), self.settings.backoff, self.settings.term_grace)
+        life = Life(self.desk, Gates(self.desk, self.settings.caps), self.settings.backoff, self.settings.term_grace)
         self.world = LocalWorld(self.desk, self._fleet(), life, self._timed_faults())
         self.world.adopt()
         housekeeping.tidy(self.store, self.launcher, self.desk)

@@ -14,12 +14,13 @@ from gpuyard import files
 from gpuyard.files.problems import nearest
 from gpuyard.files.submissions import Submission
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
-from gpuyard.model.job import Phase
+from gpuyard.model.job import Job, Phase
 from gpuyard.model.queue import Queue
 from gpuyard.runtime import budgets
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.worlds.local import containers
 from gpuyard.worlds.local.book import Book
+from gpuyard.worlds.local.crowd import NO_CAPS, Caps
 from gpuyard.worlds.local.records import Entry, Owner, Template
 
 UNNAMED = "-?"
@@ -29,11 +30,11 @@ KEY_MAX = 253
 
 
 class Intake:
-    """Reads submissions for one yard. `cap` is the most jobs a user may have that are not over (0: no cap)."""
+    """Reads submissions for one yard."""
 
-    def __init__(self, shared: bool, cap: int = 0) -> None:
+    def __init__(self, shared: bool, caps: Caps = NO_CAPS) -> None:
         self.shared = shared
-        self.cap = cap
+        self.caps = caps
         self.engine = ""
         """What runs images here, once the yard is up."""
 
@@ -93,15 +94,23 @@ class Intake:
                     raise Conflict(f"there is a job {name} already, and it has not ended; choose another name")
                 seen.add(key)
 
-    def check_cap(self, caller: Caller, count: int, book: Book) -> None:
-        """Nobody fills the yard alone."""
-        if not self.cap or caller.admin:
+    def check_caps(self, caller: Caller, asked: Sequence[Submission], book: Book) -> None:
+        """Nobody fills the yard alone; what is more than may ever run at once is refused rather than kept waiting."""
+        for submission in asked:
+            self._check_tasks(caller, submission.job)
+        if not self.caps.jobs or caller.admin:
             return
         own = sum(entry.owner.user == caller.user for entry in book.active())
-        if own + count > self.cap:
-            raise Refused(
-                f"{caller.user} has {own} jobs that are not over, and {self.cap} are allowed; wait for some to end"
-            )
+        if own + sum(len(names_of(each)) for each in asked) > self.caps.jobs:
+            told = f"{caller.user} has {own} jobs that are not over, and {self.caps.jobs} are allowed"
+            raise Refused(f"{told}; wait for some to end")
+
+    def _check_tasks(self, caller: Caller, job: Job) -> None:
+        count = sum(group.min for group in job.task_groups())
+        caps = [self.caps.tasks] if caller.admin else [self.caps.user_tasks, self.caps.tasks]
+        cap = min((cap for cap in caps if cap), default=0)
+        if cap and count > cap:
+            raise Refused(f"job {job.name} has {count} tasks, and {cap} may run at once here; give it fewer")
 
     def make(self, caller: Caller, asked: Submission, book: Book, text: str) -> tuple[Template, list[Entry]]:
         """The rows of one submission."""

@@ -38,7 +38,7 @@ class Submitting:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._intake = intake.Intake(engine.settings.shared, engine.settings.user_cap)
+        self._intake = intake.Intake(engine.settings.shared, engine.settings.caps)
         self._possible: set[Job] = set()
         self._possible_on: object = None
 
@@ -124,7 +124,7 @@ class Submitting:
         with desk.lock:
             asked = [self._intake.named(each, desk.book.next_job + number) for number, each in enumerate(read)]
             self._intake.check_names(owner, asked, desk.book)
-            self._intake.check_cap(viewer.caller, sum(len(intake.names_of(each)) for each in asked), desk.book)
+            self._intake.check_caps(viewer.caller, asked, desk.book)
         self._check_followed(viewer, asked)
         return asked
 

@@ -14,6 +14,7 @@ from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.node import Health
 from gpuyard.runtime.service import Caller
 from gpuyard.worlds.local.confine import own_cgroup
+from gpuyard.worlds.local.crowd import Caps
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
@@ -219,7 +220,7 @@ def test_a_sick_gpu_gets_nothing_new(tmp_path: Path):
 
 def test_queue_rights_and_caps(tmp_path: Path):
     text = "nodes: [{name: n0, gpus: 2, model: H100}]\nqueues: [{name: a, users: [ann], groups: [ops]}, {name: b}]"
-    yard = TestYard(tmp_path, text, user_cap=2)
+    yard = TestYard(tmp_path, text, caps=Caps(jobs=2))
     yard.start()
     with pytest.raises(Denied, match="bob may not use queue a; it is open to ann, group ops"):
         yard.put(sh("true", name="x", queue="a"), caller=Caller("bob"))

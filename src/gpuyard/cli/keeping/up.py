@@ -26,6 +26,7 @@ from gpuyard.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from gpuyard.cli.keeping.which_yard import YardFleet
     from gpuyard.runtime.service import Yard
+    from gpuyard.worlds.local.crowd import Caps
 
 DEFAULT_PORT = 7411
 READY_S = 30.0
@@ -33,6 +34,11 @@ GONE_S = 30.0
 LOOK_S = 0.02
 SAID_S = 5.0
 LAST_WORDS = "Up. Try:  "
+USER_CAP = 10_000
+USER_TASKS = 128
+MAX_TASKS = 1024
+"""A supervisor and its task take some megabytes: so many fit on any machine that has GPUs."""
+COUNT = click.IntRange(min=0)
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,9 @@ class UpWish:
     fleet: str = ""
     shared: bool = False
     group: str = ""
-    user_cap: int = 0
+    user_cap: int | None = None
+    user_tasks: int | None = None
+    max_tasks: int = MAX_TASKS
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     certificate: str = ""
@@ -69,7 +77,9 @@ class UpWish:
 @click.option("--state", default="", metavar="FOLDER", help="Where everything is kept.  [default: XDG state folder]")
 @click.option("--shared", is_flag=True, help="As root: open to a group, each job runs as its submitter.")
 @click.option("--group", default="", help="The group that may use a shared yard.  [default: users]")
-@click.option("--user-cap", default=0, type=click.IntRange(min=0), metavar="N", help="Jobs of one user in it at once.")
+@click.option("--user-cap", type=COUNT, metavar="N", help=f"Jobs of one user in a shared yard.  [default: {USER_CAP}]")
+@click.option("--user-tasks", type=COUNT, metavar="N", help=f"Tasks of one that run at once.  [default: {USER_TASKS}]")
+@click.option("--max-tasks", default=MAX_TASKS, show_default=True, type=COUNT, help="Tasks in all that run at once.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where the live page listens.")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="The first tried.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate; required beyond this machine.")
@@ -91,8 +101,9 @@ def up(detach: bool, state: str, shared: bool, **rest: Any) -> None:
 def _check(wish: UpWish) -> None:
     if wish.shared and os.getuid() != 0:
         raise Refused("A shared yard runs each job as its submitter, so it needs root: `sudo yard up --shared`.")
-    if (wish.group or wish.user_cap) and not wish.shared:
-        raise click.UsageError("--group and --user-cap are for --shared: a yard of your own opens to nobody else.")
+    if (wish.group or wish.user_cap is not None or wish.user_tasks is not None) and not wish.shared:
+        told = "--group, --user-cap and --user-tasks are for --shared: a yard of your own opens to nobody else."
+        raise click.UsageError(told)
     if bool(wish.certificate) != bool(wish.key):
         raise click.UsageError("--certificate and --key belong together.")
 
@@ -120,7 +131,17 @@ def stay(wish: UpWish) -> None:
 def _yard(fleet: YardFleet, wish: UpWish, clock: SystemClock) -> Yard:
     from gpuyard.cli.keeping import which_yard
 
-    return which_yard.make(fleet, wish.state, clock, shared=wish.shared, user_cap=wish.user_cap)
+    return which_yard.make(fleet, wish.state, clock, shared=wish.shared, caps=_caps(wish))
+
+
+def _caps(wish: UpWish) -> Caps:
+    """As asked, else what is sensible where others are to get something too; 0 is no cap."""
+    from gpuyard.worlds.local.crowd import Caps
+
+    if not wish.shared:
+        return Caps(tasks=wish.max_tasks)
+    jobs = USER_CAP if wish.user_cap is None else wish.user_cap
+    return Caps(jobs, USER_TASKS if wish.user_tasks is None else wish.user_tasks, wish.max_tasks)
 
 
 def doors(wish: UpWish) -> Any:
@@ -172,7 +193,8 @@ def _first_words(log: YardLog) -> str:
 def _arguments(wish: UpWish) -> list[str]:
     given = {
         "--state": str(wish.state), "--fleet": str(Path(wish.fleet).absolute()) if wish.fleet else "",
-        "--group": wish.group, "--user-cap": str(wish.user_cap or ""), "--host": wish.host, "--port": str(wish.port),
+        "--group": wish.group, "--user-cap": _given(wish.user_cap), "--user-tasks": _given(wish.user_tasks),
+        "--max-tasks": str(wish.max_tasks), "--host": wish.host, "--port": str(wish.port),
         "--certificate": wish.certificate and str(Path(wish.certificate).absolute()),
         "--key": wish.key and str(Path(wish.key).absolute()),
     }  # fmt: skip
@@ -180,7 +202,11 @@ def _arguments(wish: UpWish) -> list[str]:
     return flags + [word for name, value in given.items() if value for word in (name, value)]
 
 
-def _await_answer(child: Any, client: Client, log: YardLog) -> None:
+def _given(count: int | None) -> str:
+    return "" if count is None else str(count)
+
+
+def _await_answer(child: Any, client: Client, log: Log) -> None:
     """Return when that very process answers; its last words if it ends instead."""
     clock = SystemClock()
     until = clock.monotonic() + READY_S

@@ -1,4 +1,5 @@
-"""Which waiting jobs the brain gets to see: not those held, not before their dependencies, array turn or back-off.
+"""Which waiting jobs the brain gets to see: not those held, not before their dependencies, array turn or back-off,
+nor those that would be too many at once.
 
 Used by `life` and `world`. A gate is not a placement decision: a job behind one has nothing to be placed yet.
 """
@@ -11,6 +12,7 @@ from collections import deque
 from gpuyard.model.events import JobGone, JobSeen
 from gpuyard.model.job import Phase
 from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.local.crowd import NO_CAPS, Caps, Crowd, tasks_of
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.records import Entry, Owner, Template
 from gpuyard.worlds.local.schema import KEY
@@ -22,8 +24,9 @@ REST_MAX_S = 300.0
 class Gates:
     """Opens and closes the view on waiting jobs."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, caps: Caps = NO_CAPS) -> None:
         self.desk = desk
+        self.crowd = Crowd(desk.holdings, caps)
         self._dependents: dict[str, list[Entry]] = {}
         self._resting: list[tuple[float, int]] = []
         """(when by the monotonic clock, job): jobs in back-off."""
@@ -51,7 +54,7 @@ class Gates:
     def _closed(self, entry: Entry) -> Reason | None:
         if entry.held:
             return Reason(Code.HELD, message=f"{entry.name} is held; `yard release {entry.name}` lets it go on")
-        return self._dependency(entry) or self._rest(entry) or self._array(entry)
+        return self._dependency(entry) or self._rest(entry) or self._array(entry) or self._crowded(entry)
 
     def _array(self, entry: Entry) -> Reason | None:
         template = entry.template
@@ -67,6 +70,30 @@ class Gates:
         queue = self.desk.book.gated.get(template.id)
         while queue and template.active < template.at_once:
             self.consider(queue.popleft())
+
+    # --- too many --------------------------------------------------------------------------------
+
+    def _crowded(self, entry: Entry) -> Reason | None:
+        reason = self.crowd.hindrance(entry, tasks_of(entry))
+        if reason is not None:
+            self.crowd.wait(entry)
+        return reason
+
+    def keep_out(self, entry: Entry, count: int) -> bool:
+        """Whether so many tasks of a job are too many now; then it waits, unseen, until others end."""
+        reason = self.crowd.hindrance(entry, count)
+        if reason is None:
+            return False
+        self.hide(entry)
+        entry.reason = reason
+        self.crowd.wait(entry)
+        return True
+
+    def room_again(self) -> None:
+        """A task has ended: those who waited for its room may be tried."""
+        for entry in self.crowd.next():
+            if entry.phase is Phase.WAITING:
+                self.consider(entry)
 
     # --- dependencies ----------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ The brain plans with what it was told; this is what is true. Kept by `life`, whi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from gpuyard.model.job import Job, Placement
@@ -24,6 +25,9 @@ class Holdings:
         self._by_task: dict[TaskKey, list[Device]] = {}
         self._slices: dict[tuple[str, int, int], TaskKey] = {}
         """Who has which slice of a GPU, by its number there."""
+        self._owners: dict[TaskKey, str] = {}
+        self._tasks: Counter[str] = Counter()
+        """How many tasks each user has here, with GPUs or without."""
 
     def free(self, wanted: Iterable[tuple[Device, int]], room: dict[Device, int]) -> bool:
         """Whether all of it could be had now; `room` is how much each slice profile has, a device has one whole."""
@@ -32,8 +36,11 @@ class Holdings:
             asked[device] = asked.get(device, 0) + share
         return all(sum(self._held.get(d, {}).values()) + share <= room.get(d, WHOLE) for d, share in asked.items())
 
-    def take(self, key: TaskKey, wanted: Iterable[tuple[Device, int]]) -> None:
+    def take(self, key: TaskKey, wanted: Iterable[tuple[Device, int]], owner: str = "") -> None:
         """A task is about to be on these devices."""
+        if key not in self._owners:
+            self._owners[key] = owner
+            self._tasks[owner] += 1
         devices = self._by_task.setdefault(key, [])
         for device, share in wanted:
             holders = self._held.setdefault(device, {})
@@ -42,6 +49,8 @@ class Holdings:
 
     def leave(self, key: TaskKey) -> None:
         """A task is gone from all its devices, also from those of a node that is gone."""
+        if key in self._owners:
+            self._tasks[self._owners.pop(key)] -= 1
         for device in self._by_task.pop(key, ()):
             holders = self._held.get(device, {})
             holders.pop(key, None)
@@ -66,6 +75,10 @@ class Holdings:
     def begun(self, key: TaskKey) -> bool:
         """Whether the task was given its devices (none, for one that needs only CPU)."""
         return key in self._by_task
+
+    def tasks(self, owner: str | None = None) -> int:
+        """How many tasks are here, of one user or in all."""
+        return len(self._owners) if owner is None else self._tasks[owner]
 
     def by_device(self) -> dict[tuple[str, int], dict[int, int]]:
         """For each device the jobs on it and what they hold of it, in grains."""

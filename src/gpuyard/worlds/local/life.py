@@ -96,7 +96,7 @@ class Life:
         if attempt is None or attempt.why:
             return
         new = self.unbegun(entry, attempt)
-        if not new or not self._are_free(entry, new):
+        if not new or not self._are_free(entry, new) or self.gates.crowd.hindrance(entry, len(new)):
             return
         for task in new:
             self.hold(entry, attempt, task)
@@ -131,7 +131,7 @@ class Life:
         node = self.desk.nodes.get(task.placement.node)
         if node is not None:
             key = TaskKey(entry.id, attempt.number, task.serial)
-            self.desk.holdings.take(key, holdings.shares(entry.description(), task.placement, node))
+            self.desk.holdings.take(key, holdings.shares(entry.description(), task.placement, node), entry.owner.user)
             if task.placement.mig:
                 self._hold_slices(entry, attempt, task, node)
 
@@ -221,6 +221,7 @@ class Life:
         task.state, task.outcome, task.exit = "ended", report.outcome, report.exit
         task.ended, task.told = report.at, report.told
         self.desk.holdings.leave(TaskKey(entry.id, attempt.number, task.serial))
+        self.gates.room_again()
         node = self.desk.nodes.get(task.placement.node)
         self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)

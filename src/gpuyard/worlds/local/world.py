@@ -184,11 +184,12 @@ class LocalWorld:
         if entry is None or not entry.shown or not self._all_here(action.placements):
             return
         if entry.attempt is None:
-            self.life.begin(entry, action.placements)
+            if not self.gates.keep_out(entry, len(action.placements)):
+                self.life.begin(entry, action.placements)
         elif entry.attempt.state == "stopping":
             if entry.following is None and entry.attempt.why in ("preempted", "requeued", "drained"):
                 self.life.follow(entry, action.placements)
-        elif not entry.attempt.why:
+        elif not entry.attempt.why and not self.gates.crowd.hindrance(entry, len(action.placements)):
             self.life.grow(entry, action.placements)
 
     def _all_here(self, places: Iterable[Placement]) -> bool:

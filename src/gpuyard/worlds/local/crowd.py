@@ -1,0 +1,79 @@
+"""How many tasks run at once, of one user and in all: each is a supervisor and its processes, with GPUs or without.
+
+Used by `gates` and `life`. Whoever is one too many waits, with the numbers, until others end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.local.holdings import Holdings
+from gpuyard.worlds.local.records import Entry
+
+PRIORITY = 50
+"""Of jobs that name none, when it comes to who is tried first among those of one user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What may be there at once; 0 is no cap. Root's own jobs count in all, and not against a user's."""
+
+    jobs: int = 0
+    """Jobs of one user that are not over; more are refused."""
+    user_tasks: int = 0
+    """Tasks of one user that run; more wait."""
+    tasks: int = 0
+    """Tasks in all that run; more wait."""
+
+
+NO_CAPS = Caps()
+
+
+class Crowd:
+    """Who waits because too many run."""
+
+    def __init__(self, holdings: Holdings, caps: Caps) -> None:
+        self.caps = caps
+        self._holdings = holdings
+        self._waiting: dict[str, list[tuple[int, int, Entry]]] = {}
+        """By user, the most urgent first."""
+
+    def hindrance(self, entry: Entry, count: int) -> Reason | None:
+        """Why so many tasks more of a job cannot run now."""
+        user, own = entry.owner.user, self._holdings.tasks(entry.owner.user)
+        every = self._holdings.tasks()
+        if self.caps.tasks and every + count > self.caps.tasks:
+            told = f"{every} tasks run here, and {self.caps.tasks} may at once"
+        elif self.caps.user_tasks and entry.owner.uid != 0 and own + count > self.caps.user_tasks:
+            told = f"{own} tasks of {user} run, and {self.caps.user_tasks} may at once"
+        else:
+            return None
+        message = f"{told}; {entry.name} has {count} and follows when some end"
+        return Reason(Code.WAITS_ITS_TURN, where=user, message=message)
+
+    def wait(self, entry: Entry) -> None:
+        """Until there is room."""
+        urgency = entry.description().priority
+        rank = -(PRIORITY if urgency is None else urgency)
+        heapq.heappush(self._waiting.setdefault(entry.owner.user, []), (rank, entry.id, entry))
+
+    def next(self) -> Iterator[Entry]:
+        """Those who may be tried now that somebody has ended, as many as there is room for."""
+        room_in_all = self.caps.tasks - self._holdings.tasks() if self.caps.tasks else len(self._waiting) << 20
+        for user in list(self._waiting):
+            queue = self._waiting[user]
+            own = self.caps.user_tasks - self._holdings.tasks(user) if self.caps.user_tasks else room_in_all
+            while queue and (queue[0][2].owner.uid == 0 or tasks_of(queue[0][2]) <= own) and room_in_all > 0:
+                entry = heapq.heappop(queue)[2]
+                own, room_in_all = own - tasks_of(entry), room_in_all - tasks_of(entry)
+                yield entry
+            if not queue:
+                del self._waiting[user]
+
+
+def tasks_of(entry: Entry) -> int:
+    """As many tasks as the job needs to run at all."""
+    return sum(group.min for group in entry.description().task_groups())

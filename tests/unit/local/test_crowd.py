@@ -1,0 +1,100 @@
+"""Tasks without GPUs are processes too: how many run at once is bounded, for each user and in all; the rest waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuyard.model.errors import Refused
+from gpuyard.runtime.service import Caller
+from gpuyard.worlds.local.crowd import Caps
+from tests.support.yards import ADMIN, TestYard, sh
+
+ANN, BOB = Caller("ann"), Caller("bob")
+MakeYard = Callable[[Caps], TestYard]
+
+
+@pytest.fixture
+def make(tmp_path: Path):
+    made: list[TestYard] = []
+
+    def make(caps: Caps) -> TestYard:
+        made.append(TestYard(tmp_path / "state", caps=caps))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for yard in made:
+        yard.stop()
+
+
+def live(yard: TestYard) -> list[str]:
+    return sorted(job["name"] for job in yard.jobs(ADMIN) if job["phase"] in ("starting", "running"))
+
+
+def all_seen(yard: TestYard) -> None:
+    """The loop has turned over everything that was submitted."""
+    seen = yard._engine.cycles
+    yard.world.desk.launcher.wake()
+    while yard._engine.cycles < seen + 1 and yard.world.desk.has_news:
+        yard.wait_events(yard.store.last_event, 0.1)
+
+
+def test_a_users_tasks_are_bounded_and_the_rest_waits_with_the_numbers(make: MakeYard, tmp_path: Path):
+    yard = make(Caps(user_tasks=3))
+    script = f"while [ ! -e {tmp_path}/end ]; do sleep 0.02; done"
+    yard.put(sh(script, name="a", array="0-9"), caller=ANN)
+    for name in ("a-0", "a-1", "a-2"):
+        yard.until(name, "running")
+    yard.put(sh(script, name="b", tasks=2), caller=BOB)
+    yard.until("b", "running")
+    assert live(yard) == ["a-0", "a-1", "a-2", "b"]
+    reason = next(job["reason"] for job in yard.jobs(ADMIN) if job["name"] == "a-7")
+    assert reason["code"] == "WaitsItsTurn"
+    assert "3 tasks of ann run, and 3 may at once; a-7 has 1 and follows when some end" in reason["message"]
+    assert "3 may at once" in yard.why(ADMIN, "a-7")["message"]
+    (tmp_path / "end").touch()
+    for number in range(10):
+        yard.until(f"a-{number}", "succeeded")
+
+
+def test_one_job_of_very_many_tasks_is_refused_where_they_could_never_run(make: MakeYard):
+    yard = make(Caps(jobs=5, user_tasks=100, tasks=200))
+    with pytest.raises(Refused, match="job crowd has 400 tasks, and 100 may run at once here; give it fewer"):
+        yard.put(sh("sleep 600", name="crowd", tasks=400), caller=ANN)
+    with pytest.raises(Refused, match="and 200 may run at once"):
+        yard.put(sh("sleep 600", name="crowd", tasks=400), caller=ADMIN)
+
+
+def test_the_machine_has_a_bound_whoever_they_are(make: MakeYard, tmp_path: Path):
+    yard = make(Caps(user_tasks=3, tasks=4))
+    script = f"while [ ! -e {tmp_path}/end ]; do sleep 0.02; done"
+    for caller in (ANN, BOB):
+        yard.put(sh(script, name=caller.user, array="0-3"), caller=caller)
+    while len([job for job in yard.jobs(ADMIN) if job["phase"] == "running"]) < 4:
+        yard.wait_events(yard.store.last_event, 0.2)
+    assert len(live(yard)) == 4
+    (tmp_path / "end").touch()
+    for name in ("ann-3", "bob-3"):
+        yard.until(name, "succeeded")
+
+
+def test_an_elastic_job_grows_no_further_than_its_users_bound(make: MakeYard, tmp_path: Path):
+    yard = make(Caps(user_tasks=3))
+    script = f"while [ ! -e {tmp_path}/end ]; do sleep 0.02; done"
+    yard.put(sh(script, name="e", tasks=8, min=2), caller=ANN)
+    all_seen(yard)
+    assert sum(len(job.get("placements", ())) for job in yard.jobs(ADMIN)) <= 3
+
+
+def test_the_more_urgent_goes_first_when_there_is_room_again(make: MakeYard, tmp_path: Path):
+    yard = make(Caps(user_tasks=1))
+    yard.put(sh(f"while [ ! -e {tmp_path}/end ]; do sleep 0.02; done", name="first"), caller=ANN)
+    yard.until("first", "running")
+    line = f"echo $GPUYARD_JOB >> {tmp_path}/order"
+    yard.put(sh(line, name="low", priority=10), sh(line, name="high", priority=80), caller=ANN)
+    (tmp_path / "end").touch()
+    yard.until("low", "succeeded")
+    assert (tmp_path / "order").read_text().split() == ["high", "low"]
