@@ -206,7 +206,7 @@ def _given(count: int | None) -> str:
     return "" if count is None else str(count)
 
 
-def _await_answer(child: Any, client: Client, log: Log) -> None:
+def _await_answer(child: Any, client: Client, log: YardLog) -> None:
     """Return when that very process answers; its last words if it ends instead."""
     clock = SystemClock()
     until = clock.monotonic() + READY_S
