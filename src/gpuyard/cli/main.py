@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from gpuyard.cli.console import terminal
 from gpuyard.cli.root import yard
 from gpuyard.model import text
 from gpuyard.model.errors import Broken, GpuYardError, Never, NotFound, Refused
@@ -41,7 +42,7 @@ def run(args: Sequence[str], name: str = "yard") -> int:
     except Exception as mistake:  # noqa: BLE001 -- nothing may reach the user as a traceback
         return _explain(mistake, debug="--debug" in args)
     except KeyboardInterrupt:
-        click.echo(err=True)
+        terminal.say()
         return INTERRUPTED
     return code
 
@@ -71,10 +72,10 @@ def _explain(mistake: Exception, debug: bool) -> int:
     if isinstance(mistake, click.ClickException):
         return _explain_usage(mistake)
     if isinstance(mistake, Refused):
-        click.echo(f"error: {mistake}", err=True)
+        terminal.say(f"error: {mistake}")
         return NOT_FOUND if isinstance(mistake, NotFound) else NEVER if isinstance(mistake, Never) else USAGE
     if isinstance(mistake, GpuYardError) and not isinstance(mistake, Broken):
-        click.echo(f"error: {mistake}", err=True)  # nobody's fault: no yard is running
+        terminal.say(f"error: {mistake}")  # nobody's fault: no yard is running
         return FAILED
     return _own_fault(mistake, debug)
 
@@ -85,7 +86,7 @@ def _explain_usage(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.UsageError) and context is not None:
         hint = f" Try '{context.command_path} --help'."
     text = mistake.format_message()
-    click.echo(f"error: {text}{'' if text.endswith(('.', '?', '!')) else '.'}{hint}", err=True)
+    terminal.say(f"error: {text}{'' if text.endswith(('.', '?', '!')) else '.'}{hint}")
     return mistake.exit_code
 
 
@@ -96,7 +97,7 @@ def _own_fault(mistake: Exception, debug: bool) -> int:
         traceback.print_exception(mistake)
     what = " ".join(f"{type(mistake).__name__}: {mistake}".split())
     more = "" if debug else " (--debug shows where)"
-    click.echo(f"error: this is a bug in yard, please report it with the snapshot: {what}{more}", err=True)
+    terminal.say(f"error: this is a bug in yard, please report it with the snapshot: {what}{more}")
     return FAILED
 
 

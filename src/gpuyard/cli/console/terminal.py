@@ -1,4 +1,7 @@
-"""Stdout as we use it: a screen that draws tables, and writers for JSON and YAML.
+"""Stdout and stderr as we use them: a screen that draws tables, and writers for words, JSON and YAML.
+
+Everything we print passes `safe`: names, reasons and whatever else others wrote must not move the reader's cursor,
+colour the terminal, or turn the order of letters round. Colours are ours alone.
 
 Called by the commands, which decide what is said. Rich, msgspec and YAML are imported when they are first needed.
 NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are honoured; off a terminal lines are never cut, so that grep works.
@@ -7,11 +10,14 @@ NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are honoured; off a terminal lines 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
@@ -23,6 +29,9 @@ UNBOUNDED = 10_000
 
 GAP = 2
 """Spaces between columns."""
+
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but for line ends and tabs, what turns the direction of text, half characters."""
 
 READABLE = 24
 """A column that wraps is not made narrower than this."""
@@ -47,11 +56,14 @@ class Screen:
 
     def show(self, *things: RenderableType, width: int | None = None) -> None:
         """Draw these below each other."""
+        from rich.segment import Segment, Segments
+
         self._console.width = width or self.width
         with self._console.capture() as capture:
             for thing in things:
-                self._console.print(thing)
-        write("".join(line.rstrip() + "\n" for line in capture.get().removesuffix("\n").split("\n")))
+                drawn = self._console.render(thing)
+                self._console.print(Segments([Segment(safe(each.text), each.style) for each in drawn]), end="")
+        draw("".join(line.rstrip() + "\n" for line in capture.get().removesuffix("\n").split("\n")))
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Any]], headers: bool = True) -> None:
         """Draw a table. Where even its narrowest form is too wide it runs over, as kubectl's do: nothing is cut."""
@@ -110,9 +122,27 @@ def text(words: str, style: str = "") -> Text:
     return Text(words, style=style)
 
 
+def safe(words: str) -> str:
+    """The same without anything that a terminal obeys: that is shown as JSON writes it, so JSON stays JSON."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found.group()):04x}", words)
+
+
 def write(words: str) -> None:
-    """To stdout, as it is."""
-    sys.stdout.write(words)
+    """To stdout."""
+    draw(safe(words))
+
+
+def say(words: str = "", marked: str = "", colour: str = "") -> None:
+    """A line to stderr; where it stands on a terminal, what is `marked` in it gets a colour."""
+    shown = safe(words)
+    if colour:
+        shown = shown.replace(marked, click.style(marked, fg=colour), 1)
+    click.echo(shown, err=True)
+
+
+def draw(drawn: str) -> None:
+    """To stdout as it is: our own colours and cursor, around words that are safe already."""
+    sys.stdout.write(drawn)
 
 
 def write_json(value: Any) -> None:
@@ -138,11 +168,14 @@ def write_json_line(value: Any) -> None:
 def write_csv(rows: Sequence[dict[str, Any]]) -> None:
     """Flat rows, a column for each key."""
     import csv
+    import io
 
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(sys.stdout, keys, lineterminator="\n")
+    table = io.StringIO()
+    writer = csv.DictWriter(table, keys, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+    write(table.getvalue())
 
 
 def write_yaml(value: Any, separator: bool = False) -> None:

@@ -119,4 +119,4 @@ def _report(unusable: sources.Unusable, form: str) -> None:
     if form == "ndjson":
         terminal.write_json_line({"file": unusable.path, "error": "\n".join(unusable.problems)})
     else:
-        click.echo(f"error: {unusable}", err=True)
+        terminal.say(f"error: {unusable}")

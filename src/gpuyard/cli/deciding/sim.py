@@ -90,7 +90,7 @@ def sim(
         from gpuyard.cli.rendering import sim_page
 
         given["report"].write_text(sim_page.page(trace, runs), encoding="utf-8")
-        click.echo(f"report: {given['report']}", err=True)
+        terminal.say(f"report: {given['report']}")
     return write(runs, form)
 
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import click
 
-from gpuyard.cli.console import options
+from gpuyard.cli.console import options, terminal
+from gpuyard.cli.jobs.following import is_own
 from gpuyard.client import Client
 from gpuyard.model.errors import Conflict, Refused
 
@@ -40,11 +41,16 @@ LOOK_S = 0.1
 )
 @click.argument("job")
 @click.option("--task", type=click.IntRange(min=0), default=0, help="Which task's terminal.")
-def attach(job: str, task: int) -> None:
+@click.option("--raw", is_flag=True, help="Also another user's, whose output this terminal then obeys.")
+def attach(job: str, task: int, raw: bool) -> None:
     """Connect this terminal to that of a job started with `yard run -it`. Ctrl-] leaves, the job goes on."""
     with Client() as client:
+        known = client.job(job)
+        if not raw and not is_own(known):
+            told = f"{job} is {known.get('user')}'s, and your terminal would obey what it writes"
+            raise Refused(f"{told}; --raw does it all the same.")
         path = client.attach(job, task)
-    click.echo(f"Connected to {job}; Ctrl-] leaves it running.", err=True)
+    terminal.say(f"Connected to {job}; Ctrl-] leaves it running.")
     connect(path)
 
 

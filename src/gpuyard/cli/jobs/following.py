@@ -5,6 +5,8 @@ Called by `root` and `run`.
 
 from __future__ import annotations
 
+import codecs
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ from typing import Any
 
 import click
 
-from gpuyard.cli.console import options, words
+from gpuyard.cli.console import options, terminal, words
 from gpuyard.cli.rendering import live_tables
 from gpuyard.client import Client
 from gpuyard.model.errors import NotFound
@@ -42,11 +44,16 @@ SIGNALS_FROM = 128
 @click.option("-f", "--follow", is_flag=True, help="Stay until the job ends.")
 @click.option("--task", type=click.IntRange(min=0), help="One task's output.  [default: all, each line with its task]")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of what is there.")
-def logs(job: str, follow: bool, task: int | None, tail: int | None) -> None:
-    """What a job has written, to stdout and stderr."""
+@click.option("--raw", is_flag=True, help="Another's output as it is, also to a terminal, which obeys what is in it.")
+def logs(job: str, follow: bool, task: int | None, tail: int | None, raw: bool) -> None:
+    """What a job has written, to stdout and stderr.
+
+    Your own output is shown as it is. Of another user's a terminal gets no escape sequences, unless with --raw.
+    """
     with Client() as client:
-        tasks = tasks_of(client.job(job)) if task is None else [task]
-        output = Output(client, job, tasks)
+        known = client.job(job)
+        tasks = tasks_of(known) if task is None else [task]
+        output = Output(client, job, tasks, escaped=sys.stdout.isatty() and not raw and not is_own(known))
         output.read_all(tail)
         if follow:
             output.follow()
@@ -58,10 +65,25 @@ def tasks_of(job: Document) -> list[int]:
     return list(range(sum(int(group.get("tasks", 1)) for group in groups)))
 
 
-class Output:
-    """The output of a job's tasks, written to ours as it comes; of several tasks whole lines, each with its task."""
+def is_own(job: Document) -> bool:
+    """Whether the job is of the user who reads."""
+    import pwd
 
-    def __init__(self, client: Client, job: str, tasks: Sequence[int]) -> None:
+    try:
+        return bool(job.get("user") == pwd.getpwuid(os.geteuid()).pw_name)
+    except KeyError:
+        return bool(job.get("user") == str(os.geteuid()))
+
+
+class Output:
+    """The output of a job's tasks, written to ours as it comes; of several tasks whole lines, each with its task.
+
+    One that is `escaped` is another's on a terminal: nothing in it is obeyed.
+    """
+
+    def __init__(self, client: Client, job: str, tasks: Sequence[int], escaped: bool = False) -> None:
+        self._decoders = {task: codecs.getincrementaldecoder("utf-8")("backslashreplace") for task in tasks}
+        self._escaped = escaped
         self._client = client
         self._job = job
         self._offsets = dict.fromkeys(tasks, 0)
@@ -106,6 +128,9 @@ class Output:
         return content
 
     def _write(self, task: int, content: bytes) -> None:
+        if self._escaped:
+            words = self._decoders[task].decode(content).replace("\r\n", "\n").replace("\r", "\n")
+            content = terminal.safe(words).encode()
         if len(self._offsets) > 1:
             *lines, self._partial[task] = (self._partial[task] + content).split(b"\n")
             content = b"".join(b"%d: %b\n" % (task, line) for line in lines)
@@ -185,12 +210,12 @@ def await_phase(client: Client, name: str, goal: str, clock: Clock, until: float
         job = client.job(name)
         if (verdict := reached(job, goal)) is not None:
             if verdict:
-                click.echo(f"{name} is {job['phase']}, so it will not be {goal} any more.", err=True)
+                terminal.say(f"{name} is {job['phase']}, so it will not be {goal} any more.")
             return verdict
         left = LONG_POLL_S if until is None else until - clock.monotonic()
         if left <= 0:
             why = (job.get("reason") or {}).get("message", "")
-            click.echo(f"{name} is still {job['phase']}. {why}".rstrip(), err=True)
+            terminal.say(f"{name} is still {job['phase']}. {why}".rstrip())
             return STILL_WAITING
         client.events(newest, 1, min(left, LONG_POLL_S))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from gpuyard.cli.console import terminal, words
 from gpuyard.cli.rendering import live_tables
 from gpuyard.runtime.clock import SystemClock
@@ -31,9 +29,10 @@ def show(forecasts: Sequence[Document], document: Document | None = None, hopele
     """
     forecasts = [forecast for forecast in forecasts if hopeless or forecast.get("verdict") != "never"]
     for forecast in forecasts[:TOLD_MAX]:
-        click.echo(line(forecast, document or {}), err=True)
+        verdict = str(forecast.get("verdict", ""))
+        terminal.say(line(forecast, document or {}), f" {_verb(verdict)}", STYLES.get(verdict, ""))
     if len(forecasts) > TOLD_MAX:
-        click.echo(f"... and {len(forecasts) - TOLD_MAX} more", err=True)
+        terminal.say(f"... and {len(forecasts) - TOLD_MAX} more")
 
 
 def line(forecast: Document, document: Document) -> str:
@@ -41,10 +40,15 @@ def line(forecast: Document, document: Document) -> str:
     name = str(forecast.get("name") or document.get("name") or "The job")
     sentence = str(forecast.get("message") or forecast.get("sentence") or "")
     verdict = str(forecast.get("verdict", ""))
-    verb = click.style("can never run here" if verdict == "never" else verdict, fg=STYLES.get(verdict))
     told = sentence.removeprefix(f"{name} ").removeprefix(str(forecast.get("verdict", ""))).lstrip(" :")
     pause = "" if forecast.get("verdict") == "starts" else ":"
-    return f"{name} {verb}{pause} {told}".rstrip(" .:") + "".join(f"; {more}" for more in _more(forecast)) + "."
+    return (
+        f"{name} {_verb(verdict)}{pause} {told}".rstrip(" .:") + "".join(f"; {more}" for more in _more(forecast)) + "."
+    )
+
+
+def _verb(verdict: str) -> str:
+    return "can never run here" if verdict == "never" else verdict
 
 
 def _more(forecast: Document) -> list[str]:

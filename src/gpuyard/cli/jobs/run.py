@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gpuyard.cli.console import options
+from gpuyard.cli.console import options, terminal
 from gpuyard.cli.jobs import following, job_document, preview
 from gpuyard.client import Client
 
@@ -115,18 +115,18 @@ def _stay(client: Client, name: str, document: Document) -> int:
     following.await_phase(client, name, "ended", SystemClock())
     job = client.job(name)
     if job["phase"] != "succeeded":
-        click.echo(f"{following.ending(job)}.", err=True)
+        terminal.say(f"{following.ending(job)}.")
     return following.exit_code_of(job)
 
 
 def interrupted(client: Client, name: str, wish: str) -> int:
     """Ctrl-C: the job goes on unless it is to be cancelled too."""
-    click.echo(err=True)
+    terminal.say()
     if wish == "ask" and sys.stdin.isatty():
         wish = "cancel" if click.confirm(f"Cancel {name} too?", default=False, err=True) else "detach"
     if wish == "cancel":
         client.cancel(name)
-        click.echo(f"{name} is cancelled.", err=True)
+        terminal.say(f"{name} is cancelled.")
     else:
-        click.echo(f"{name} goes on. `yard logs {name} -f` shows its output, `yard cancel {name}` ends it.", err=True)
+        terminal.say(f"{name} goes on. `yard logs {name} -f` shows its output, `yard cancel {name}` ends it.")
     return 130

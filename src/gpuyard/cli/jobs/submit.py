@@ -63,7 +63,7 @@ def read(path: str) -> Document:
         return files.parse_submission(text, "stdin" if path == "-" else path, SystemClock().now())
     script = slurm.read(text, Path(path if path != "-" else "stdin"))
     for warning in script.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        terminal.say(f"warning: {warning}")
     preview.check(script.document)
     return script.document
 

@@ -24,7 +24,7 @@ def _tell(jobs: tuple[str, ...], act: Callable[[Client, str], Document], past: s
                 terminal.write(f"{job} {past}\n")
             except Refused as error:
                 if refused is not None:
-                    click.echo(f"error: {refused}", err=True)
+                    terminal.say(f"error: {refused}")
                 refused = error
     if refused is not None:
         raise refused

@@ -71,7 +71,7 @@ def parted(place: str, nodes: set[str]) -> tuple[str, int | None]:
 
 def draw(answer: Document) -> None:
     """Who is hit, and what that costs."""
-    click.echo(f"{answer['message']}.", err=True)
+    terminal.say(f"{answer['message']}.")
     rows = [[each["job"], f"moves to {words.some(each['to'])}", _cost(each)] for each in answer["moves"]]
     rows += [[each["job"], _stops(each), _cost(each)] for each in answer["stops"]]
     rows += [[each["job"], "stays", each["message"]] for each in answer["stays"]]

@@ -124,7 +124,7 @@ def stay(wish: UpWish) -> None:
     try:
         hosting.wait()
     finally:
-        click.echo("Closing; jobs run on unless they were to end too.", err=True)
+        terminal.say("Closing; jobs run on unless they were to end too.")
         hosting.close()
 
 
@@ -156,7 +156,7 @@ def doors(wish: UpWish) -> Any:
 def tell(wish: UpWish, fleet: str, url: str, page: str) -> None:
     """The lines everybody wants to see."""
     if url and wish.port and not url.endswith(f":{wish.port}"):
-        click.echo(f"Port {wish.port} is busy, so the live page is on port {url.rpartition(':')[2]}.", err=True)
+        terminal.say(f"Port {wish.port} is busy, so the live page is on port {url.rpartition(':')[2]}.")
     terminal.write(f"GPUs are {fleet}.\n")
     terminal.write(f"Live page: {page}\n" if page else "")
     terminal.write(f"State:     {wish.state}\n")

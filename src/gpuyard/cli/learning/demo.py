@@ -80,7 +80,7 @@ def _hosted(fleet: which_yard.YardFleet, folder: Path, port: int, clock: SystemC
     desk = hosting.start()
     try:
         if port and not desk.urls[0].endswith(f":{port}"):
-            click.echo(f"Port {port} is busy, so the live page is elsewhere:", err=True)
+            terminal.say(f"Port {port} is busy, so the live page is elsewhere:")
         terminal.write(f"Live page: {desk.page_url()}\nState:     {folder} (removed at the end)\n")
         sys.stdout.flush()
         yield hosting
@@ -117,7 +117,7 @@ class _Demo:
     def run(self, stay: bool) -> None:
         """Submit, show, sum up."""
         pause = threading.Event()
-        click.echo(f"{len(self._left)} jobs from three teams arrive over {demo_work.LAST_ARRIVAL_S:.0f} s.")
+        terminal.write(f"{len(self._left)} jobs from three teams arrive over {demo_work.LAST_ARRIVAL_S:.0f} s.\n")
         with demo_view.DemoView() as view:
             while not self._done():
                 begun = self._seconds

@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from gpuyard.cli.console import terminal
 from gpuyard.cli.rendering import live_tables
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class DemoView:
             self._rich.update(self._drawn(seconds, status, nodes))
         elif seconds - self._told_at >= PLAIN_EVERY_S:
             self._told_at = seconds
-            click.echo(headline(seconds, status))
+            terminal.write(f"{headline(seconds, status)}\n")
 
     def _drawn(self, seconds: float, status: Document, nodes: list[Document]) -> RenderableType:
         from rich.console import Group
@@ -66,7 +65,8 @@ class DemoView:
 
         lines = [Text(headline(seconds, status), style="bold"), Text("")]
         lines += [_rack(rack, members) for rack, members in racks(nodes).items()]
-        lines += [Text(""), *(Text(f"  {news}", style="dim", overflow="ellipsis", no_wrap=True) for news in self._news)]
+        news = [terminal.safe(f"  {told}") for told in self._news]
+        lines += [Text(""), *(Text(told, style="dim", overflow="ellipsis", no_wrap=True) for told in news)]
         return Group(*lines)
 
 

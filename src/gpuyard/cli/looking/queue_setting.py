@@ -34,7 +34,7 @@ def set_queue(name: str, dry_run: bool, yes: bool, **given: Any) -> None:
     """Create or change a queue. First shows who would move above share or lose GPUs."""
     document = document_of(name, given)
     with Client() as client:
-        click.echo(told(client.set_queue(document, dry_run=True)), err=True)
+        terminal.say(told(client.set_queue(document, dry_run=True)))
         if dry_run:
             return
         if not yes and sys.stdin.isatty() and not click.confirm(f"Change {name}?", default=True, err=True):

@@ -11,8 +11,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-import click
-
 from gpuyard.cli.console import terminal, words
 from gpuyard.cli.rendering import redrawing
 from gpuyard.cli.rendering.tables import Listing, TableWish, column, write
@@ -58,7 +56,7 @@ def show_jobs(wish: TableWish, all_ended: bool) -> None:
 
 def _tell_how_many_are_left_out(all_ended: bool, wish: TableWish) -> None:
     if not all_ended and wish.form == "wide" and not wish.watch:
-        click.echo("Ended jobs beyond the newest hundred are left out; --all lists them.", err=True)
+        terminal.say("Ended jobs beyond the newest hundred are left out; --all lists them.")
 
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def repeat(client: Client, draw: Callable[[], None]) -> None:
     for _ in changes(client):
         drawn = captured(draw)
         if drawn != shown:
-            terminal.write((CLEAR if sys.stdout.isatty() else "") + drawn)
+            terminal.draw((CLEAR if sys.stdout.isatty() else "") + drawn)
             sys.stdout.flush()
             shown = drawn
 

@@ -96,7 +96,7 @@ def write(listing: Listing[Row], rows: Sequence[Row], wish: TableWish) -> None:
     elif rows:
         _write_table(listing, rows, wish)
     else:
-        click.echo(listing.none or f"There are no {listing.noun}s.", err=True)
+        terminal.say(listing.none or f"There are no {listing.noun}s.")
 
 
 def sort(pairs: list[tuple[Row, Document]], key: str) -> list[tuple[Row, Document]]:
