@@ -10,7 +10,8 @@ import ast
 import math
 import re
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,9 @@ FUNCTION_LINES_P95 = 45
 FUNCTION_LINES_MAX = 70
 FILE_LINES_P95 = 450
 PARAMETERS_MAX = 6
+ROOM_MODULES_MAX = 14
+CROWDED_ROOMS = {"worlds/local": 32, "files": 21, "runtime": 20, "model": 17, "server": 15}
+"""Rooms that still hold more; they may lose modules, not gain any."""
 
 NO_SUCH_ROOMS = {"utils", "util", "helpers", "helper", "misc"}
 CLICK_DECORATORS = {"command", "group", "option", "argument", "pass_context", "pass_obj", "version_option"}
@@ -76,6 +80,10 @@ def test_every_folder_of_code_is_a_package():
     assert sorted(shown(folder) for folder in folders if not (folder / "__init__.py").exists()) == []
 
 
+def test_no_room_holds_more_modules_than_one_can_survey():
+    assert crowded(SOURCE, CROWDED_ROOMS) == []
+
+
 def test_no_module_is_a_junk_drawer():
     assert junk_drawers(SOURCE) == []
 
@@ -108,6 +116,14 @@ def test_a_parameter_train_is_named_unless_click_calls_it(tmp_path: Path):
     assert too_many_parameters(functions(tmp_path)) == [
         f"{tmp_path / 'train.py'}:4 does_not: 7 parameters, {PARAMETERS_MAX} allowed"
     ]
+
+
+def test_a_crowded_room_is_named(tmp_path: Path):
+    (tmp_path / "room").mkdir()
+    for i in range(ROOM_MODULES_MAX + 1):
+        (tmp_path / "room" / f"m{i}.py").write_text("")
+    assert crowded(tmp_path, {}) == [f"room: {ROOM_MODULES_MAX + 1} modules, {ROOM_MODULES_MAX} allowed"]
+    assert crowded(tmp_path, {"room": ROOM_MODULES_MAX + 1}) == []
 
 
 def test_generated_stubs_are_left_aside(tmp_path: Path):
@@ -191,6 +207,13 @@ def too_many_parameters(found: list[Function]) -> list[str]:
 
 def has_docstring(path: Path) -> bool:
     return bool(ast.get_docstring(ast.parse(path.read_text(), str(path))))
+
+
+def crowded(folder: Path, allowed: Mapping[str, int]) -> list[str]:
+    """Folders with too many modules, `__init__` aside."""
+    counts = Counter(str(path.parent.relative_to(folder)) for path in modules(folder) if path.stem != "__init__")
+    most = {room: allowed.get(room, ROOM_MODULES_MAX) for room in counts}
+    return [f"{room}: {n} modules, {most[room]} allowed" for room, n in sorted(counts.items()) if n > most[room]]
 
 
 def junk_drawers(folder: Path) -> list[str]:
