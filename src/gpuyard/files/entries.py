@@ -252,6 +252,12 @@ class AskEntry:
     failed: int | None = slot(COUNT, "Members that failed; default 0.", None)
     succeeded: int | None = slot(COUNT, "Members that succeeded; default 0.", None)
     absent: int | None = slot(COUNT, "Members that do not exist yet; default 0.", None)
+    ended: tuple[int, ...] = slot(
+        ListOf(COUNT, distinct=True), "Numbers of members that ended by themselves; none is run again.", ()
+    )
+    tried: tuple[int, ...] = slot(
+        ListOf(COUNT, distinct=True), "Numbers of members that were stopped; those that never ran come first.", ()
+    )
     min_groups: int | None = slot(Whole(1, TASKS_MAX), "So many of the groups start together; default: all.", None)
     groups: tuple[GroupEntry, ...] | None = slot(
         ListOf(EntryOf(lambda: GroupEntry), least=1), "Task groups instead of tasks; may nest.", None

@@ -152,7 +152,7 @@ NESTED_MAX = 16
 """Groups within groups; trainings have two or three levels."""
 
 _ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "memory", "failed", "succeeded",
-              "absent")  # fmt: skip
+              "ended", "tried", "absent")  # fmt: skip
 """What only a group of tasks can say; a group of groups leaves it to them."""
 
 
@@ -215,6 +215,8 @@ def _leaf(
         failed,
         succeeded,
         absent,
+        entry.ended,
+        entry.tried,
     )
 
 

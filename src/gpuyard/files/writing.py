@@ -256,6 +256,8 @@ def _tasks(group: TaskGroup) -> Data:
         failed=group.failed,
         succeeded=group.succeeded,
         absent=group.absent,
+        ended=list(group.ended),
+        tried=list(group.tried),
     )
 
 

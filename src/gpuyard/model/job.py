@@ -121,6 +121,10 @@ class TaskGroup:
     failed: int = 0
     succeeded: int = 0
     absent: int = 0
+    ended: tuple[int, ...] = ()
+    """Numbers of tasks that ended by themselves, as far as they are known: none of them is run again (rule 22)."""
+    tried: tuple[int, ...] = ()
+    """Numbers that have run and were stopped; those that never ran come before them."""
 
 
 @dataclass(frozen=True, slots=True)

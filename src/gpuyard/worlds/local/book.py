@@ -143,9 +143,9 @@ def save_job(batch: Batch, entry: Entry) -> None:
     """A job as it stands now."""
     batch.add(
         "UPDATE jobs SET phase=?, told=?, held=?, attempts=?, failures=?, losses=?, evictions=?, not_before=?, "
-        "started=?, ended=?, exit=? WHERE id=?",
+        "started=?, ended=?, exit=?, anew=? WHERE id=?",
         (entry.phase.value, entry.told, int(entry.held), entry.attempts, entry.failures, entry.losses, entry.evictions,
-         entry.not_before, entry.started, entry.ended, entry.exit, entry.id),
+         entry.not_before, entry.started, entry.ended, entry.exit, entry.anew, entry.id),
     )  # fmt: skip
 
 
@@ -187,7 +187,7 @@ def _place_of(text: str) -> tuple[Placement, tuple[int, ...]]:
 
 JOB_COLUMNS = (
     "j.id, j.name, j.member, j.phase, j.told, j.held, j.attempts, j.failures, j.losses, j.evictions, j.not_before, "
-    "j.started, j.ended, j.exit, j.template"
+    "j.started, j.ended, j.exit, j.template, j.anew"
 )
 TEMPLATE_COLUMNS = "t.id, t.name, t.text, t.user, t.uid, t.gid, t.submitted"
 
@@ -264,11 +264,16 @@ def _entry(row: tuple[Any, ...], template: Template) -> Entry:
         row[12],
         row[13],
     )
+    entry.anew = row[15]
     return entry
 
 
 def _load_attempts(store: Store, book: Book) -> None:
-    """Attempts that were not over; the later one of a job is what follows a move."""
+    """Attempts that were not over (the later one of a job is what follows a move), and what earlier ones left."""
+    for known in [entry for entry in book.entries.values() if entry.attempts > entry.anew]:
+        for attempt in history(store, known.id):
+            if attempt.number > known.anew and attempt.state == "ended":
+                known.note(attempt)
     for job, number, *_ in store.rows("SELECT job, number FROM attempts WHERE state != 'ended' ORDER BY job, number"):
         entry = book.entries.get(job)
         if entry is None:

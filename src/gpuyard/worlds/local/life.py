@@ -6,7 +6,7 @@ Used by `world`, under the desk's lock. A gang starts whole or not at all; one r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuyard.model.events import JobEvicted, JobSeen, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
@@ -15,7 +15,7 @@ from gpuyard.worlds.local import giving_up, holdings, ledger, orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import REST_MAX_S, Gates
 from gpuyard.worlds.local.ports import Report, TaskKey
-from gpuyard.worlds.local.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank
+from gpuyard.worlds.local.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank, survives
 
 GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "drained"))
 """Stops that give a job time to save its work; one that is cancelled or has lost a rank needs none."""
@@ -84,6 +84,11 @@ class Life:
         """More tasks for an elastic gang that runs."""
         attempt = entry.attempt
         assert attempt is not None
+        ended = {task.number for task in attempt.tasks.values() if task.outcome in ("succeeded", "failed")}
+        places = [place for place in places if (place.group, place.task) not in ended | entry.succeeded | entry.spent]
+        if not places:  # they ended while the brain thought of starting them
+            self.desk.events.append(JobSeen(entry.job()))
+            return
         tasks = self._add_tasks(entry, attempt, places)
         self.desk.events.append(TasksRunning(entry.key, tuple(places), attempt.created))
         self.desk.keep_attempt(entry, attempt, *tasks)
@@ -233,7 +238,8 @@ class Life:
         if not entry.shown:
             return
         twins = [other for other in attempt.live() if other.rank == task.rank]
-        if entry.following is not None or twins:
+        elastic = any(group.min < group.tasks for group in entry.template.job.task_groups())
+        if entry.following is not None or twins or elastic:  # of an elastic gang it matters which number has run
             # An event names places by task and node, and there may be another task under that name: tell it whole.
             self.desk.events.append(JobSeen(entry.job()))
             return
@@ -306,17 +312,29 @@ class Life:
         number = attempt.number
         self.desk.then(lambda: self.desk.launcher.forget(entry.id, number))
         entry.attempt = None
+        entry.note(attempt)
         outcomes = {task.outcome for task in attempt.tasks.values()}
         if not attempt.why and outcomes == {"stopped"}:
             attempt.why = "preempted"  # it was shrunk to nothing
         bad = [task for task in attempt.tasks.values() if task.outcome in ("failed", "lost", "timeout")]
         first = min(bad, key=lambda task: (task.ended or 0.0, task.rank), default=None)
-        if attempt.why in ("cancelled", "preempted", "moved", "requeued", "held", "node", "drained"):
+        if not entry.left():
+            self._enough(entry, attempt)  # what succeeded has succeeded, also where it was to stop
+        elif attempt.why in ("cancelled", "preempted", "moved", "requeued", "held", "node", "drained"):
             self._given_up(entry, attempt)
         elif first is None or (attempt.why != "timeout" and survives(entry, attempt)):
-            self.over(entry, Phase.SUCCEEDED, "", 0)
+            self._enough(entry, attempt)
         else:
             self._failed(entry, attempt, first)
+
+    def _enough(self, entry: Entry, attempt: Attempt) -> None:
+        """The gang has what it must have; tasks that had no room so far come now."""
+        self.unfollow(entry)
+        entry.spent |= {task.number for task in attempt.tasks.values() if task.outcome == "failed"}
+        if left := entry.left():
+            self.wait_again(entry, f"{len(entry.succeeded)} tasks have succeeded, {len(left)} are left")
+        else:
+            self.over(entry, Phase.SUCCEEDED, "", 0)
 
     def _given_up(self, entry: Entry, attempt: Attempt) -> None:
         if attempt.why == "cancelled":
@@ -324,7 +342,7 @@ class Life:
             return
         entry.evictions += attempt.why in ("preempted", "moved", "drained")
         if attempt.why in ("preempted", "drained"):
-            self.desk.events.append(JobEvicted(entry.name, self.desk.now()))
+            self.desk.events.append(JobEvicted(entry.key, self.desk.now()))
         if entry.following is not None and not entry.held and self._is_sound(entry.following):
             self._go_on_elsewhere(entry)
             return
@@ -354,8 +372,13 @@ class Life:
                 self.stop(entry, "requeued")
 
     def _go_on_elsewhere(self, entry: Entry) -> None:
-        entry.attempt, entry.following = entry.following, None
-        entry.phase = Phase.STARTING
+        attempt, entry.following = entry.following, None
+        assert attempt is not None
+        entry.attempt, entry.phase = attempt, Phase.STARTING
+        for task in attempt.live():
+            if task.number in entry.succeeded:  # while it was on its way
+                task.state, task.outcome, task.ended = "ended", "stopped", self.desk.now()
+                self.desk.keep_attempt(entry, attempt, task)
         self.desk.events.append(JobSeen(entry.job()))
         self.desk.keep(entry)
         self.launch(entry)
@@ -414,17 +437,6 @@ class Life:
                 for follower, told in doomed:
                     if not follower.over:
                         self.over(follower, Phase.CANCELLED, told, None)
-
-
-def survives(entry: Entry, attempt: Attempt, without: Container[int] = ()) -> bool:
-    """Whether the gang still has its minimum: those alive and those that succeeded count (rule 22)."""
-    counts: dict[str, int] = {}
-    for task in attempt.tasks.values():
-        if task.serial in without:
-            continue
-        if task.state not in ("ended", "stopping") or task.outcome == "succeeded":
-            counts[task.placement.group] = counts.get(task.placement.group, 0) + 1
-    return entry.description().gang.complete(counts)
 
 
 def withheld(place: Placement, doubt: str) -> str:

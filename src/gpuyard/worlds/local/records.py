@@ -5,12 +5,17 @@ Filled from the store and written back to it by `world`. Mutable on purpose: one
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuyard.files.submissions import After
 from gpuyard.model.job import Bundle, Job, Phase, Placement, TaskGroup
 from gpuyard.model.reasons import Reason
+
+Number = tuple[str, int]
+"""A task of a job, whatever attempt: its group, and its number there."""
 
 ENDED = frozenset((Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED))
 """Phases that nothing follows, unless its owner requeues the job."""
@@ -102,6 +107,11 @@ class Task:
     slices: tuple[int, ...] = ()
     """Which of a GPU's slices it has, one for each of its placement's `mig`; chosen when it gets its devices."""
 
+    @property
+    def number(self) -> Number:
+        """Which of the job's tasks it is, in whatever attempt."""
+        return self.placement.group, self.placement.task
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -146,6 +156,14 @@ class Entry:
     started: float | None = None
     ended: float | None = None
     exit: int | None = None
+    anew: int = 0
+    """The last attempt before its owner let it begin again: what succeeded up to then counts no longer."""
+    succeeded: set[Number] = field(default_factory=set)
+    """Tasks that succeeded in earlier attempts: none of them is ever run again (rule 22)."""
+    spent: set[Number] = field(default_factory=set)
+    """Tasks that failed where the gang went on without them."""
+    tried: set[Number] = field(default_factory=set)
+    """Tasks that began in earlier attempts; those that never did come first."""
     shown: bool = False
     """Whether the brain knows of it."""
     flaw: str = ""
@@ -184,14 +202,30 @@ class Entry:
         job = replace(self.description(), on_hold=self.held, evictions=self.evictions)
         job = replace(job, submitted=self.template.submitted)
         attempt = self.attempt
+        job = replace(job, gang=_counted(job.gang, self, attempt.tasks.values() if attempt is not None else ()))
         if attempt is None:
             return job
         job = replace(job, on_hold=self.held or attempt.why in NOT_TO_FOLLOW)
         if self.following is not None:
             places = (*_places(attempt), *_places(self.following))
             return replace(job, placements=places, started=self.following.created)
-        gang = _counted(job.gang, list(attempt.tasks.values()))
-        return replace(job, gang=gang, placements=_places(attempt), started=attempt.created)
+        return replace(job, placements=_places(attempt), started=attempt.created)
+
+    def note(self, attempt: Attempt) -> None:
+        """What an attempt that is over leaves behind."""
+        self.succeeded |= {task.number for task in attempt.tasks.values() if task.outcome == "succeeded"}
+        self.tried |= {task.number for task in attempt.tasks.values() if task.pid}
+
+    def left(self) -> set[Number]:
+        """Tasks that have not ended by themselves."""
+        groups = self.description().task_groups()
+        return {(g.name, number) for g in groups for number in range(g.tasks)} - self.succeeded - self.spent
+
+    def begin_anew(self) -> None:
+        """It has ended, and its owner wants all of it again."""
+        self.anew = self.attempts
+        for numbers in (self.succeeded, self.spent, self.tried):
+            numbers.clear()
 
 
 def _places(attempt: Attempt) -> tuple[Placement, ...]:
@@ -199,16 +233,31 @@ def _places(attempt: Attempt) -> tuple[Placement, ...]:
     return tuple(sorted(places, key=lambda place: (place.group, place.task, place.node)))
 
 
-def _counted(bundle: Bundle, tasks: list[Task]) -> Bundle:
-    groups: list[TaskGroup | Bundle] = []
-    for group in bundle.groups:
-        if isinstance(group, Bundle):
-            groups.append(_counted(group, tasks))
-            continue
-        ends = [task.outcome for task in tasks if task.placement.group == group.name and task.state == "ended"]
-        # What was lost through no fault of its own may come back; what failed stays failed.
-        groups.append(replace(group, succeeded=ends.count("succeeded"), failed=ends.count("failed")))
+def _counted(bundle: Bundle, entry: Entry, tasks: Collection[Task]) -> Bundle:
+    groups = [
+        _counted(group, entry, tasks) if isinstance(group, Bundle) else _count(group, entry, tasks)
+        for group in bundle.groups
+    ]
     return replace(bundle, groups=tuple(groups))
+
+
+def _count(group: TaskGroup, entry: Entry, tasks: Collection[Task]) -> TaskGroup:
+    """What was lost through no fault of its own may come back; what succeeded and what failed stays so."""
+    ends = {task.number: task.outcome for task in tasks if task.state == "ended"}
+    done = _of(group, {*entry.succeeded, *(number for number, how in ends.items() if how == "succeeded")})
+    failed = _of(group, {*entry.spent, *(number for number, how in ends.items() if how == "failed")}) - done
+    tried = _of(group, {*entry.tried, *ends}) - done - failed
+    least = group.min
+    if not tasks and done:  # all that it still needs is somebody who does the rest
+        least = min(group.tasks, max(least, len(done) + 1))
+    return replace(
+        group, min=least, succeeded=len(done), failed=len(failed), ended=tuple(sorted(done | failed)),
+        tried=tuple(sorted(tried)),
+    )  # fmt: skip
+
+
+def _of(group: TaskGroup, numbers: Iterable[Number]) -> set[int]:
+    return {number for name, number in numbers if name == group.name}
 
 
 def first_rank(job: Job, group: str) -> int:
@@ -219,3 +268,14 @@ def first_rank(job: Job, group: str) -> int:
             return rank
         rank += leaf.tasks
     return rank
+
+
+def survives(entry: Entry, attempt: Attempt, without: Container[int] = ()) -> bool:
+    """Whether the gang still has its minimum: those alive and those that succeeded count (rule 22)."""
+    standing = set(entry.succeeded)
+    for task in attempt.tasks.values():
+        if task.serial in without:
+            continue
+        if task.state not in ("ended", "stopping") or task.outcome == "succeeded":
+            standing.add(task.number)
+    return entry.description().gang.complete(Counter(group for group, _ in standing))

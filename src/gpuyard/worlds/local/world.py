@@ -21,9 +21,9 @@ from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.closures import Closures
 from gpuyard.worlds.local.desk import RETRY_S, Desk
 from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.life import Life, survives, withheld
+from gpuyard.worlds.local.life import Life, withheld
 from gpuyard.worlds.local.ports import TaskKey
-from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
+from gpuyard.worlds.local.records import Attempt, Entry, Task, Template, survives
 from gpuyard.worlds.local.store import StoreError
 
 LOOK_S = 5.0
@@ -337,6 +337,7 @@ class LocalWorld:
         entry.phase = Phase.HELD if entry.held else Phase.WAITING  # held while it ran its last, it stays held
         entry.told, entry.failures, entry.losses = "", 0, 0
         entry.ended = entry.exit = entry.started = None
+        entry.begin_anew()
         self.desk.book.revive(entry)
         self.desk.keep(entry)
         self.desk.say("requeued", entry)

@@ -518,7 +518,9 @@ def _with_ended(bundle: Bundle, name: str, event: TasksEnded) -> Bundle:
         if isinstance(group, Bundle):
             groups.append(_with_ended(group, name, event))
         elif group.name == name:
-            ended = replace(group, succeeded=group.succeeded + event.succeeded, failed=group.failed + event.failed)
+            numbers = tuple(sorted({*group.ended, *(place.task for place in event.placements)}))
+            counts = (group.succeeded + event.succeeded, group.failed + event.failed)
+            ended = replace(group, succeeded=counts[0], failed=counts[1], ended=numbers)
             groups.append(ended)
         else:
             groups.append(group)

@@ -5,6 +5,7 @@ Made by `Fleet` when a job is seen, and by `Fleet.probe` for a job as it might b
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from dataclasses import replace
 
@@ -131,15 +132,15 @@ class JobRow:
         return any(self.live)
 
     def lowest_free_tasks(self, leaf: int, count: int) -> list[int]:
-        """Numbers for new tasks of a group: the lowest that no live task has."""
-        taken = {held.task for held in self.held if held.leaf == leaf and not held.terminating}
-        numbers: list[int] = []
-        number = 0
-        while len(numbers) < count:
-            if number not in taken:
-                numbers.append(number)
-            number += 1
-        return numbers
+        """Numbers for new tasks of a group: of those that no live task has and that have not ended, the lowest that
+        never ran, then the lowest that did (rule 22)."""
+        group = self.groups[leaf]
+        taken = {held.task for held in self.held if held.leaf == leaf and not held.terminating} | {*group.ended}
+        again = [number for number in group.tried if number not in taken]
+        taken.update(again)
+        fresh = (number for number in range(group.tasks) if number not in taken)
+        numbers = list(itertools.islice(itertools.chain(fresh, again), count))
+        return numbers + list(range(group.tasks, group.tasks + count - len(numbers)))
 
 
 def rank_in_queue(row: JobRow) -> Rank:
