@@ -33,6 +33,8 @@ ACTIVE_MAX = 12
 """So many jobs at once: a storm is to find mistakes, not to heat the machine."""
 SETTLE_S = 180.0
 REST_S = (0.02, 0.25)
+STILL_S = 0.5
+"""So long a control plane that stands still is asked."""
 ACTS = ("cancel", "hold", "hold", "requeue")
 
 
@@ -177,13 +179,14 @@ class Storm:
     # --- asking ----------------------------------------------------------------------------------
 
     def _pay(self) -> None:
-        """Ask what is owed; what is not answered stays owed."""
+        """Ask what is owed; what is not answered stays owed, and whoever asked next waits too."""
         if self.plane.stopped and self.dice.random() < 0.8:
             return
-        with self.plane.client() as client:
+        with self.plane.client(STILL_S if self.plane.stopped else ground.ANSWER_S) as client:
             for owed in list(self._owed):
-                if self._asked(client, owed):
-                    self._owed.remove(owed)
+                if not self._asked(client, owed):
+                    return
+                self._owed.remove(owed)
 
     def _asked(self, client: Client, owed: Owed) -> bool:
         """Whether there was an answer, yes or no."""

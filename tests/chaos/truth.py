@@ -113,6 +113,7 @@ class Verdict:
         for blow in blows:
             if not blow.kills:
                 self._stopped[blow.key[:2]].append(blow.at)
+        self._told = {line.key for line in lines if line.kind == "told"}
         self._by_job: dict[str, list[Line]] = defaultdict(list)
         for line in lines:
             self._by_job[line.job].append(line)
@@ -170,9 +171,12 @@ class Verdict:
         return found
 
     def _is_excused(self, line: Line) -> bool:
-        """Whether the storm struck that attempt, so that nobody may know that the task had done its work."""
+        """Whether nobody may know that the task had done its work: the storm hit that attempt, or it was told to stop
+        before it had ended."""
         attempt = line.key[:2]
-        return attempt in self._killed or any(0 <= at - line.at < HALF_DONE_S for at in self._stopped[attempt])
+        if line.key in self._told or attempt in self._killed:
+            return True
+        return any(0 <= at - line.at < HALF_DONE_S for at in self._stopped[attempt])
 
     def _disobeyed(self, wish: Wish) -> list[str]:
         """Did it start after it was cancelled, or while it was held?"""

@@ -81,6 +81,14 @@ def test_a_time_limit_warns_waits_and_kills(tmp_path: Path):
     assert lines == [b"warned", b"asked"]
 
 
+def test_a_stop_that_comes_after_the_end_changes_nothing(tmp_path: Path):
+    left_behind = "sleep 0.1; mv later stop; echo told; sleep 5"
+    folder = order(tmp_path / "t", "sh", "-c", f"setsid sh -c '{left_behind}' & exit 0")
+    write_pairs(str(folder / "later"), [("why", "preempted"), ("term", "1")])
+    assert run(folder)["outcome"] == "succeeded"
+    assert (folder / "stop").exists()
+
+
 def test_output_is_kept_in_segments_and_only_the_last_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outputs, "SEGMENT_BYTES", 10)
     log = outputs.Log(str(tmp_path / "log"))

@@ -383,6 +383,8 @@ class Supervisor:
         """Has the time run out, has somebody asked us to stop, is the next step of a stop due?"""
         now = time.monotonic()
         self.mouth.say_again()
+        if self.status is not None:
+            return  # it ended by itself, and nothing that is said now changes how
         told = self._stop_note()
         if told != self.told_to_stop:
             self.told_to_stop = told
