@@ -63,7 +63,7 @@ class Weigh(Enum):
     TASKS = "tasks"
 
 
-class Order(Enum):
+class OrderBy(Enum):
     """What makes a job come before others of its queue and priority."""
 
     DEFAULT = "default"
@@ -133,7 +133,7 @@ class DemandView:
 class OrderPolicy:
     """Who comes first inside a queue among jobs of one priority, and whether that may stop a job that runs."""
 
-    by: Order = _knob(Order.DEFAULT, "What decides: default (age), sjf, srsf, attained.")
+    by: OrderBy = _knob(OrderBy.DEFAULT, "What decides: default (age), sjf, srsf, attained.")
     strict: bool = _knob(False, "A job that cannot start holds back everybody after it.")
     time_slicing: bool = _knob(False, "Running jobs stop for waiting ones that come before them, and resume later.")
     time_slice: float = _knob(0.0, "Running jobs are looked at again at most this often.", "seconds")

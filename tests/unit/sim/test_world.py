@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.files import presets
-from gpuyard.model.policy import Order
+from gpuyard.model.policy import OrderBy
 from gpuyard.runtime import simulation
 from gpuyard.runtime.simulation import Run, Setting
 from gpuyard.worlds.sim import fleets, reading
@@ -149,6 +149,6 @@ def test_moves_stay_within_their_share(tmp_path: Path):
 
 
 def test_shipped_policies_say_what_they_mean():
-    assert presets.read_policy("srsf").order.by is Order.SRSF
+    assert presets.read_policy("srsf").order.by is OrderBy.SRSF
     assert presets.read_policy("fifo").order.strict
     assert not presets.read_policy("fgd").consolidate

@@ -120,7 +120,7 @@ def _topology(draft: Draft, row: JobRow, view: NodesView) -> Failed:
             return []
     elif not would_start(draft, relaxed):
         return []
-    level = gang.innermost(draft, levels) or levels[0]
+    level = gang.innermost(draft.fleet.columns, levels) or levels[0]
     room, where = _best_domain(draft, view, level, row.missing(view.leaf))
     needed = draft.fleet.shortfall(row)[0]
     fit = room * task_cost(row, view)

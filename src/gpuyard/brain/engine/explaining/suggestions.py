@@ -196,7 +196,7 @@ def _other_model(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
 def _other_level(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     """The narrowest wider level that works, else none at all."""
     bundle = row.job.gang
-    required = gang.innermost(draft, [bundle.topology.required, *_leaf_levels(bundle)])
+    required = gang.innermost(draft.fleet.columns, [bundle.topology.required, *_leaf_levels(bundle)])
     if not required:
         return
     order = (*draft.fleet.columns.level_names, NVLINK)

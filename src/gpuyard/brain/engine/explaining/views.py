@@ -66,7 +66,7 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
         home = next(held.node for held in row.held if held.leaf == leaf and not held.terminating)
         model = model & (columns.model == columns.model[home])  # members that run fix the model
         suitable, gpu_room = suitable & model, np.where(model, gpu_room, 0)
-    limits = neighbours.limits(draft, row, leaf)
+    limits = neighbours.limits(draft.fleet, row, leaf)
     room = np.where(suitable, feasibility.room_on(columns, request, shapes.need(request), everyone, False), 0)
     if limits is not None:
         room = limits.cut(room, columns.everywhere)

@@ -109,9 +109,9 @@ class Settling:
 
     def _stand_again(self, unit: Unit) -> bool:
         """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
-        mark = self.draft.tx.checkpoint()
+        mark, fleet = self.draft.tx.checkpoint(), self.draft.fleet
         for held in unit.places:
-            if not stands_free(self.draft.fleet.columns, held) or not neighbours.welcome(self.draft, unit.row, held):
+            if not stands_free(fleet.columns, held) or not neighbours.welcome(fleet, unit.row, held):
                 self.draft.tx.rollback(mark)
                 return False
             self.draft.tx.put(unit.row, held)

@@ -185,10 +185,10 @@ class RoomMaker:
     def regions(self, shape: Shape | None) -> list[Region]:
         """Where the whole job must fit: domains of its required level, most room first; else everywhere."""
         columns = self.draft.fleet.columns
-        required = gang.required_level(self.draft, self.row)
+        required = gang.required_level(self.draft.fleet.columns, self.row)
         if not required:
             return [columns.everywhere]
-        home = gang.home(self.draft, self.row, required)
+        home = gang.home(self.draft.fleet.columns, self.row, required)
         if home is not None:
             return [home._replace(island=-1)]
         level = columns.level(NODE if required == NVLINK else required)

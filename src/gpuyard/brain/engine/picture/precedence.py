@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import floor, inf, log
 
 from gpuyard.model.job import Job
-from gpuyard.model.policy import Order, OrderPolicy
+from gpuyard.model.policy import OrderBy, OrderPolicy
 from gpuyard.model.resources import WHOLE
 
 MOST = 100_000.0
@@ -23,13 +23,13 @@ FIRST = -1.0
 def turn(job: Job, order: OrderPolicy, ran: float = 0.0) -> float:
     """The job's number, given how long its present run has lasted."""
     match order.by:
-        case Order.DEFAULT:
+        case OrderBy.DEFAULT:
             return 0.0
-        case Order.SJF:
+        case OrderBy.SJF:
             return inf if job.duration is None else job.duration
-        case Order.SRSF:
+        case OrderBy.SRSF:
             return inf if job.duration is None else max(0.0, job.duration - job.attained - ran) * gpus(job)
-        case Order.ATTAINED:
+        case OrderBy.ATTAINED:
             size = gpus(job)
             return level((job.attained + ran) * size, order) + (
                 min(size, MOST) / (MOST + 1) if order.small_first else 0

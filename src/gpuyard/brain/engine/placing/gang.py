@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes.columns import Region, within
+from gpuyard.brain.engine.nodes.columns import Columns, Region, within
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -74,21 +74,21 @@ def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
         levels.append(group.topology)
         group = group.groups[0]
     levels.append(group.topology)
-    return lay_group(draft, row, 0, _innermost_of(draft, levels), region)
+    return lay_group(draft, row, 0, _innermost_of(draft.fleet.columns, levels), region)
 
 
-def innermost(draft: Draft, levels: list[str]) -> str:
+def innermost(columns: Columns, levels: list[str]) -> str:
     """The narrowest of several levels."""
     if not any(levels):
         return ""
-    order = (*draft.fleet.columns.level_names, NVLINK)
+    order = (*columns.level_names, NVLINK)
     return max((level for level in levels if level in order), key=order.index, default="")
 
 
-def _innermost_of(draft: Draft, levels: Sequence[TopologyAsk]) -> TopologyAsk:
+def _innermost_of(columns: Columns, levels: Sequence[TopologyAsk]) -> TopologyAsk:
     """What all of these ask for together: inside the inner ones is inside the outer ones."""
     return TopologyAsk(
-        innermost(draft, [each.required for each in levels]), innermost(draft, [each.preferred for each in levels])
+        innermost(columns, [each.required for each in levels]), innermost(columns, [each.preferred for each in levels])
     )
 
 
@@ -100,7 +100,7 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region:
     if row.pending(leaf) < count:
         return False
     if levels.required and row.live[leaf]:
-        region = within(topology.home(draft, row, (leaf,), levels.required) or region, region)
+        region = within(topology.home(draft.fleet.columns, row, (leaf,), levels.required) or region, region)
     most = count if extra else max(count, row.pending(leaf))
     wish = GroupWish(row, leaf, count, most, levels.required, levels.preferred)
     for shape in shapes(draft, row, leaf):
@@ -116,7 +116,7 @@ def _near(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> Iterat
     """Where to look first: close to members that run, from the inside out; then the whole region."""
     if wish.row.live[wish.leaf] and shape.request.style is Style.PACK and region.island < 0:
         for level in reversed(draft.fleet.columns.level_names):
-            place = topology.home(draft, wish.row, (wish.leaf,), level)
+            place = topology.home(draft.fleet.columns, wish.row, (wish.leaf,), level)
             if place is not None and place.start >= region.start and place.stop <= region.stop and place != region:
                 yield place
     yield region
@@ -162,7 +162,7 @@ def _tightest_first(
     return tuple(tiers[i] for i in order)
 
 
-def required_level(draft: Draft, row: JobRow) -> str:
+def required_level(columns: Columns, row: JobRow) -> str:
     """The level inside which the whole job must stay; "" if there is none."""
     levels = [row.job.gang.topology.required]
     if len(row.groups) == 1:
@@ -171,12 +171,12 @@ def required_level(draft: Draft, row: JobRow) -> str:
             levels.append(group.topology.required)
             group = group.groups[0]
         levels.append(group.topology.required)
-    return innermost(draft, levels)
+    return innermost(columns, levels)
 
 
-def home(draft: Draft, row: JobRow, level: str) -> Region | None:
+def home(columns: Columns, row: JobRow, level: str) -> Region | None:
     """The domain of the level that running members of the job fix; None if none runs."""
-    return topology.home(draft, row, range(len(row.groups)), level)
+    return topology.home(columns, row, range(len(row.groups)), level)
 
 
 # --- several groups, nested -------------------------------------------------------------------------------------------
@@ -229,9 +229,9 @@ class _Tree:
     def _places(self, bundle: Bundle, first: int, region: Region) -> Iterator[Region]:
         """The domains to try for a bundle: the required level's, else the narrowest that holds all, else anywhere."""
         leaves = range(first, first + leaf_count(bundle))
-        required = innermost(self.draft, [bundle.topology.required])
+        required = innermost(self.draft.fleet.columns, [bundle.topology.required])
         if required:
-            fixed = topology.home(self.draft, self.row, leaves, required)
+            fixed = topology.home(self.draft.fleet.columns, self.row, leaves, required)
             yield from self.domains(required, leaves, region) if fixed is None else (within(fixed, region),)
             return
         for level in reversed(self.draft.fleet.columns.level_names):
@@ -351,7 +351,7 @@ def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
         return any(tree.place(extra.group, extra.first, place) for place in _open_to(tree, extra, region, level))
     if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:
         return False
-    levels = _innermost_of(draft, [*(bundle.topology for bundle in extra.chain), extra.group.topology])
+    levels = _innermost_of(draft.fleet.columns, [*(bundle.topology for bundle in extra.chain), extra.group.topology])
     return lay_group(draft, row, extra.first, levels, region, extra=1)
 
 
@@ -359,9 +359,9 @@ def _ground(draft: Draft, row: JobRow, extra: _Extra) -> tuple[Region, str]:
     """The region that running members fix for a group, and the innermost level required of it that none fixes yet."""
     region, level = draft.fleet.columns.everywhere, ""
     for bundle, first in zip(extra.chain, extra.firsts, strict=True):
-        required = innermost(draft, [bundle.topology.required])
+        required = innermost(draft.fleet.columns, [bundle.topology.required])
         if required:
-            fixed = topology.home(draft, row, range(first, first + leaf_count(bundle)), required)
+            fixed = topology.home(draft.fleet.columns, row, range(first, first + leaf_count(bundle)), required)
             region, level = (region, required) if fixed is None else (within(fixed, region), "")
     return region, level
 

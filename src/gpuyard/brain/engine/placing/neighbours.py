@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Held, Ints, Region
-from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.model.job import Avoid
@@ -36,9 +35,8 @@ class ClosedNodes:
         return room
 
 
-def limits(draft: Draft, row: JobRow, leaf: int) -> ClosedNodes | None:
+def limits(fleet: Fleet, row: JobRow, leaf: int) -> ClosedNodes | None:
     """What neighbours and caps forbid to the next task of a group; None if nothing does."""
-    fleet = draft.fleet
     if not (fleet.avoiders or fleet.capped):
         return None
     caps = fleet.capped
@@ -51,9 +49,9 @@ def limits(draft: Draft, row: JobRow, leaf: int) -> ClosedNodes | None:
     return ClosedNodes(closed, single=own)
 
 
-def welcome(draft: Draft, row: JobRow, held: Held) -> bool:
+def welcome(fleet: Fleet, row: JobRow, held: Held) -> bool:
     """Whether neighbours and caps let a task stand again where it stood."""
-    closed = limits(draft, row, held.leaf)
+    closed = limits(fleet, row, held.leaf)
     return closed is None or not any(mask[held.node] for mask in closed.closed.values())
 
 

@@ -36,10 +36,10 @@ def lay(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> bool:
 
     A preferred level is tried as if it were required; unmet, it only means the fewest of its domains.
     """
-    limits = neighbours.limits(draft, wish.row, wish.leaf)
+    limits = neighbours.limits(draft.fleet, wish.row, wish.leaf)
     if wish.preferred and _narrower(draft.fleet.columns, wish.preferred, wish.required):
         narrow = wish._replace(required=wish.preferred)
-        fixed = home(draft, wish.row, (wish.leaf,), wish.preferred)
+        fixed = home(draft.fleet.columns, wish.row, (wish.leaf,), wish.preferred)
         if _lay_in_one(draft, narrow, shape, within(fixed or region, region), limits):
             return True
     return _lay_in_one(draft, wish, shape, region, limits)
@@ -264,7 +264,7 @@ def _lay_singly(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> 
 
 def best_node(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> int:
     """The node for the next single task, -1 if there is none."""
-    limits = neighbours.limits(draft, wish.row, wish.leaf)
+    limits = neighbours.limits(draft.fleet, wish.row, wish.leaf)
     room = _room(shape, limits, region)
     candidates = np.flatnonzero(room > 0)
     if not len(candidates):
@@ -290,9 +290,8 @@ def _spread_order(draft: Draft, wish: GroupWish, shape: Shape, nodes: Ints) -> I
     return np.lexsort((nodes, -columns.cpu[nodes], -columns.idle[nodes], ~trusted, shape.dislike[nodes], *keys[::-1]))
 
 
-def home(draft: Draft, row: JobRow, leaves: Sequence[int], level: str) -> Region | None:
+def home(columns: Columns, row: JobRow, leaves: Sequence[int], level: str) -> Region | None:
     """The domain that running members fix (rule 10); None if none runs."""
-    columns = draft.fleet.columns
     for held in row.held:
         if held.leaf in leaves and not held.terminating:
             if level != NVLINK:

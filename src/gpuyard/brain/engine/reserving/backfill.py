@@ -101,5 +101,6 @@ def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
 
 def _goes_anywhere(draft: Draft, row: JobRow) -> bool:
     """Whether room is all it takes: one model, no level, nobody to keep away from."""
-    alike = row.groups[0].tasks == 1 or len(draft.fleet.columns.models) == 1
-    return alike and not gang.required_level(draft, row) and neighbours.limits(draft, row, 0) is None
+    columns = draft.fleet.columns
+    alike = row.groups[0].tasks == 1 or len(columns.models) == 1
+    return alike and not gang.required_level(columns, row) and neighbours.limits(draft.fleet, row, 0) is None

@@ -92,7 +92,7 @@ def _likeliest(draft: Draft, row: JobRow) -> tuple[Held, ...]:
 def _emptiest(draft: Draft, row: JobRow, shape: Shape) -> list[Region]:
     """The domains the job must fit into that would hold it when empty, most free GPUs first."""
     columns, lacks = draft.fleet.columns, row.missing(0)
-    required = gang.required_level(draft, row)
+    required = gang.required_level(draft.fleet.columns, row)
     if not required:
         return [columns.everywhere]
     level = columns.level(NODE if required == NVLINK else required)

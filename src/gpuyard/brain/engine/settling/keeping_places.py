@@ -61,7 +61,7 @@ def _has_new(row: JobRow, before: tuple[Held, ...]) -> bool:
 def _put_back(draft: Draft, row: JobRow, before: Iterable[Held]) -> bool:
     for held in before:
         if held not in row.held:
-            if not stands_free(draft.fleet.columns, held) or not neighbours.welcome(draft, row, held):
+            if not stands_free(draft.fleet.columns, held) or not neighbours.welcome(draft.fleet, row, held):
                 return False
             draft.tx.put(row, held)
     return True
