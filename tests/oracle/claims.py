@@ -360,14 +360,14 @@ Key = tuple[object, ...]
 
 def better(claim: Claim, one: list[Unit], other: list[Unit]) -> str:
     """The key by which one set comes before the other in every reading of the keys; empty if it does not."""
-    names = set()
+    name = ""
     for reading in product((0, 1), repeat=5):
         mine, theirs = _key(claim, one, reading), _key(claim, other, reading)
         first = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), None)
         if first is None or not mine[first] < theirs[first]:  # type: ignore[operator]
             return ""
-        names.add(NAMES[first])
-    return " or ".join(sorted(names))
+        name = name or NAMES[first]
+    return name
 
 
 NAMES = ("own queue", "gang", "below quota", "below share", "priority", "evictions", "lost work", "gangs", "younger")

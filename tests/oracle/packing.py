@@ -21,6 +21,8 @@ def newcomers_pack(moment: Moment, plan: Plan) -> Iterator[Verdict]:
     if start is None or len(start.spots) != 1 or moment.state.get(name) or not _packs(moment, name):
         return
     job, spot = moment.jobs[name], start.spots[0]
+    if sum(group.tasks for group in job.groups) > 1:
+        return
     load = Load.of(moment, moment.state)
     others = list(options(load, job, job.group(spot.group), ()))
     for level in ("rack", "node"):

@@ -11,10 +11,12 @@ from itertools import combinations
 
 from tests.oracle.claims import Claim, Unit, View, better, listed
 from tests.oracle.legal import units_of
-from tests.oracle.places import Load, TooLarge, lifted
+from tests.oracle.places import Load, TooLarge, lifted, options
 from tests.oracle.plans import UNASKED, Plan, Verdict, changed
-from tests.oracle.shapes import Moment, State
-from tests.oracle.shares import first_in_order
+from tests.oracle.shapes import Group, Job, Moment, Spot, State
+from tests.oracle.shares import first_in_order, use
+
+PATIENCE = 300
 
 
 class Untold(Exception):
@@ -42,6 +44,8 @@ class Story:
         self.strict = View.of(moment, strict=True)
         self.lenient = View.of(moment, strict=False)
         self.state: State = dict(moment.state)
+        self.placed: tuple[str, ...] = ()
+        self.patience = PATIENCE
         self.ran = frozenset(name for name, spots in moment.state.items() if spots)
         self.claims = {e.claimant for e in plan.evicts} | {m.claimant for m in plan.moves}
 
@@ -52,6 +56,8 @@ class Story:
             claimant = self._next_claimant()
             if not claimant:
                 return
+            if self._hidden_before(claimant):
+                raise Untold
             yield from self._claimed(claimant)
             self.claims.discard(claimant)
 
@@ -89,19 +95,43 @@ class Story:
 
     def _passed_over(self, name: str) -> Iterator[Verdict]:
         """It comes first and fits, and does not run in the end: wrong unless a later one may take from it."""
-        claim = Claim(self.strict, self.state, name)
-        found = claim.arranged(self.state)
-        if found is None:
-            return
-        there = {**self.state, name: (*self.state.get(name, ()), *found[name])}
         later = [n for n in self.moment.jobs if n != name and changed(self.moment, self.plan, n)]
-        claims = [
-            Claim(self.lenient, there, n)
-            for n in later
-            if not self.moment.complete(self.moment.jobs[n], there.get(n, ()))
-        ]
-        if later and not any(c.right(name, Claim(self.lenient, there, c.job.name).used) for c in claims):
-            yield Verdict("order", name, f"{name} comes first and fits when {', '.join(later)} starts instead")
+        found = Claim(self.strict, self.state, name).arranged(self.state)
+        if not later or found is None or not self._fits_anyhow(name, self.placed):
+            return
+        mine = (*self.state.get(name, ()), *found[name])
+        for state in (self.state, self.plan.end):
+            there = {**state, name: mine}
+            for other in later:
+                claim = Claim(self.lenient, {**there, other: self.moment.state.get(other, ())}, other)
+                if claim.right(name, use(self.moment, there)) or claim.right(name, claim.used):
+                    return
+        yield Verdict("order", name, f"{name} comes first and fits when {', '.join(later)} starts instead")
+
+    def _fits_anyhow(self, name: str, placed: tuple[str, ...]) -> bool:
+        """Whether it fits wherever those stand who started before it: the plan shows only their last place."""
+        state = {n: spots for n, spots in self.state.items() if n not in placed}
+        return all(Claim(self.strict, other, name).fits(other) for other in self._everywhere(state, placed))
+
+    def _everywhere(self, state: State, placed: tuple[str, ...]) -> Iterator[State]:
+        """The state with these jobs started, in every way there is."""
+        if not placed:
+            yield state
+            return
+        job = self.moment.jobs[placed[0]]
+        tasks = [g for g in job.groups for _ in range(g.wanted)]
+        for spots in self._ways(state, job, tasks, ()):
+            yield from self._everywhere({**state, job.name: spots}, placed[1:])
+
+    def _ways(self, state: State, job: Job, tasks: list[Group], spots: tuple[Spot, ...]) -> Iterator[tuple[Spot, ...]]:
+        self.patience -= 1
+        if self.patience < 0:
+            raise TooLarge
+        if not tasks:
+            yield spots
+            return
+        for spot in options(Load.of(self.moment, {**state, job.name: spots}), job, tasks[0], spots):
+            yield from self._ways(state, job, tasks[1:], (*spots, spot))
 
     def _put(self, name: str) -> None:
         """Start the job where the plan has it; its places must be free in the story too."""
@@ -109,6 +139,7 @@ class Story:
         if len(spots) != sum(g.wanted for g in self.moment.jobs[name].groups):
             raise Untold
         self.state = {**self.state, name: spots}
+        self.placed = (*self.placed, name)
         if any(Load.of(self.moment, self.state).broken()):
             raise Untold
 
@@ -130,12 +161,37 @@ class Story:
         after = lifted(self.state, [(u.job, u.spots) for u in units])
         for move in moves:
             after[move.job] = self.plan.end.get(move.job, ())
-        before, self.state = self.state, after
+        before, placed = self.state, self.placed
+        self.state = after
         self._put(name)
         if units:
             found = list(self._judged(Claim(self.strict, before, name), units))
-            if found and not self._others_come_first(before, name):
+            movers = tuple(m.job for m in moves)
+            if (
+                found
+                and not self._others_come_first(before, name)
+                and self._anyhow(before, placed, name, units, movers)
+            ):
                 yield from found
+            if self._merged(Claim(self.lenient, before, name), units):
+                raise Untold
+
+    def _merged(self, claim: Claim, units: list[Unit]) -> bool:
+        """Whether fewer would have done: then the rest may have gone for somebody whom the plan does not name."""
+        after = (lifted(claim.state, [(u.job, u.spots) for u in fewer]) for fewer in _fewer(units))
+        return any(claim.fits(state) for state in after)
+
+    def _anyhow(
+        self, state: State, placed: tuple[str, ...], name: str, units: list[Unit], movers: tuple[str, ...]
+    ) -> bool:
+        """Whether the claim is wrong wherever those stood who started before it."""
+        base = {n: spots for n, spots in state.items() if n not in placed}
+        for other in self._everywhere(base, placed):
+            claim = Claim(self.strict, other, name)
+            possible = claim.arranged(lifted(other, [(u.job, u.spots) for u in units]), movers) is not None
+            if possible and not any(True for _ in self._judged(claim, units)):
+                return False
+        return True
 
     def _others_come_first(self, state: State, name: str) -> bool:
         """Whether somebody before the claimant may have claimed something that the net change does not show."""
@@ -151,6 +207,18 @@ class Story:
             names.remove(first)
         return False
 
+    def _hidden_before(self, name: str) -> bool:
+        """Whether somebody before the claimant got room in a way that the net change does not show."""
+        names = self._waiting()
+        while names:
+            first = first_in_order(self.moment, self.state, names, self.strict.shares, self.ran)
+            if first == name:
+                return False
+            if self.plan.end.get(first):
+                return True
+            names.remove(first)
+        return False
+
     def _could_claim(self, state: State, name: str) -> bool:
         claim = Claim(self.lenient, state, name)
         return any(True for _ in claim.moves()) or any(True for _ in claim.takes(mixed=True))
@@ -161,7 +229,8 @@ class Story:
         for movers in claim.moves():
             yield Verdict("take-where-move", name, f"{name} stops {told}; moving {', '.join(movers)} would do")
             return
-        for fewer in _fewer(units):
+        alone = set(self.plan.starts) <= {*self.placed, name}
+        for fewer in _fewer(units) if alone else ():
             after = lifted(claim.state, [(u.job, u.spots) for u in fewer])
             if claim.fits(after, ()) and claim.lawful(fewer):
                 yield Verdict("too-many", name, f"{name} stops {told}; {listed(fewer)} would do")
