@@ -29,6 +29,9 @@ from tests.oracle.shares import (
 MOST_SETS = 1_500
 MOST_MOVERS = 2
 
+Closed = frozenset[tuple[str, int]]
+"""Devices that are kept for somebody else."""
+
 
 class Unit(NamedTuple):
     """What goes together: one extra, or what makes up the minimum."""
@@ -79,15 +82,11 @@ class Claim:
         readings = [admitted(self.moment, state, self.job, self.need, going) for going in (True, False)]
         return all(readings) if self.view.strict else any(readings)
 
-    def fits(
-        self, state: State, movers: tuple[str, ...] = (), closed: frozenset[tuple[str, int]] = frozenset()
-    ) -> bool:
+    def fits(self, state: State, movers: tuple[str, ...] = (), closed: Closed = frozenset()) -> bool:
         """Whether the claimant may start in this state, the movers put back somewhere."""
         return self.admitted(state) and self.arranged(state, movers, closed) is not None
 
-    def arranged(
-        self, state: State, movers: tuple[str, ...] = (), closed: frozenset[tuple[str, int]] = frozenset()
-    ) -> State | None:
+    def arranged(self, state: State, movers: tuple[str, ...] = (), closed: Closed = frozenset()) -> State | None:
         """Places for the claimant and for the movers, or None."""
         left = {name: spots for name, spots in state.items() if name not in movers}
         load = Load.of(self.moment, left)
@@ -124,7 +123,7 @@ class Claim:
         levels = path if self.view.strict else path[:1]
         return not all(stays_within_share(self.moment, self.view.shares[q], self.used[q], self.need) for q in levels)
 
-    def moves(self, closed: frozenset[tuple[str, int]] = frozenset()) -> Iterator[tuple[str, ...]]:
+    def moves(self, closed: Closed = frozenset()) -> Iterator[tuple[str, ...]]:
         """Every set of movers that lets the claimant start while all of them run on."""
         if not self.admitted(self.state):
             return
@@ -224,9 +223,7 @@ class Claim:
         own = job.queue
         return job.can_complete and stays_within_share(self.moment, self.view.shares[own], used[own], need)
 
-    def takes(
-        self, mixed: bool, closed: frozenset[tuple[str, int]] = frozenset()
-    ) -> Iterator[tuple[list[Unit], tuple[str, ...]]]:
+    def takes(self, mixed: bool, closed: Closed = frozenset()) -> Iterator[tuple[list[Unit], tuple[str, ...]]]:
         """Every lawful set of stops, with movers if `mixed`, that lets the claimant start."""
         if not self._hopeful(mixed, closed):
             return
@@ -240,10 +237,26 @@ class Claim:
                     disturbed = [*gone, *((n, self.state[n]) for n in chosen)]
                     if budget_broken(self.moment, self.state, disturbed) or not self.few_enough(chosen):
                         continue
-                    if self.fits(after, chosen, closed) and self.lawful(units):
+                    if (
+                        self.fits(after, chosen, closed)
+                        and self.lawful(units)
+                        and self._all_needed(units, chosen, closed)
+                    ):
                         yield units, chosen
 
-    def _hopeful(self, mixed: bool, closed: frozenset[tuple[str, int]]) -> bool:
+    def _all_needed(self, units: list[Unit], movers: tuple[str, ...], closed: Closed) -> bool:
+        """No more than needed: with any of them left, there is no place, or a limit or the own share is in the way."""
+        for unit in units:
+            rest = [u for u in units if u is not unit and not (unit.extra and u.job == unit.job and not u.extra)]
+            state = lifted(self.state, [(u.job, u.spots) for u in rest])
+            own = self.moment.jobs[unit.job].queue == self.job.queue
+            used = use(self.moment, state)[self.job.queue]
+            over = own and not stays_within_share(self.moment, self.view.shares[self.job.queue], used, self.need)
+            if not over and self.fits(state, movers, closed):
+                return False
+        return True
+
+    def _hopeful(self, mixed: bool, closed: Closed) -> bool:
         """Whether the claimant would fit if everybody who may be stopped at all were gone."""
         kept = {}
         for name, spots in self.state.items():

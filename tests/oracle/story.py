@@ -164,7 +164,8 @@ class Story:
         before, placed = self.state, self.placed
         self.state = after
         self._put(name)
-        if units:
+        alone = set(self.plan.starts) <= set(self.placed)
+        if units and alone:
             found = list(self._judged(Claim(self.strict, before, name), units))
             movers = tuple(m.job for m in moves)
             if (
@@ -173,8 +174,8 @@ class Story:
                 and self._anyhow(before, placed, name, units, movers)
             ):
                 yield from found
-            if self._merged(Claim(self.lenient, before, name), units):
-                raise Untold
+        if units and self._merged(Claim(self.lenient, before, name), units):
+            raise Untold
 
     def _merged(self, claim: Claim, units: list[Unit]) -> bool:
         """Whether fewer would have done: then the rest may have gone for somebody whom the plan does not name."""
@@ -229,8 +230,7 @@ class Story:
         for movers in claim.moves():
             yield Verdict("take-where-move", name, f"{name} stops {told}; moving {', '.join(movers)} would do")
             return
-        alone = set(self.plan.starts) <= {*self.placed, name}
-        for fewer in _fewer(units) if alone else ():
+        for fewer in _fewer(units):
             after = lifted(claim.state, [(u.job, u.spots) for u in fewer])
             if claim.fits(after, ()) and claim.lawful(fewer):
                 yield Verdict("too-many", name, f"{name} stops {told}; {listed(fewer)} would do")
