@@ -243,6 +243,7 @@ class EmbeddedYard:
                 "loop": self._engine.check(),
                 "disk": self._disk_check(),
                 "processes": "; ".join(self.world.withheld()) or "ok",
+                "devices": "; ".join(self._engine.devices.keeper.notices() if self._engine.devices else ()) or "ok",
                 "set aside": self._desk.aside.told() or "ok",
             }
         gpus = [gpu for node in nodes for gpu in node.gpus]

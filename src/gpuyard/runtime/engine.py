@@ -14,6 +14,7 @@ import threading
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from gpuyard.agent.keeper import Machine
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Drainage, drainage
@@ -26,6 +27,7 @@ from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime import queueing
 from gpuyard.runtime.clock import SteadyClock
+from gpuyard.runtime.devices import Devices
 from gpuyard.runtime.holder import Holder
 from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
@@ -58,6 +60,8 @@ class Settings:
     virtual: bool = True
     shared: bool = False
     caps: Caps = NO_CAPS
+    machine: Machine | None = None
+    """Where real GPUs are kept; none for virtual ones, unless it is given."""
     backoff: float = 10.0
     term_grace: float = 10.0
     faults: tuple[Fault, ...] = ()
@@ -98,6 +102,7 @@ class Engine:
         self.cycle_seconds = 0.0
         self._pace = Pace()
         self._thread: threading.Thread | None = None
+        self.devices: Devices | None = None
 
     # --- up and down -----------------------------------------------------------------------------
 
@@ -129,9 +134,21 @@ class Engine:
         self.desk = Desk(self.store, self.launcher, self.clock, around)
         life = Life(self.desk, Gates(self.desk, self.settings.caps), self.settings.backoff, self.settings.term_grace)
         self.world = LocalWorld(self.desk, self._fleet(), life, self._timed_faults())
+        self.devices = self._keep_devices()
         self.world.adopt()
+        if self.devices is not None and self.settings.shared:
+            self.devices.keeper.separate()
         housekeeping.tidy(self.store, self.launcher, self.desk)
         self._begin_to_turn()
+
+    def _keep_devices(self) -> Devices | None:
+        """Real GPUs are claimed before anything goes on them; who has the others is told."""
+        if self.settings.virtual and self.settings.machine is None:
+            return None
+        machine = self.settings.machine or Machine()
+        devices = Devices(self.world, machine, self.settings.folder.resolve(), self.desk.around.mark)
+        self.desk.keeper = self.launcher.keeper = devices.keeper
+        return devices
 
     def _timed_faults(self) -> list[Fault]:
         begun = self.clock.monotonic()
@@ -189,6 +206,8 @@ class Engine:
         began = self.clock.monotonic()
         if self._journal.long:
             self._begin_line()
+        if self.devices is not None:
+            self.devices.look_after(began)
         self._loop.turn()
         took = self.clock.monotonic() - began
         self.last_cycle = self.clock.now()
@@ -227,6 +246,8 @@ class Engine:
         self.store.close()
         self.store.wake_waiting()
         self.launcher.close()
+        if self.devices is not None:
+            self.devices.keeper.close()
         self._holder.release()
 
     def _end_all(self) -> None:

@@ -45,7 +45,7 @@ class Service(Protocol):
 
         Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
         `gpus_sick`, `waiting`, `running`, `healthy` (bool; False fails /livez), `checks` ({name: sentence, "ok" if
-        well}: store, loop, disk, processes), `last_cycle` (epoch). The server adds `addresses`.
+        well}: store, loop, disk, processes, devices), `last_cycle` (epoch). The server adds `addresses`.
         """
 
     def submit(

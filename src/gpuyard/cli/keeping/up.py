@@ -120,6 +120,8 @@ def stay(wish: UpWish) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: hosting.stop())
     desk = hosting.start()
+    if (devices := desk.service.status()["checks"].get("devices", "ok")) != "ok":
+        click.echo(f"Note: {devices}.", err=True)
     tell(wish, fleet.told, desk.urls[0] if desk.urls else "", desk.page_url() if desk.urls else "")
     try:
         hosting.wait()

@@ -24,6 +24,8 @@ class Closures:
 
     def __init__(self, desk: Desk, nodes: Iterable[Node]) -> None:
         self._desk = desk
+        self._foreign: dict[Place, Closure] = {}
+        """What is not ours to open: somebody else on this machine has it."""
         desk.nodes = {node.name: node for node in nodes}
         for name, document in desk.store.rows("SELECT name, document FROM facts WHERE name LIKE ?", (f"{FACT}%",)):
             try:
@@ -78,7 +80,23 @@ class Closures:
             self._change_gpu(name, gpu, lambda each: replace(each, health=health))
             self._desk.events.append(GpuHealthChanged(name, gpu, health))
 
+    def give_away(self, place: Place, why: str) -> None:
+        """Somebody else on this machine has a GPU: nothing goes on it, whoever opens it. Not written down."""
+        self._foreign[place] = Closure(reason=why, since=self._desk.now())
+        self._lay(place, self.of(place))
+
+    def take_back(self, place: Place) -> None:
+        """It is ours after all."""
+        with self._desk.change():
+            foreign = self._foreign.pop(place, None)
+            if self.of(place) == foreign:
+                self._lay(place, None)
+            self._desk.events.append(NodeSeen(self._desk.nodes[place.node]))
+            self._desk.say("opened", node=place.node, gpu=place.gpu, message=f"{place} is offered here now")
+        self._desk.launcher.wake()
+
     def _lay(self, place: Place, closure: Closure | None) -> None:
+        closure = closure or self._foreign.get(place)
         if place.gpu is None:
             self._desk.nodes[place.node] = replace(self._desk.nodes[place.node], closed=closure)
         else:

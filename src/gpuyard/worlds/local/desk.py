@@ -21,7 +21,7 @@ from gpuyard.worlds.local.book import Book, save_attempt, save_job, save_tasks
 from gpuyard.worlds.local.holdings import Holdings
 from gpuyard.worlds.local.numbers import Numbers
 from gpuyard.worlds.local.orders import Surroundings
-from gpuyard.worlds.local.ports import Launcher
+from gpuyard.worlds.local.ports import DeviceKeeper, Launcher, NoKeeper
 from gpuyard.worlds.local.records import Attempt, Entry, Task
 from gpuyard.worlds.local.reserve import Reserve
 from gpuyard.worlds.local.store import NOBODY, Batch, Store, StoreError
@@ -50,6 +50,7 @@ class Desk:
         """For the brain, in the order in which things happened."""
         self.trouble = ""
         """What the disk said when it refused last; empty when it is well."""
+        self.keeper: DeviceKeeper = NoKeeper()
         self.reserve = Reserve(store.path.parent)
         self._clock = clock
         self._batch: Batch | None = None

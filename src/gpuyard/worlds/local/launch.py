@@ -24,7 +24,17 @@ from gpuyard.worlds.local import adopt
 from gpuyard.worlds.local.adopt import Watched
 from gpuyard.worlds.local.burials import Burials
 from gpuyard.worlds.local.notes import ENV, Order, boot_id, read_pairs, write_pairs
-from gpuyard.worlds.local.ports import FaultPoint, Report, StopOrder, Stray, TaskKey, TaskOrder, no_fault
+from gpuyard.worlds.local.ports import (
+    DeviceKeeper,
+    FaultPoint,
+    NoKeeper,
+    Report,
+    StopOrder,
+    Stray,
+    TaskKey,
+    TaskOrder,
+    no_fault,
+)
 from gpuyard.worlds.local.supervisor import KILL, STOP_GENTLY, STOP_NOW, WORDS
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -49,6 +59,7 @@ class Supervisors:
         self._clock = clock
         self._fault = fault
         self._cgroup = cgroup
+        self.keeper: DeviceKeeper = NoKeeper()
         self._watched: dict[TaskKey, Watched] = {}
         self._by_descriptor: dict[int, TaskKey] = {}
         self._reports: list[Report] = []
@@ -123,6 +134,7 @@ class Supervisors:
 
     def _watch(self, key: TaskKey, watched: Watched) -> None:
         self._watched[key] = watched
+        self.keeper.watched(key.name, watched.pid)
         self._by_descriptor[watched.descriptor] = key
         self._poll.register(watched.descriptor, select.EPOLLIN)
 

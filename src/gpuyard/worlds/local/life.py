@@ -137,6 +137,8 @@ class Life:
         if node is not None:
             key = TaskKey(entry.id, attempt.number, task.serial)
             self.desk.holdings.take(key, holdings.shares(entry.description(), task.placement, node), entry.owner.user)
+            uuids = [node.gpus[index].uuid for index in dict.fromkeys(task.placement.gpus) if node.gpus[index].uuid]
+            self.desk.keeper.take(key.name, entry.owner.uid, uuids)
             if task.placement.mig:
                 self._hold_slices(entry, attempt, task, node)
 
@@ -225,7 +227,9 @@ class Life:
         """A task is gone: its devices are free, and the brain is told."""
         task.state, task.outcome, task.exit = "ended", report.outcome, report.exit
         task.ended, task.told = report.at, report.told
-        self.desk.holdings.leave(TaskKey(entry.id, attempt.number, task.serial))
+        key = TaskKey(entry.id, attempt.number, task.serial)
+        self.desk.holdings.leave(key)
+        self.desk.keeper.leave(key.name)
         self.gates.room_again()
         node = self.desk.nodes.get(task.placement.node)
         self._tell_ended(entry, attempt, task)

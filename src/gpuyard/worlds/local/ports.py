@@ -24,6 +24,11 @@ class TaskKey(NamedTuple):
     attempt: int
     serial: int
 
+    @property
+    def name(self) -> str:
+        """In one word."""
+        return f"{self.job}.{self.attempt}.{self.serial}"
+
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
@@ -73,6 +78,32 @@ class Report(NamedTuple):
     outcome: str = ""
     exit: int | None = None
     told: str = ""
+
+
+class DeviceKeeper(Protocol):
+    """Keeps real GPUs for whoever has them; tasks and GPUs go by name."""
+
+    def take(self, task: str, uid: int, uuids: Sequence[str]) -> None:
+        """A task is about to have them; a negative uid is the yard's own."""
+
+    def watched(self, task: str, pid: int) -> None:
+        """The process that sees a task through."""
+
+    def leave(self, task: str) -> None:
+        """A task is proven gone."""
+
+
+class NoKeeper:
+    """For GPUs that do not exist."""
+
+    def take(self, task: str, uid: int, uuids: Sequence[str]) -> None:
+        """Nothing to keep."""
+
+    def watched(self, task: str, pid: int) -> None:
+        """Nothing to keep."""
+
+    def leave(self, task: str) -> None:
+        """Nothing to keep."""
 
 
 class Stray(NamedTuple):
