@@ -27,8 +27,7 @@ from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime import queueing
 from gpuyard.runtime.clock import SteadyClock
-from gpuyard.runtime.devices import Devices
-from gpuyard.runtime.holder import Holder
+from gpuyard.runtime.holder import Devices, Holder
 from gpuyard.runtime.journal import Journal
 from gpuyard.runtime.loop import Loop
 from gpuyard.runtime.service import Document
