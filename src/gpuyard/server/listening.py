@@ -12,6 +12,7 @@ import grp
 import ipaddress
 import os
 import socket
+import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,19 +87,34 @@ def _open_to_group(path: Path, group: str) -> None:
 
 def open_tcp(where: Tcp) -> tuple[socket.socket, int]:
     """A listening socket on the first free port from the wished one on, and that port."""
+    if not where.host:
+        raise Refused("--host names nothing to listen on; 127.0.0.1 is this machine alone.")
     if not where.is_local and not where.certificate:
         raise Refused(
             f"{where.host} can be reached from other machines, so it needs TLS: give --certificate and --key, "
             "or listen on 127.0.0.1."
         )
+    _check_certificate(where)
     last = where.port + PORTS_TRIED if where.port else 1
     for port in range(where.port, min(last, 65536)):
         try:
             return _bind(where.host, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise Refused(f"Cannot listen on {where.host}:{port}: {error.strerror}.") from None
+        except (OSError, UnicodeError) as error:
+            if getattr(error, "errno", None) != errno.EADDRINUSE:
+                told = getattr(error, "strerror", None) or "that is no name of a host"
+                raise Refused(f"Cannot listen on {where.host[:80]}:{port}: {told}.") from None
     raise Refused(f"Ports {where.port} to {last - 1} are all busy. Name another with --port.")
+
+
+def _check_certificate(where: Tcp) -> None:
+    if not where.certificate:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(where.certificate, where.key or None)
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        names = f"{where.certificate} and {where.key}" if where.key else where.certificate
+        raise Refused(f"{names} are no certificate with its key that can be read: {told}.") from None
 
 
 def _bind(host: str, port: int) -> tuple[socket.socket, int]:
@@ -135,7 +151,8 @@ class Listener:
     def stop(self) -> None:
         """Answer what is being answered, then hang up."""
         self._server.should_exit = True
-        self._thread.join(GRACE_S + 3)
+        if self._thread.ident is not None:  # another door may have refused to open before this one served
+            self._thread.join(GRACE_S + 3)
         for opened in self._sockets:
             opened.close()
 

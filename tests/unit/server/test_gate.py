@@ -11,9 +11,12 @@ import pytest
 
 from gpuyard.client.places import socket_path, token_path
 from gpuyard.model.errors import Refused
+from gpuyard.runtime.clock import SystemClock
 from gpuyard.server import gate, listening
 from gpuyard.server.access import Access, make_token, peer_caller
+from gpuyard.server.hosting import Doors, Hosting
 from gpuyard.server.listening import Tcp
+from tests.support.fake_yard import FakeYard
 from tests.support.hosted import Hosted
 
 PATHS = (
@@ -122,6 +125,35 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path):
 def test_beyond_this_machine_tls_is_required():
     with pytest.raises(Refused, match="needs TLS"):
         listening.open_tcp(Tcp("0.0.0.0", 0))
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        (Tcp("", 0), "names nothing to listen on"),
+        (Tcp("no-such-host.invalid", 0, "c", "k"), "c and k are no certificate with its key"),
+        (Tcp("0.0.0.0", 0, os.devnull, os.devnull), "are no certificate with its key"),
+    ],
+)
+def test_what_cannot_be_listened_on_is_said_in_one_sentence(where: Tcp, words: str):
+    with pytest.raises(Refused, match=words):
+        listening.open_tcp(where)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 300, "no-such-host.invalid", "1.2.3.4"])
+def test_a_host_that_is_not_here_is_said_too(host: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Tcp, "is_local", True)
+    with pytest.raises(Refused, match="Cannot listen on"):
+        listening.open_tcp(Tcp(host, 0))
+
+
+def test_a_door_that_refuses_to_open_leaves_nothing_open(tmp_path: Path):
+    yard = FakeYard()
+    hosting = Hosting(yard, Doors(tmp_path, tcp=Tcp("0.0.0.0")), SystemClock())
+    with pytest.raises(Refused, match="needs TLS"):
+        hosting.start()
+    assert yard.closed_with is False
+    assert not socket_path(tmp_path).exists()
 
 
 def test_a_busy_port_means_the_next_one():
