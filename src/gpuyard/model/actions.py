@@ -54,11 +54,12 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Keep these places free for a job until then (rule 20)."""
+    """Keep these places free for a job (rule 20)."""
 
     job: str
     placements: tuple[Placement, ...]
-    until: float
+    until: float | None
+    """The start that follows from time limits; None where none does, and then nobody uses the gap."""
     reason: Reason
 
 

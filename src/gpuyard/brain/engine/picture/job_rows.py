@@ -97,8 +97,9 @@ class JobRow:
 
     @property
     def likeness(self) -> object:
-        """Equal for jobs that are answered alike in every respect, so that one of them is asked for all."""
-        return (self.queue, self.firm, self.signature)
+        """Equal for jobs that are answered alike in every respect, so that one of them is asked for all. A short job
+        may use a gap that a long one may not."""
+        return (self.queue, self.firm, self.job.time_limit, self.signature)
 
     def pending(self, leaf: int) -> int:
         """Tasks of a group that could still be started; ended members are not restarted by a plan."""

@@ -154,5 +154,4 @@ def conclude(draft: Draft) -> None:
 def _action(draft: Draft, kept: Kept) -> Reserve:
     places = tuple(draft.fleet.placement(kept.row, held) for held in sorted(kept.places))
     why = "its start follows from time limits" if kept.until is not None else "it has waited long enough"
-    until = kept.until if kept.until is not None else draft.now + draft.policy.reserve_after
-    return Reserve(kept.row.name, places, until, Reason(Code.RESERVED, where=kept.row.name, message=why))
+    return Reserve(kept.row.name, places, kept.until, Reason(Code.RESERVED, where=kept.row.name, message=why))

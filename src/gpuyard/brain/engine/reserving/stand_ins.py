@@ -42,5 +42,6 @@ def stand_in(draft: Draft, row: JobRow) -> JobRow:
 
 
 def borrows(draft: Draft, row: JobRow) -> bool:
-    """Whether the job would stand above the quota of its queue."""
-    return not draft.fleet.tree.within_quota(row.queue, draft.fleet.shortfall(row))
+    """Whether the job would stand above a quota, at any level of the tree."""
+    tree, asked = draft.fleet.tree, draft.fleet.shortfall(row)
+    return not all(tree.within_quota(q, asked) for q in tree.paths[row.queue])
