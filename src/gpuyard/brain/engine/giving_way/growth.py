@@ -17,22 +17,25 @@ from gpuyard.brain.engine.sharing.amounts import Amounts
 
 
 def grow_all(draft: Draft) -> None:
-    """Add one task at a time to each elastic job, by turns over the queues, until nothing more fits."""
-    growing = {row.name: row for row in draft.fleet.elastic() if row.complete()}
-    while growing:
-        turns = Turns(draft, [_extra(draft, row) for row in growing.values()])
-        while (bucket := turns.next()) is not None:
-            row = bucket.head
-            if row.complete() and _grow(draft, row, bucket.asked):
-                draft.because.setdefault(row.name, GROWS)
-            else:
-                growing.pop(row.name)
+    """Add one task after the other, each to the job whose turn it is by rule 7, until nothing more fits."""
+    turns = Turns(draft, [_extra(draft, row) for row in draft.fleet.elastic() if row.complete()])
+    while (bucket := turns.next()) is not None:
+        row = bucket.head
+        if row.complete() and _grow(draft, row, bucket.asked):
+            draft.because.setdefault(row.name, GROWS)
+            turns.asks_again(bucket, _least(draft, row))
+        else:
             turns.parked(bucket)
 
 
 def _extra(draft: Draft, row: JobRow) -> Bucket:
+    return Bucket(row.queue, _least(draft, row), (row,))
+
+
+def _least(draft: Draft, row: JobRow) -> Amounts:
+    """What its next extra costs at the least."""
     leaf = next((leaf for leaf in range(len(row.groups)) if row.pending(leaf) > 0), 0)
-    return Bucket(row.queue, draft.fleet.costs.least(row.requests[leaf]), (row,))
+    return draft.fleet.costs.least(row.requests[leaf])
 
 
 def _grow(draft: Draft, row: JobRow, asked: Amounts) -> bool:

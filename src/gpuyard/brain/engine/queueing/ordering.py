@@ -90,6 +90,11 @@ class Turns:
             leaf.push(bucket)
         self._dirty.add(bucket.queue)
 
+    def asks_again(self, bucket: Bucket, asked: Amounts) -> None:
+        """The head got something and would have more; it keeps its place in its queue."""
+        bucket.asked = asked
+        self._dirty.add(bucket.queue)
+
     def parked(self, bucket: Bucket) -> None:
         """The head could not start, so none of its bucket can: it is not asked again in this pass."""
         heappop(self._leaves[bucket.queue].heap)

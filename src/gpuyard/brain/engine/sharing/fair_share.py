@@ -48,7 +48,8 @@ def _divide(tree: QueueTree, r: int, parent: int, demand: list[list[int]], share
         left = _pour(tree, r, equals, want, left, shares)
     for q in tree.children[parent]:
         if tree.quota[q][r] == NOT_COUNTED:
-            shares[q][r] = due  # it does not count here, so its children divide what its parent had
+            # it does not count here, so its children divide what its parent had, up to its limit
+            shares[q][r] = min(due, float(tree.limit[q][r]))
         _divide(tree, r, q, demand, shares)
 
 
