@@ -25,7 +25,7 @@ from gpuyard.model.events import (
     TasksRunning,
     TasksStopping,
 )
-from gpuyard.model.job import Job, Placement
+from gpuyard.model.job import Job, Placement, TaskGroup
 from gpuyard.model.node import CORDONED, Health
 from gpuyard.model.snapshot import Snapshot
 from tests.support.fleets import LIMITS, NOW, QUOTAS, on_leaves
@@ -92,16 +92,17 @@ def _after_node(snapshot: Snapshot, event: Event) -> Snapshot:
 
 def _ended(job: Job, event: TasksEnded) -> Job:
     left = tuple(place for place in job.placements if place not in event.placements)
-    group = event.placements[0].group
-    gang = on_leaves(
-        job.gang,
-        lambda leaf: (
-            replace(leaf, succeeded=leaf.succeeded + event.succeeded, failed=leaf.failed + event.failed)
-            if leaf.name == group
-            else leaf
-        ),
+    if event.succeeded or event.failed:
+        group = event.placements[0].group
+        job = replace(job, gang=on_leaves(job.gang, lambda leaf: _counted(leaf, event) if leaf.name == group else leaf))
+    return _placed(job, left)
+
+
+def _counted(group: TaskGroup, event: TasksEnded) -> TaskGroup:
+    numbers = tuple(sorted({*group.ended, *(place.task for place in event.placements)}))
+    return replace(
+        group, succeeded=group.succeeded + event.succeeded, failed=group.failed + event.failed, ended=numbers
     )
-    return _placed(replace(job, gang=gang), left)
 
 
 def _placed(job: Job, places: tuple[Placement, ...], at: float | None = None) -> Job:
