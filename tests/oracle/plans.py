@@ -119,11 +119,11 @@ def changed(moment: Moment, plan: Plan, job: str) -> bool:
 
 
 def after(moment: Moment, plan: Plan) -> Document:
-    """The snapshot after the plan: effects instant, the clock standing still, tasks numbered anew by their places."""
+    """The snapshot after the plan: effects instant, the clock standing still, tasks numbered anew in their order."""
     document = deepcopy(moment.document)
     for entry in document.get("jobs", []):
         name = entry["name"]
-        live = sorted(plan.end.get(name, ()))
+        live = sorted(plan.end.get(name, ()), key=lambda s: (s.group, s.task, s))
         going = [p for p in entry.pop("placements", []) if p.get("terminating")]
         stays = places(tuple(live)) & places(moment.state.get(name, ()))
         job = moment.jobs[name]
