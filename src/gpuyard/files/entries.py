@@ -157,6 +157,13 @@ class QueueEntry:
     priority: int = slot(PRIORITY, "What is left over goes to the highest first.", 0)
     users: tuple[str, ...] = slot(ListOf(NAME, distinct=True), "Who may submit here; empty: everybody.", ())
     groups: tuple[str, ...] = slot(ListOf(NAME, distinct=True), "Whose members may submit here.", ())
+    max_grace: float = slot(Duration(), "The longest checkpoint.grace of a job here; 0: as its class has it.", 0.0)
+    max_min_runtime: float = slot(Duration(), "The longest min_runtime of a job here; 0: as its class has it.", 0.0)
+    max_time_limit: float = slot(
+        Duration(),
+        "The longest time_limit of a job here, and of one that names none; 0: as its class has it.",
+        0.0,
+    )
 
 
 # --- jobs ----------------------------------------------------------------------------------------

@@ -168,7 +168,10 @@ def queue_of(entry: QueueEntry, at: Path, problems: Problems) -> Queue:
         if parent != ROOT:
             problems.add((*at, "parent"), f"the root of the tree has no parent, and this one names {parent}")
         parent = ""
-    return Queue(entry.name, parent, entry.quota, entry.limit, entry.weight, entry.priority, entry.users, entry.groups)
+    return Queue(
+        entry.name, parent, entry.quota, entry.limit, entry.weight, entry.priority, entry.users, entry.groups,
+        entry.max_grace, entry.max_min_runtime, entry.max_time_limit,
+    )  # fmt: skip
 
 
 def check_tree(parents: Mapping[str, tuple[str, Path]], problems: Problems) -> None:

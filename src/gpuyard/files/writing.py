@@ -146,7 +146,9 @@ def queue_document(queue: Queue) -> Data:
         written["limit"] = _allowance(queue.limit)
     if queue.weight != 1.0:
         written["weight"] = _number(queue.weight)
-    return written | _given(priority=queue.priority, users=list(queue.users), groups=list(queue.groups))
+    bounds = {key: write_duration(getattr(queue, key)) for key in ("max_grace", "max_min_runtime", "max_time_limit")}
+    bounds = {key: value for key, value in bounds.items() if getattr(queue, key)}
+    return written | _given(priority=queue.priority, users=list(queue.users), groups=list(queue.groups), **bounds)
 
 
 def _allowance(allowance: Allowance) -> Any:

@@ -88,6 +88,11 @@ class ClassPolicy:
     preemptible: bool = _knob(True, "Whether jobs that do not say so may be taken back.")
     placement: Style = _knob(Style.PACK, "Lay tasks close together (pack) or apart (spread).")
     over: tuple[str, ...] = _knob((), "The levels to spread over, the most important first; pack ignores it.")
+    max_grace: float = _knob(1800.0, "The longest checkpoint.grace a job may ask for; 0: any.", "seconds")
+    max_min_runtime: float = _knob(14400.0, "The longest min_runtime a job may ask for; 0: any.", "seconds")
+    max_time_limit: float = _knob(
+        0.0, "The longest time_limit a job may ask for, and that of one that names none; 0: any.", "seconds"
+    )
     alert_after: float = _knob(3600.0, "A job waiting longer than this raises an alert with its reason.", "seconds")
 
 
@@ -148,11 +153,16 @@ class OrderPolicy:
 
 def _classes() -> dict[JobClass, ClassPolicy]:
     return {
-        JobClass.BATCH: ClassPolicy(priority=25, alert_after=21600.0),
+        JobClass.BATCH: ClassPolicy(priority=25, max_grace=600.0, max_min_runtime=3600.0, alert_after=21600.0),
         JobClass.TRAINING: ClassPolicy(priority=50),
-        JobClass.INTERACTIVE: ClassPolicy(priority=75, preemptible=False, alert_after=600.0),
+        JobClass.INTERACTIVE: ClassPolicy(priority=75, preemptible=False, max_grace=600.0, alert_after=600.0),
         JobClass.INFERENCE: ClassPolicy(
-            priority=100, preemptible=False, placement=Style.SPREAD, over=(NODE, "rack"), alert_after=600.0
+            priority=100,
+            preemptible=False,
+            placement=Style.SPREAD,
+            over=(NODE, "rack"),
+            max_grace=600.0,
+            alert_after=600.0,
         ),
     }
 

@@ -38,6 +38,10 @@ class Queue:
     priority: int = 0
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    max_grace: float = 0.0
+    """The longest `checkpoint.grace` of a job here; 0: as its class has it. So are the two below."""
+    max_min_runtime: float = 0.0
+    max_time_limit: float = 0.0
 
 
 def model_matches(wanted: str, model: str) -> bool:

@@ -275,9 +275,11 @@ class EmbeddedYard:
         with self._desk.lock:
             self.world.closures.check(where)
             moment, drainage = self._engine.foresee_drain(where, closure)
+            devices = self._desk.holdings.by_device()
+            held = sum(node == where.node and where.gpu in (None, gpu) for node, gpu in devices)
             if not dry_run:
                 self.world.closures.set(where, closure)
-        return draining_documents.answer(where, moment, drainage, applied=not dry_run)
+        return draining_documents.answer(where, moment, drainage, held, applied=not dry_run)
 
     def undrain(self, caller: Caller, place: Document) -> Document:
         """Open a node or GPU again."""

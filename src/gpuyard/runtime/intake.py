@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuyard import files
 from gpuyard.files.problems import nearest
 from gpuyard.files.submissions import Submission
+from gpuyard.files.units import write_duration
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Job, Phase
+from gpuyard.model.policy import Policy
 from gpuyard.model.queue import Queue
 from gpuyard.runtime import budgets
 from gpuyard.runtime.service import Caller, Document
@@ -153,3 +155,49 @@ def names_of(asked: Submission) -> list[str]:
 def digest(documents: Sequence[Document]) -> str:
     """What was asked under an idempotency key, so that a reused key is noticed."""
     return hashlib.sha256(json.dumps(list(documents), sort_keys=True).encode()).hexdigest()
+
+
+# --- how long a job may ask for ------------------------------------------------------------------
+
+Bound = tuple[float, str, str]
+"""Seconds, whose it is, and the key that sets it."""
+
+
+def kept_to(asked: Submission, policy: Policy, queues: Sequence[Queue]) -> Submission:
+    """The submission, if it asks for no more than it may; one without a time limit gets the one that is allowed.
+
+    While a job saves its work or is inside its minimum runtime nobody takes its GPUs back, so without bounds a quota
+    would be whatever a user writes. The smallest holds, of the class and of every queue above.
+    """
+    job = asked.job
+    grace = job.checkpoint.grace if job.checkpoint is not None else None
+    for key, wanted, name in (
+        ("checkpoint.grace", grace, "max_grace"),
+        ("min_runtime", job.min_runtime, "max_min_runtime"),
+        ("time_limit", job.time_limit, "max_time_limit"),
+    ):
+        bound = smallest(_bounds(job, policy, queues, name))
+        if bound is not None and wanted is not None and wanted > bound[0]:
+            raise Refused(
+                f"job {job.name} asks for {key} {write_duration(wanted)}, and {bound[1]} allows at most "
+                f"{write_duration(bound[0])} ({bound[2]}); ask for less"
+            )
+    limit = smallest(_bounds(job, policy, queues, "max_time_limit"))
+    if job.time_limit is None and limit is not None:
+        return replace(asked, job=replace(job, time_limit=limit[0]))
+    return asked
+
+
+def smallest(bounds: Iterable[Bound]) -> Bound | None:
+    """The one that holds; 0 bounds nothing."""
+    return min((bound for bound in bounds if bound[0] > 0), default=None)
+
+
+def _bounds(job: Job, policy: Policy, queues: Sequence[Queue], name: str) -> Iterator[Bound]:
+    word = job.job_class.value
+    yield getattr(policy.of(job), name), f"class {word}", f"policy classes.{word}.{name}"
+    known = {queue.name: queue for queue in queues}
+    queue = known.get(job.queue)
+    while queue is not None:
+        yield getattr(queue, name), f"queue {queue.name}", name
+        queue = known.get(queue.parent)

@@ -113,6 +113,7 @@ class Submitting:
         for document in jobs:
             submission = self._intake.read(viewer.caller, document, now)
             self._intake.check(viewer.caller, submission, self._engine.world.queues)
+            submission = intake.kept_to(submission, self._engine.settings.fleet.policy, self._engine.world.queues)
             members += len(submission.members) or 1
             budgets.check_members(members)
             asked.append(submission)
@@ -165,6 +166,8 @@ class Submitting:
         entries: list[Entry] = []
         for document, submission in zip(jobs, asked, strict=True):
             kept = {key: value for key, value in document.items() if key != "submitted"}
+            if submission.job.time_limit is not None:  # it may be the queue's, and stays when that is changed
+                kept["time_limit"] = submission.job.time_limit
             written = json.dumps(
                 kept | {"name": submission.job.name, "user": viewer.caller.user}, separators=(",", ":")
             )

@@ -102,6 +102,7 @@ def queues(draw: Draw) -> tuple[Queue, ...]:
         Queue(
             name, parent, draw(st.just(NO_QUOTA) | ALLOWANCES), draw(st.just(NO_LIMIT) | ALLOWANCES),
             draw(st.sampled_from([0.0, 1.0, 2.5])), draw(st.integers(-5, 5)), draw(st.sampled_from([(), ("u1", "u2")])),
+            max_grace=draw(st.sampled_from([0.0, 90.0])), max_time_limit=draw(st.sampled_from([0.0, 86400.0])),
         )
         for name, parent in (("department", "root"), ("default", "department"), ("team", "department"))
     ]  # fmt: skip

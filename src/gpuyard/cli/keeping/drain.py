@@ -75,6 +75,7 @@ def draw(answer: Document) -> None:
     rows = [[each["job"], f"moves to {words.some(each['to'])}", _cost(each)] for each in answer["moves"]]
     rows += [[each["job"], _stops(each), _cost(each)] for each in answer["stops"]]
     rows += [[each["job"], "stays", each["message"]] for each in answer["stays"]]
+    rows += [[each["job"], "leaving", each["message"]] for each in answer.get("leaving", ())]
     if rows:
         Screen().table(_HIT, rows)
 

@@ -27,6 +27,9 @@ Document = dict[str, Any]
 @click.option("--priority", type=int, help="Who comes first to what is left over.")
 @click.option("--parent", default="", help="The queue it stands below.")
 @click.option("--users", default="", metavar="USER,...", help="Who may use it.")
+@click.option("--max-grace", default="", metavar="TIME", help="The longest checkpoint.grace of its jobs.")
+@click.option("--max-min-runtime", default="", metavar="TIME", help="The longest min_runtime of its jobs.")
+@click.option("--max-time-limit", default="", metavar="TIME", help="Their longest time limit.")
 @click.option("--groups", default="", metavar="GROUP,...", help="Groups that may use it.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -55,10 +58,11 @@ def document_of(name: str, given: dict[str, Any]) -> Document:
     for key in ("users", "groups"):
         if given[key]:
             document[key] = [word.strip() for word in given[key].split(",") if word.strip()]
-    if given["parent"]:
-        document["parent"] = given["parent"]
+    for key in ("parent", "max_grace", "max_min_runtime", "max_time_limit"):
+        if given.get(key):
+            document[key] = given[key]
     if len(document) == 1:
-        raise click.UsageError("Nothing to change: give --quota, --limit, --weight, --priority, --users or --parent.")
+        raise click.UsageError("Nothing to change: give --quota, --limit, --weight, --priority, --users or another.")
     return document
 
 
