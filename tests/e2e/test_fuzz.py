@@ -71,6 +71,10 @@ HEADERS = (
 )  # fmt: skip
 FIRST_LINES = (b"GET", b"\0\1\2", b"GET / HTTP/9.9", b"\x16\x03\x01", b"GET /\xff HTTP/1.1")
 WISH_KEYS = ("key", "queue_anyway", "gpu", "reason", "force", "path", "code", "jobs", "x")
+METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "X")
+ACTS = ("cancel", "hold", "release", "requeue", "drain", "backup", "logins", "shutdown", "session")
+FEW = (0, 0, 0, 1, 1, 2)
+"""How much of a document is not as it should be: mostly little, so that it gets far."""
 BODIES = (b"", b"{", b"\xff\xfe", b"[]", b"null", b'"x"', b"1" * 2000, b"[" * 3000, b'{"jobs":' * 500, b"0\r\n\r\n")
 
 
@@ -87,19 +91,19 @@ class Fuzz:
     def job(self) -> Any:
         if self.dice.random() < 0.05:
             return self.word()
-        run = {self.dice.choice(RUN_KEYS): self.word() for _ in range(self.dice.randrange(3))}
+        run = {self.dice.choice(RUN_KEYS): self.word() for _ in range(self.dice.choice(FEW))}
         path = self.dice.choice(self.paths)
         scripts = (f"echo x >>{path}", f"cat {path}", f"touch {path}/new", f"ls {path}", "true", "sleep 1")
         commands = (["true"], [path], ["cat", path], ["sh", "-c", self.dice.choice(scripts)])
-        job = {self.dice.choice(JOB_KEYS): self.word() for _ in range(self.dice.randrange(4))}
+        job = {self.dice.choice(JOB_KEYS): self.word() for _ in range(self.dice.choice(FEW))}
         job.setdefault("queue", "open")
         return job | {"run": {"command": self.dice.choice(commands)} | run}
 
     def body(self) -> bytes:
         if self.dice.random() < 0.1:
             return self.dice.choice(BODIES)
-        wish = {self.dice.choice(WISH_KEYS): self.word() for _ in range(self.dice.randrange(3))}
-        if self.dice.random() < 0.8:
+        wish = {self.dice.choice(WISH_KEYS): self.word() for _ in range(self.dice.choice(FEW))}
+        if self.dice.random() < 0.95:
             wish["jobs"] = [self.job() for _ in range(self.dice.randrange(1, 3))]
         return json.dumps(wish).encode()
 
@@ -113,8 +117,11 @@ class Fuzz:
 
     def request(self) -> tuple[bytes, bool]:
         """The bytes, and whether they are a whole request that has to be answered."""
-        method = self.dice.choice(("GET", "GET", "POST", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "X"))
-        target = self.target() if self.dice.random() > 0.3 else self.dice.choice(("/api/v1/jobs", "/api/v1/previews"))
+        method, target = "POST", self.dice.choice(("/api/v1/jobs", "/api/v1/jobs", "/api/v1/previews"))
+        if self.dice.random() < 0.5:
+            target = self.target()
+            acts = any(word in target for word in ACTS)
+            method = ("POST" if acts else "GET") if self.dice.random() < 0.8 else self.dice.choice(METHODS)
         body = self.body() if method in ("POST", "PUT") else b""
         lines = [f"{method} {target} HTTP/1.1".encode(), b"Connection: close"]
         whole = self.dice.random() > 0.15

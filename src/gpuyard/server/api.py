@@ -228,10 +228,10 @@ def report(
 
 
 @yard_router.get("/status")
-def status(request: Request, _: Asking) -> Response:
+def status(request: Request, caller: Asking) -> Response:
     """Up since when, pid, version, addresses, state folder, fleet in short."""
     desk: Desk = request.app.state.desk
-    return encoded(desk.status())
+    return encoded(desk.status(caller))
 
 
 @yard_router.get("/events")

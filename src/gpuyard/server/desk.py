@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuyard.model.errors import Conflict
-from gpuyard.runtime.service import Document, Service
+from gpuyard.runtime.service import Caller, Document, Service
 from gpuyard.server.access import Access
 from gpuyard.server.streaming import Pump
 from gpuyard.server.turns import Turns
+
+OK = "ok"
+UNWELL = "not well; the yard's operators are told why"
 
 
 @dataclass
@@ -31,10 +34,14 @@ class Desk:
     def __post_init__(self) -> None:
         self.pump = Pump(self.service)
 
-    def status(self) -> Document:
-        """The service's status with our addresses."""
+    def status(self, caller: Caller) -> Document:
+        """The service's status with our addresses; what ails it may name others' jobs, so operators are told that."""
+        status = self.service.status()
         sockets = [f"unix:{self.socket}"] if self.socket else []
-        return self.service.status() | {"addresses": sockets + self.urls}
+        checks = status.get("checks", {})
+        if not caller.admin:
+            checks = {name: told if told == OK else UNWELL for name, told in checks.items()}
+        return status | {"addresses": sockets + self.urls, "checks": checks}
 
     def page_url(self) -> str:
         """An address of the live page that lets its first visitor in."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import PlainTextResponse, Response
 
 from gpuyard import __version__
+from gpuyard.runtime.service import Caller
 from gpuyard.server import answers, metrics
 from gpuyard.server.answers import encoded
 from gpuyard.server.asking import Asking, Thinking
@@ -31,16 +32,16 @@ class Code(BaseModel):
 
 
 @router.get("/livez", response_class=PlainTextResponse)
-def livez(request: Request, _: Asking) -> Response:
+def livez(request: Request, caller: Asking) -> Response:
     """200 while the loop turns."""
-    return _verdict(request, ("loop",))
+    return _verdict(request, caller, ("loop",))
 
 
 @router.get("/readyz", response_class=PlainTextResponse)
 @router.get("/healthz", response_class=PlainTextResponse)
-def readyz(request: Request, _: Asking) -> Response:
+def readyz(request: Request, caller: Asking) -> Response:
     """200 while everything is well; `?verbose` says what."""
-    return _verdict(request)
+    return _verdict(request, caller)
 
 
 @router.get("/version")
@@ -73,10 +74,10 @@ def session(request: Request, wish: Code) -> Response:
     return encoded({"session": opened})
 
 
-def _verdict(request: Request, only: tuple[str, ...] = ()) -> Response:
+def _verdict(request: Request, caller: Caller, only: tuple[str, ...] = ()) -> Response:
     """One line, or one a check where that is asked for or something is not well; `only` some checks count."""
     desk: Desk = request.app.state.desk
-    status = desk.service.status()
+    status = desk.status(caller)
     checks: dict[str, str] = {"loop": OK if status.get("healthy", True) else "stuck"} | status.get("checks", {})
     counted = {name: told for name, told in checks.items() if not only or name in only}
     well = all(told == OK for told in counted.values())

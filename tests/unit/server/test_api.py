@@ -10,6 +10,7 @@ import pytest
 
 from gpuyard.client import Client
 from gpuyard.model.errors import Broken, Conflict, Never, NotFound, Refused
+from gpuyard.runtime.service import Caller
 from gpuyard.server.page import shell
 from tests.support.hosted import Hosted
 
@@ -216,3 +217,11 @@ def test_the_words_of_a_body_pass_it_too(client: Client):
     ):
         with pytest.raises(Refused, match="must hold no control characters"):
             ask()
+
+
+def test_what_ails_the_yard_may_name_others_jobs_so_operators_are_told_it(served: Hosted):
+    served.yard.checks = {"loop": "ok", "processes": "alice/secret: GPU 0 stays withheld"}
+    member, operator = Caller("bob", 1001), Caller("root", 0, admin=True)
+    assert served.desk.status(operator)["checks"] == served.yard.checks
+    seen = served.desk.status(member)["checks"]
+    assert seen == {"loop": "ok", "processes": "not well; the yard's operators are told why"}

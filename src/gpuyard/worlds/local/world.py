@@ -330,7 +330,7 @@ class LocalWorld:
                 told.append(f"a task that no job knows of may not be gone: {doubt}")
                 continue
             place = attempt.tasks[key.serial].placement
-            told.append(f"{entry.name}: {withheld(place, doubt)}; end it, or `yard vouch {entry.name}`")
+            told.append(f"{entry.key}: {withheld(place, doubt)}; end it, or `yard vouch {entry.key}`")
         return told
 
     def _revive(self, entry: Entry) -> None:
