@@ -102,6 +102,7 @@ class Engine:
         self._pace = Pace()
         self._thread: threading.Thread | None = None
         self.devices: Devices | None = None
+        self._tidy_at = 0.0
 
     # --- up and down -----------------------------------------------------------------------------
 
@@ -137,8 +138,15 @@ class Engine:
         self.world.adopt()
         if self.devices is not None and self.settings.shared:
             self.devices.keeper.separate()
-        housekeeping.tidy(self.store, self.launcher, self.desk)
+        self._tidy(self.clock.monotonic())
         self._begin_to_turn()
+
+    def _tidy(self, now: float) -> None:
+        """A yard may be up for months: what grows is cut now and then."""
+        if now >= self._tidy_at:
+            self._tidy_at = now + housekeeping.EVERY_S
+            with self.desk.lock:
+                housekeeping.tidy(self.store, self.launcher, self.desk)
 
     def _keep_devices(self) -> Devices | None:
         """Real GPUs are claimed before anything goes on them; who has the others is told."""
@@ -205,6 +213,7 @@ class Engine:
         began = self.clock.monotonic()
         if self._journal.long:
             self._begin_line()
+        self._tidy(began)
         if self.devices is not None:
             self.devices.look_after(began)
         self._loop.turn()

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from gpuyard.runtime import engine
+from gpuyard.runtime.clock import SystemClock
 from gpuyard.worlds.local.confine import own_cgroup
-from gpuyard.worlds.local.launch import BOOT
+from gpuyard.worlds.local.launch import BOOT, Supervisors
 from gpuyard.worlds.local.notes import read_pairs
+from gpuyard.worlds.local.ports import Report, TaskKey, TaskOrder
 from tests.support.yards import ADMIN, ME, TestYard, sh
 from tests.unit.local.test_supervisor import order
 
@@ -212,3 +214,23 @@ def test_a_yard_that_comes_up_again_ends_what_a_killed_supervisor_left(one: Test
     assert not lives(orphan)
     again.close(jobs=True)
     one.start()
+
+
+def test_a_supervisor_that_cannot_be_watched_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    launcher = Supervisors(tmp_path, SystemClock())
+    key = TaskKey(1, 1, 0)
+
+    def none_left(_pid: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", none_left)
+        path = (("PATH", os.environ["PATH"]),)
+        launcher.prepare([TaskOrder(key, 0, 0, ("sh", "-c", f"sleep 1; touch {tmp_path}/ran"), path, "", False)])
+    ended: list[Report] = []
+    while not ended:
+        launcher.wait(5.0)
+        ended = launcher.reports()
+    assert [(report.kind, report.outcome) for report in ended] == [("ended", "lost")]
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(tmp_path / "runs") in _command(pid)]
+    launcher.close()

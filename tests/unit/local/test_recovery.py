@@ -16,6 +16,7 @@ from gpuyard.model.actions import Start
 from gpuyard.model.errors import Refused
 from gpuyard.runtime import journal
 from gpuyard.runtime.service import Caller
+from gpuyard.worlds.local import housekeeping
 from gpuyard.worlds.local import store as stores
 from gpuyard.worlds.local.store import FILE, Store
 from tests.support.yards import ADMIN, ME, TestYard, sh
@@ -190,4 +191,21 @@ def test_queues_set_by_command_outlive_the_yard(tmp_path: Path):
     (line,) = yard.report(ADMIN, "queue", 0.0)
     assert (line["queue"], line["tasks"]) == ("research", 1)
     assert 0.5 < line["gpu_seconds"] < 20
+    yard.stop()
+
+
+def test_what_grows_is_cut_while_a_yard_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0.0)
+    monkeypatch.setattr(housekeeping, "EVENTS_KEPT", 5)
+    monkeypatch.setattr(housekeeping, "OUTPUT_S", 0.0)
+    yard = again(tmp_path)
+    for number in range(5):
+        yard.put(sh("echo words", name=f"j{number}"))
+        yard.until(f"j{number}", "succeeded")
+    end = time.monotonic() + 30
+    while len(yard.events(ADMIN, 0, 100)) > 12 or (tmp_path / "runs" / "1").exists():
+        assert time.monotonic() < end, "nothing was cut"
+        yard.world.desk.launcher.wake()
+        yard.put(sh("true"))
+        time.sleep(0.1)
     yard.stop()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from gpuyard.worlds.local import descent
 from gpuyard.worlds.local.confine import clear, path_of, removed
 from gpuyard.worlds.local.notes import Order, read_pairs, start_ticks
+from gpuyard.worlds.local.supervisor import KILL
 
 SUSPECTS_NAMED = 3
 MANAGERS = ("systemd", "init")
@@ -105,6 +106,12 @@ def prove(folder: pathlib.Path, boot: str, known: Container[int]) -> Proof:
     claim = read(folder / "claim")
     if claim and claim.get("boot") != boot:
         return Proof({"outcome": "lost", "told": "the machine was started anew while it ran"})
+    alive = claimant(folder, boot)
+    if alive is not None:  # it was to be watched and is not: it ends its task, and says so last
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(alive.descriptor, KILL)
+        os.close(alive.descriptor)
+        return Proof({"outcome": "lost"}, f"its supervisor, process {alive.pid}, lives")
     trouble = _trouble(folder)
     lost = {"outcome": "lost", "told": "its supervisor was killed" + (f": {trouble}" if trouble else "")}
     task = read(folder / "running")

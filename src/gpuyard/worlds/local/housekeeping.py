@@ -1,6 +1,6 @@
-"""What grows is cut when a yard begins: old events, used keys, the output of jobs that ended long ago.
+"""What grows is cut when a yard begins and every few hours: old events, used keys, output of jobs that ended long ago.
 
-Called once at the start. Jobs, attempts and the ledger stay: they are small, and reports ask for them.
+Called by the engine. Jobs, attempts and the ledger stay: they are small, and reports ask for them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.launch import Supervisors
 from gpuyard.worlds.local.store import Batch, Store
 
+EVERY_S = 6 * 3600.0
 EVENTS_KEPT = 100_000
 KEYS_S = 7 * 86400.0
 """An idempotency key is for retries, and nobody retries for longer."""

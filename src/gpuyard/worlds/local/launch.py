@@ -91,7 +91,7 @@ class Supervisors:
         except OSError as error:
             # No room on the disk, no more processes: not the job's fault, and told like any other loss.
             now, told = self._clock.now(), f"it could not be started: {error}"
-            failed = [order.key for order in orders if order.key not in self._watched]
+            failed = [o.key for o in orders if o.key not in self._watched and o.key not in self._burials]
             self._reports += [Report(key, "ended", now, 0, "lost", None, told) for key in failed]
 
     def _pairs(self, order: TaskOrder) -> list[tuple[str, str]]:
@@ -130,7 +130,14 @@ class Supervisors:
             sys.executable, argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE],
             setsigmask=[signal.SIGUSR1, *WORDS],  # a word that comes before it listens must not end it
         )  # fmt: skip
-        self._watch(key, Watched(pid, os.pidfd_open(pid), child=True))
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:  # out of descriptors: nobody runs unwatched
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self._burials.begin(key)
+            raise
+        self._watch(key, Watched(pid, descriptor, child=True))
 
     def _watch(self, key: TaskKey, watched: Watched) -> None:
         self._watched[key] = watched

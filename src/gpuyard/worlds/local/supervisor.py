@@ -167,6 +167,8 @@ class Supervisor:
     def end(self, outcome: str, code: int, told: str) -> None:
         """The last word, after which the task's GPU is somebody else's: so nothing of the task is left by then."""
         self._bury()
+        if self.terminal is not None:
+            self.terminal.close()
         written = [("outcome", outcome), ("exit", str(code)), ("told", told), *moment()]
         while not self._written(written):
             self._sleep(FULL_S)

@@ -69,6 +69,14 @@ class Terminal:
         self.door.listen(4)
         self.door.setblocking(False)
 
+    def close(self) -> None:
+        """Nobody finds it any more."""
+        self.door.close()
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return
+
     def ends(self) -> tuple[int, int]:
         """Ours, and the task's."""
         return self.master, self.slave
