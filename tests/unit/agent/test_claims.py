@@ -7,6 +7,8 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +20,10 @@ ONE, OTHER = "GPU-11111111-aaaa", "GPU-22222222-bbbb"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "lock"
-    path.mkdir()
-    path.chmod(0o1777)
-    return path
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gy") as name:  # pytest's own folders are closed to everybody else
+        Path(name).chmod(0o1777)
+        yield Path(name)
 
 
 def test_the_second_yard_is_told_who_has_a_gpu_and_gets_the_rest(folder: Path):
@@ -73,8 +74,6 @@ def test_claims_of_nobody_do_not_count(folder: Path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user tries it")
 def test_nobody_can_claim_in_the_name_of_another_users_process(folder: Path):
-    for path in (folder.parent, *list(folder.parents)[1:4]):
-        path.chmod(0o755)
     said = {"pid": os.getpid(), "ticks": claims._ticks(os.getpid()), "boot": claims._boot(), "state": "/x"}
     name = f"gpuyard-{ONE.replace('-', '')}-65534-m-yard"
     write = ["sh", "-c", 'printf %s "$2" > "$1"', "sh", str(folder / name), json.dumps(said)]

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +35,15 @@ def two_gpus() -> Snapshot:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
-        folder.chmod(0o755)  # pytest's own folders are closed to everybody else
-    made = Machine(tmp_path / "lock", tmp_path / "dev", tmp_path / "proc")
+def machine() -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory(prefix="gy") as name:  # pytest's own folders are closed to everybody else
+        Path(name).chmod(0o755)
+        yield built(Path(name))
+
+
+def built(folder: Path) -> Machine:
+    """A machine with two GPUs, in a folder."""
+    made = Machine(folder / "lock", folder / "dev", folder / "proc")
     assert made.claims is not None
     made.claims.mkdir()
     made.claims.chmod(0o1777)
@@ -159,7 +165,7 @@ def test_two_who_share_a_gpu_both_reach_it(shared: Real, machine: Machine):
 def test_nodes_are_put_back_when_the_yard_lets_go_and_looked_after_a_crash(tmp_path: Path, machine: Machine):
     yard = Real(tmp_path / "state", machine, shared=True)
     yard.start()
-    yard.put(sh(f"while [ ! -e {tmp_path}/end ]; do sleep 0.02; done", name="a", gpus=1), caller=caller("nobody"))
+    yard.put(sh(f"while [ ! -e {machine.dev}/end ]; do sleep 0.02; done", name="a", gpus=1), caller=caller("nobody"))
     yard.until("nobody/a", "running")
     yard.close()
     assert sorted(who_can(machine)) == [["nobody"], ["nobody", "daemon"]]  # the one in use stays its user's
@@ -168,7 +174,7 @@ def test_nodes_are_put_back_when_the_yard_lets_go_and_looked_after_a_crash(tmp_p
     again = Real(tmp_path / "state", machine, shared=True)
     again.start()
     assert sorted(who_can(machine)) == [[], ["nobody"]]
-    (tmp_path / "end").touch()
+    (machine.dev / "end").touch()
     again.until("nobody/a", "succeeded")
     assert who_can(machine) == [[], []]
     again.stop()

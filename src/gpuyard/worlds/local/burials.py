@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
+from gpuyard.model.job import Placement
 from gpuyard.model.ports import Clock
 from gpuyard.worlds.local import adopt
 from gpuyard.worlds.local.ports import Report, TaskKey
@@ -107,3 +108,9 @@ class Burials:
         if ago >= 0.0 and said.get("boot", self._boot) == self._boot:
             return now - ago
         return float(said.get("at") or now)
+
+
+def withheld(place: Placement, doubt: str) -> str:
+    """Why nobody else gets what a task had."""
+    had = f"GPU {', '.join(map(str, place.gpus))} of {place.node}" if place.gpus else f"its room on {place.node}"
+    return f"{had} stays withheld, because it is not proven that nothing of the task is left: {doubt}"

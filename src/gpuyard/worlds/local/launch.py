@@ -140,6 +140,8 @@ class Supervisors:
         self._watch(key, Watched(pid, descriptor, child=True))
 
     def _watch(self, key: TaskKey, watched: Watched) -> None:
+        if key in self._watched:
+            self._let_go(self._watched[key])
         self._watched[key] = watched
         self.keeper.watched(key.name, watched.pid)
         self._by_descriptor[watched.descriptor] = key

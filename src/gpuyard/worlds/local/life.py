@@ -12,6 +12,7 @@ from gpuyard.model.events import JobEvicted, JobSeen, TasksEnded, TasksRunning, 
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
 from gpuyard.worlds.local import giving_up, holdings, ledger, orders
+from gpuyard.worlds.local.burials import withheld
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import REST_MAX_S, Gates
 from gpuyard.worlds.local.ports import Report, TaskKey
@@ -137,7 +138,7 @@ class Life:
         if node is not None:
             key = TaskKey(entry.id, attempt.number, task.serial)
             self.desk.holdings.take(key, holdings.shares(entry.description(), task.placement, node), entry.owner.user)
-            uuids = [node.gpus[index].uuid for index in dict.fromkeys(task.placement.gpus) if node.gpus[index].uuid]
+            uuids = [gpu.uuid for gpu in node.gpus if gpu.index in task.placement.gpus and gpu.uuid]
             self.desk.keeper.take(key.name, entry.owner.uid, uuids)
             if task.placement.mig:
                 self._hold_slices(entry, attempt, task, node)
@@ -441,12 +442,6 @@ class Life:
                 for follower, told in doomed:
                     if not follower.over:
                         self.over(follower, Phase.CANCELLED, told, None)
-
-
-def withheld(place: Placement, doubt: str) -> str:
-    """Why nobody else gets what a task had."""
-    had = f"GPU {', '.join(map(str, place.gpus))} of {place.node}" if place.gpus else f"its room on {place.node}"
-    return f"{had} stays withheld, because it is not proven that nothing of the task is left: {doubt}"
 
 
 def _told_places(places: Iterable[Placement]) -> list[dict[str, object]]:

@@ -66,6 +66,19 @@ def identity(pid: int) -> Pairs:
     return [("pid", str(pid)), ("ticks", start_ticks(pid)), ("boot", boot_id())]
 
 
+def claim() -> bool:
+    """Whether the task is ours: the link is made whole or not at all, and only once."""
+    fresh = f"claim.{os.getpid()}"
+    write_pairs(fresh, identity(os.getpid()))
+    try:
+        os.link(fresh, "claim")
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(fresh)
+    return True
+
+
 def start_ticks(pid: int) -> str:
     """When a process began, in ticks since boot; empty if there is none."""
     try:

@@ -21,7 +21,7 @@ from gpuyard.worlds.local import descent
 from gpuyard.worlds.local.becoming import Doors, become, programs
 from gpuyard.worlds.local.confine import CANNOT_RUN, CGroup, give_up_rights, remove_container, signal_group, sweep
 from gpuyard.worlds.local.mouth import Mouth
-from gpuyard.worlds.local.notes import Order, Pairs, boot_id, identity, read_pairs, write_pairs
+from gpuyard.worlds.local.notes import Order, Pairs, boot_id, claim, identity, read_pairs, write_pairs
 from gpuyard.worlds.local.output import Log
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
@@ -75,19 +75,6 @@ def main(folder: str) -> int:
     except OSError as error:  # no room for a note, no more processes: not the job's fault, and it is tried again
         supervisor.end("lost", 0, f"its supervisor could not go on: {error}")
     return 0
-
-
-def claim() -> bool:
-    """Whether the task is ours: the link is made whole or not at all, and only once."""
-    fresh = f"claim.{os.getpid()}"
-    write_pairs(fresh, identity(os.getpid()))
-    try:
-        os.link(fresh, "claim")
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(fresh)
-    return True
 
 
 def moment() -> Pairs:

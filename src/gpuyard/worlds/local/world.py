@@ -18,10 +18,11 @@ from gpuyard.model.queue import Queue
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local import book as books
+from gpuyard.worlds.local.burials import withheld
 from gpuyard.worlds.local.closures import Closures
 from gpuyard.worlds.local.desk import RETRY_S, Desk
 from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.life import Life, withheld
+from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template, survives
 from gpuyard.worlds.local.store import StoreError
