@@ -32,10 +32,11 @@ class Live:
 
     def turn(self, events: list[Event]) -> Sample:
         """Taking the events in, in ms; `decide_ms` is the plan that follows."""
+        fleet = self.fleet
         with collector_resting():
-            seconds, _ = worked(lambda: self.fleet.apply(events))
-            after, _ = worked(lambda: decide(self.fleet, Memory(), workloads.NOW))
-        return Sample(seconds, seconds * 1e3, {"decide_ms": after * 1e3, "jobs": len(self.fleet.jobs)})
+            seconds, _ = worked(lambda: fleet.apply(events))
+            after, _ = worked(lambda: decide(fleet, Memory(), workloads.NOW))
+        return Sample(seconds, seconds * 1e3, {"decide_ms": after * 1e3, "jobs": len(fleet.jobs)})
 
 
 class OneSick(Live):

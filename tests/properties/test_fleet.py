@@ -88,6 +88,18 @@ def test_events_one_by_one_give_the_fleet_that_a_fresh_build_gives(data: st.Data
     assert decide(fleet, Memory(), end.now) == decide(fresh, Memory(), end.now)
 
 
+@law(st.data(), snapshots(most_jobs=6))
+def test_events_of_one_turn_lead_where_a_fresh_build_does(data: st.DataObject, snapshot: Snapshot):
+    tell(snapshot)
+    events, end = data.draw(histories(snapshot, most=10), label="what happens")
+    tell(end, "where it leads")
+    fleet, fresh = Fleet(snapshot), Fleet(end)
+    decide(fleet, Memory(), snapshot.now)
+    fleet.apply(events)
+    assert differences(picture(fresh), picture(fleet)) == []
+    assert decide(fleet, Memory(), end.now) == decide(fresh, Memory(), end.now)
+
+
 def lived_through(snapshot: Snapshot, events: list[Event]) -> Fleet:
     """A fleet that was planned for after every event, as a live one is."""
     fleet = Fleet(snapshot)

@@ -17,6 +17,7 @@ from gpuyard.model.events import (
     GpuHealthChanged,
     JobGone,
     JobSeen,
+    NodeLoaded,
     NodeLost,
     NodeSeen,
     PoolsChanged,
@@ -26,7 +27,7 @@ from gpuyard.model.events import (
     TasksStopping,
 )
 from gpuyard.model.job import Job, Placement, TaskGroup
-from gpuyard.model.node import CORDONED, Health
+from gpuyard.model.node import CORDONED, Effect, Health, Load, Taint
 from gpuyard.model.snapshot import Snapshot
 from tests.support.fleets import LIMITS, NOW, QUOTAS, on_leaves
 from tests.support.placing import Places
@@ -83,6 +84,8 @@ def _after_node(snapshot: Snapshot, event: Event) -> Snapshot:
             nodes[node.name] = node
         case NodeLost(name):
             del nodes[name]
+        case NodeLoaded(name, taken):
+            nodes[name] = replace(nodes[name], taken=taken)
         case GpuHealthChanged(name, index, health):
             gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in nodes[name].gpus)
             nodes[name] = replace(nodes[name], gpus=gpus)
@@ -186,6 +189,30 @@ def _cordoned(draw: Draw, snapshot: Snapshot) -> Event | None:
     return NodeSeen(replace(node, closed=None if node.closed else CORDONED))
 
 
+def _described(draw: Draw, snapshot: Snapshot) -> Event | None:
+    """Other labels, taints, CPU or memory; perhaps another machine under the same name."""
+    node = _pick(draw, snapshot.nodes)
+    change = draw(st.sampled_from(DESCRIBED))
+    return NodeSeen(replace(node, **change))
+
+
+DESCRIBED: tuple[dict[str, Any], ...] = (
+    {"labels": (("disk", "tape"),)},
+    {"labels": ()},
+    {"taints": (Taint("kept", "away", Effect.NO_SCHEDULE),)},
+    {"taints": (Taint("kept", "away", Effect.PREFER_NO_SCHEDULE),)},
+    {"cpu": 8_000},
+    {"memory": 1 << 36},
+    {"pool": "another"},
+    {"domains": ()},
+    {"taken": Load(cpu=1_000)},
+)
+
+
+def _loaded(draw: Draw, snapshot: Snapshot) -> Event | None:
+    return NodeLoaded(_pick(draw, snapshot.nodes).name, Load(cpu=draw(st.sampled_from((0, 2_000)))))
+
+
 def _health(draw: Draw, snapshot: Snapshot) -> Event | None:
     node = _pick(draw, (node for node in snapshot.nodes if node.gpus))
     gpu = node and _pick(draw, node.gpus)
@@ -220,6 +247,8 @@ KINDS: dict[str, Callable[[Draw, Snapshot], Event | None]] = {
     "x a node comes": _node_comes,
     "x a node is cordoned": _cordoned,
     "x health changes": _health,
+    "x a node is described otherwise": _described,
+    "x others load a node": _loaded,
     "y queues change": _queues,
     "z pools change": _pools,
     "z budgets change": _budgets,

@@ -16,9 +16,6 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 
 Picture = dict[str, Any]
 
-LOGS = {"touched", "changed"}
-"""What grows with every change and is never read back."""
-
 
 def picture(fleet: Fleet) -> Picture:
     """Everything a plan is made from."""
@@ -51,7 +48,14 @@ def differences(one: Picture, other: Picture) -> list[str]:
 
 def columns(found: Columns) -> Picture:
     """Every column, as bytes where it is an array."""
-    return {name: plain(value) for name, value in vars(found).items() if name not in LOGS and not name.startswith("_")}
+    told = {name: plain(value) for name, value in vars(found).items() if not name.startswith("_")}
+    return told | {"kind": in_order_of_appearance(told["kind"])}
+
+
+def in_order_of_appearance(numbers: list[int]) -> list[int]:
+    """Numbers that only tell apart, given anew: which of them came first is history."""
+    known: dict[int, int] = {}
+    return [known.setdefault(number, len(known)) for number in numbers]
 
 
 def plain(value: Any) -> Any:

@@ -56,14 +56,14 @@ class DeviceCosts:
         self._unit_at = unit_at
         columns = draft.fleet.columns
         self.costs = np.zeros((len(columns.nodes), columns.width))
-        self._seen = len(columns.touched)
+        self._seen = columns.version
         self._refresh(range(len(columns.nodes)))
 
     def sync(self) -> Floats:
         """The costs as they are now."""
-        touched = self._draft.fleet.columns.touched
-        changed = sorted(set(touched[self._seen :]))
-        self._seen = len(touched)
+        columns = self._draft.fleet.columns
+        changed = sorted(columns.touched_since(self._seen))
+        self._seen = columns.version
         self._refresh(changed)
         return self.costs
 

@@ -111,15 +111,15 @@ class Usefulness:
         self.eligible = [draft.fleet.shapes.static(each.request, STATIC_CHECKERS) for each in wanted]
         self.room: list[Ints] = [np.zeros(len(self._columns.nodes), dtype=np.int64) for _ in wanted]
         """Per shape and node: gangs that fit where a gang lies in one node or island, else tasks."""
-        self._seen = len(self._columns.touched)
+        self._seen = self._columns.version
         self._refresh(np.arange(len(self._columns.nodes)))
 
     def sync(self) -> None:
         """Catch up with what changed."""
-        touched = self._columns.touched
-        if self._seen != len(touched):
+        version = self._columns.version
+        if self._seen != version:
             changed = self._columns.changed_since(self._seen)
-            self._seen = len(touched)
+            self._seen = version
             self._refresh(changed)
 
     def _refresh(self, nodes: Ints) -> None:

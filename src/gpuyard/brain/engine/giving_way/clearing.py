@@ -57,8 +57,8 @@ class NodeClearing:
         self.leave = leave
         self.shape = shape
         self.region = region
-        self._touched = draft.fleet.columns.touched
-        self._seen = len(self._touched)
+        self._columns = draft.fleet.columns
+        self._seen = self._columns.version
         self._stamps: dict[int, int] = {}
         self._heap: list[tuple[Key, int, int, tuple[Unit, ...]]] = []
         self._unweighed = plausible(draft, shape, region, leave.firm_too)
@@ -87,8 +87,8 @@ class NodeClearing:
     def sync(self, leave: Leave) -> None:
         """Go on with another claim like the last one: weigh anew what changed since."""
         self.leave = leave
-        changed = set(self._touched[self._seen :])
-        self._seen = len(self._touched)
+        changed = self._columns.touched_since(self._seen)
+        self._seen = self._columns.version
         for node in sorted(changed & self._stamps.keys()):
             self._weigh(node)
 

@@ -21,6 +21,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
+LONG_LOG = 1 << 16
+"""Changes that are remembered beyond one per node; whoever is further behind looks at every node."""
+
+
 class Held(NamedTuple):
     """What one task holds on a node: whole devices (`share` 0), a share of one, MIG slices, or none."""
 
@@ -87,10 +91,10 @@ class Columns:
         self.index = {node.name: i for i, node in enumerate(self.nodes)}
         self.levels = _levels(self.nodes, levels)
         self.level_names = (*levels, NODE)
-        self.touched: list[int] = []
-        """Every node changed so far, in order; those who keep derived columns catch up from here."""
+        self._touched: list[int] = []
+        self._forgotten = 0
         self.kind: list[int] = [0] * len(self.nodes)
-        """Nodes alike in all that checkers can see, labels aside; told by `Shapes`."""
+        """Nodes alike in all that checkers can see, labels aside; told by `Eligibility`."""
         self._facts: dict[tuple[int, int, int], GpuFacts] = {}
         self._layouts: dict[tuple[int, ...], int] = {}
         self._lay_statics()
@@ -106,11 +110,13 @@ class Columns:
         self.islands = [_island_masks(node) for node in nodes]
         self.layout = [self._layouts.setdefault(masks, len(self._layouts)) for masks in self.islands]
         self.island_masks = list(self._layouts)
-        self.usable = [_mask(node, lambda gpu: gpu.usable) for node in nodes]
+        self.usable = [_mask(node, _usable) for node in nodes]
         self.sliced = [sum(1 << gpu.index for gpu in node.gpus if gpu.slices is not None) for node in nodes]
-        self.suspect = [_mask(node, lambda gpu: gpu.health is Health.SUSPECT) for node in nodes]
+        self.suspect = [_mask(node, _suspect) for node in nodes]
         self.any_suspect = any(self.suspect)
-        self.cpu_width = max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0)
+        self.barred = {n for n, node in enumerate(nodes) if not all(gpu.usable for gpu in node.gpus)}
+        """Nodes with a device that is sick or closed."""
+        self.cpu_width = _cpu_width(nodes)
         self.profiles = sorted({p for node in nodes for gpu in node.gpus for p in gpu.slices or ()})
 
     def _lay_free(self) -> None:
@@ -132,19 +138,45 @@ class Columns:
         """Devices in use, shared and sliced ones included."""
         self.slices = {profile: np.zeros(count, dtype=np.int64) for profile in self.profiles}
         self.free_slices = [_free_slices(node) for node in self.nodes]
-        for n in range(count):
-            self._lay_node(n)
-        self.idle_total = int(self.idle.sum())
+        self.idle_total = 0
+        self._derive(list(range(count)))
 
-    def _lay_node(self, n: int) -> None:
-        for g in range(len(self.used[n])):
-            self._sync_share(n, g)
-            self.trusted[n, g] = not self.suspect[n] >> g & 1
-        self.idle[n] = self.usable[n].bit_count() * WHOLE
-        self._sync(n)
-        for (g, profile), free in self.free_slices[n].items():
-            if self.usable_slice(n, g):
-                self.slices[profile][n] += free
+    def _derive(self, nodes: list[int]) -> None:
+        """Everything about these nodes that follows from what is used there, in one step."""
+        if not nodes:
+            return
+        at = np.array(nodes, dtype=np.int64)
+        facts = [self._free_up(n) for n in nodes]
+        self.whole[at], self.healthy[at], self.island[at], self.island_healthy[at] = np.array(facts, dtype=np.int64).T
+        self.opened[at] = [self.busy[n].bit_count() for n in nodes]
+        if self.several_islands:
+            self.tightest[at] = [_tightest(self.islands[n], self.free_mask[n], self.width) for n in nodes]
+        used = np.array([self.used[n] + [0] * (self.width - len(self.used[n])) for n in nodes], dtype=np.int64)
+        used = used.reshape(len(nodes), self.width)
+        self.shares[at] = (WHOLE - used) * self._bits(self.usable, nodes)
+        self.trusted[at] = 1 - self._bits(self.suspect, nodes)
+        self.partial[at] = ((used > 0) & (used < WHOLE) & (self._bits(self.sliced, nodes) == 0)).any(axis=1)
+        self.idle_total -= int(self.idle[at].sum())
+        self.idle[at] = self.shares[at].sum(axis=1)
+        self.idle_total += int(self.idle[at].sum())
+        for profile, free in self.slices.items():
+            free[at] = [self._slices_on(n, profile) for n in nodes]
+
+    def _free_up(self, n: int) -> GpuFacts:
+        """Busy and free devices anew, and what they amount to."""
+        self.busy[n] = sum(1 << g for g, used in enumerate(self.used[n]) if used)
+        free = self.free_mask[n] = self.usable[n] & ~self.busy[n]
+        return self._facts_of(n, free)
+
+    def _bits(self, masks: Sequence[int], nodes: Sequence[int]) -> Ints:
+        """One column per device: 1 where its bit is set."""
+        column = np.array([masks[n] for n in nodes], dtype=np.int64)[:, None]
+        bits: Ints = column >> np.arange(self.width) & 1
+        return bits
+
+    def _slices_on(self, n: int, profile: str) -> int:
+        free = self.free_slices[n].items()
+        return sum(count for (g, name), count in free if name == profile and self.usable_slice(n, g))
 
     # --- change ---------------------------------------------------------------------------------------------------
 
@@ -156,6 +188,50 @@ class Columns:
         """Give back what `held` says; the exact inverse of `put`."""
         self._shift(held, -1)
 
+    def fill(self, places: Iterable[Held]) -> None:
+        """Take what all of them say at once: the same columns as one `put` after the other."""
+        changed: set[int] = set()
+        for held in places:
+            n = held.node
+            changed.add(n)
+            if held.cpu:
+                self.cpu[n] -= held.cpu
+            if held.memory:
+                self.memory[n] -= held.memory
+            if held.mig:
+                self._shift_slices(held, 1)
+            else:
+                used, amount = self.used[n], held.share or WHOLE
+                for g in held.gpus:
+                    used[g] += amount
+        nodes = sorted(changed)
+        self._derive(nodes)
+        self._touched += nodes
+
+    def change(self, n: int, node: Node) -> None:
+        """The same node in another condition: health, closures, labels, taints, CPU and memory; what runs there stays.
+
+        Its name, its place in the topology, its model and its devices are as they were.
+        """
+        old, self.nodes[n] = self.nodes[n], node
+        self.cpu[n] += (node.cpu - node.taken.cpu) - (old.cpu - old.taken.cpu)
+        self.memory[n] += (node.memory - node.taken.memory) - (old.memory - old.taken.memory)
+        if node.gpus is not old.gpus:
+            self.usable[n] = _mask(node, _usable)
+            self.suspect[n] = _mask(node, _suspect)
+            self.any_suspect = bool(self.suspect[n]) or any(self.suspect)
+            self._bar(n, node)
+            self._derive([n])
+        if node.cpu != old.cpu:
+            self.cpu_width = _cpu_width(self.nodes)
+        self._touched.append(n)
+
+    def _bar(self, n: int, node: Node) -> None:
+        if all(gpu.usable for gpu in node.gpus):
+            self.barred.discard(n)
+        else:
+            self.barred.add(n)
+
     def _shift(self, held: Held, sign: int) -> None:
         n = held.node
         if held.cpu:
@@ -166,7 +242,7 @@ class Columns:
             self._shift_slices(held, sign)
         elif held.gpus:
             self._shift_devices(held, sign)
-        self.touched.append(n)
+        self._touched.append(n)
 
     def _shift_devices(self, held: Held, sign: int) -> None:
         n, amount = held.node, sign * (held.share or WHOLE)
@@ -242,16 +318,16 @@ class Columns:
     def idle_with(self, which: Barred) -> Ints:
         """GPUs that would be free per node if those barred devices could be used, in grains."""
         idle = self.idle.copy()
-        for n, node in enumerate(self.nodes):
-            for gpu in node.gpus:
+        for n in self.barred:
+            for gpu in self.nodes[n].gpus:
                 if which(gpu) and gpu.slices is None:
                     idle[n] += WHOLE - self.used[n][gpu.index]
         return idle
 
     def pretend(self, which: Barred, usable: bool) -> None:
         """Count barred devices as usable (or no longer), to learn whether they are what stands in the way."""
-        for n, node in enumerate(self.nodes):
-            barred = [gpu.index for gpu in node.gpus if which(gpu) and gpu.slices is None]
+        for n in self.barred:
+            barred = [gpu.index for gpu in self.nodes[n].gpus if which(gpu) and gpu.slices is None]
             for g in barred:
                 self.usable[n] = self.usable[n] | 1 << g if usable else self.usable[n] & ~(1 << g)
                 self._sync_share(n, g)
@@ -260,21 +336,29 @@ class Columns:
             if barred:
                 self._sync(n)
 
-    def load(self, n: int, node: Node) -> None:
-        """Others use more or less of a node than before; nothing else about it has changed."""
-        taken = self.nodes[n].taken
-        self.cpu[n] += taken.cpu - node.taken.cpu
-        self.memory[n] += taken.memory - node.taken.memory
-        self.nodes[n] = node
-        self.touched.append(n)
+    # --- what changed ---------------------------------------------------------------------------------------------
 
-    def touched_since(self, seen: int) -> set[int]:
-        """The nodes touched since `touched` had this many entries."""
-        return set(self.touched[seen:])
+    @property
+    def version(self) -> int:
+        """Grows with every change; those who keep derived columns note it and catch up from there."""
+        return self._forgotten + len(self._touched)
 
-    def changed_since(self, seen: int) -> Ints:
+    def touched_since(self, version: int) -> set[int]:
+        """The nodes touched since that version; all of them, if it is too long ago to tell."""
+        at = version - self._forgotten
+        return set(self._touched[at:]) if at >= 0 else set(range(len(self.nodes)))
+
+    def forget(self) -> None:
+        """Let go of the older half of a log that has grown long; whoever has not caught up since takes all as new."""
+        most = LONG_LOG + len(self.nodes)
+        if len(self._touched) > most:
+            gone = len(self._touched) - most // 2
+            self._forgotten += gone
+            del self._touched[:gone]
+
+    def changed_since(self, version: int) -> Ints:
         """The same as an index, in no particular order."""
-        changed = self.touched_since(seen)
+        changed = self.touched_since(version)
         return np.fromiter(changed, np.int64, len(changed))
 
     def state(self, n: int) -> object:
@@ -331,6 +415,18 @@ def _island_masks(node: Node) -> tuple[int, ...]:
     for gpu in node.gpus:
         masks[gpu.island] = masks.get(gpu.island, 0) | 1 << gpu.index
     return tuple(sorted(masks.values(), key=lambda mask: mask & -mask))
+
+
+def _usable(gpu: Gpu) -> bool:
+    return gpu.usable
+
+
+def _suspect(gpu: Gpu) -> bool:
+    return gpu.health is Health.SUSPECT
+
+
+def _cpu_width(nodes: Iterable[Node]) -> int:
+    return max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0)
 
 
 def _mask(node: Node, which: Barred) -> int:

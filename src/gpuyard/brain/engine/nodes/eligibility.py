@@ -12,23 +12,52 @@ import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest
-from gpuyard.model.node import Gpu
+from gpuyard.model.node import Gpu, Node
 from gpuyard.model.queue import model_matches
 
 Tier = frozenset[int]
 """Models (by id) that are equally good for a task group."""
 
 
+class _Kinds:
+    """Nodes grouped by what checkers can see of them: a kind per node, and per kind an example and its number."""
+
+    def __init__(self, label_keys: tuple[str, ...], nodes: Sequence[Node]) -> None:
+        self._keys = label_keys
+        self._known: dict[object, int] = {}
+        self.examples: list[Node] = []
+        self.counts: list[int] = []
+        self.codes: Ints = np.array([self._code(node) for node in nodes], dtype=np.int64)
+
+    def _code(self, node: Node) -> int:
+        labels = dict(node.labels) if self._keys else {}
+        seen = tuple(labels.get(key) for key in self._keys)
+        kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.closed is None, node.cpu,
+                node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
+        code = self._known.get(kind)
+        if code is None:
+            code = self._known[kind] = len(self.examples)
+            self.examples.append(node)
+            self.counts.append(0)
+        self.counts[code] += 1
+        return code
+
+    def change(self, n: int, node: Node) -> None:
+        """A node is described otherwise now."""
+        self.counts[self.codes[n]] -= 1
+        self.codes[n] = self._code(node)
+
+
 class Eligibility:
-    """What the nodes' descriptions say to each kind of task. Thrown away when the nodes themselves change."""
+    """What the nodes' descriptions say to each kind of task. Thrown away when nodes come, go or take other places."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self._static: dict[tuple[int, tuple[Checker, ...]], Bools] = {}
+        self._static: dict[tuple[int, tuple[Checker, ...]], tuple[TaskRequest, Bools]] = {}
         self._needs: dict[int, Ints] = {}
         self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
-        self._codes: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
-        columns.kind = self._kinds(())[0].tolist()
+        self._kinds_by: dict[tuple[str, ...], _Kinds] = {}
+        columns.kind = self._kinds(()).codes.tolist()
 
     def eligible(self, request: TaskRequest, tier: Tier) -> Bools:
         """Nodes that could ever run the task, on models of the tier."""
@@ -36,6 +65,11 @@ class Eligibility:
         if request.resources.cpu_only or len(tier) == len(self.columns.models):
             return fits
         return fits & np.isin(self.columns.model, sorted(tier))
+
+    def is_eligible(self, request: TaskRequest, tier: Tier, n: int) -> bool:
+        """The same for one node."""
+        fits = bool(self.static(request, STATIC_CHECKERS)[n])
+        return fits and (request.resources.cpu_only or int(self.columns.model[n]) in tier)
 
     def need(self, request: TaskRequest) -> Ints:
         """The share of a device the task takes on each node (WHOLE and more: it cannot)."""
@@ -51,34 +85,35 @@ class Eligibility:
 
     def static(self, request: TaskRequest, checkers: tuple[Checker, ...]) -> Bools:
         """Where all (for `dislikes`: any) of the checkers hold; they look at a node's description only."""
-        key = (request.id, checkers)
-        mask = self._static.get(key)
-        if mask is None:
-            codes, examples = self._kinds(_label_keys(request))
-            nodes = self.columns.nodes
-            asked = [check for check in checkers if check not in request.waived]
-            verdicts = [all(check(request, nodes[i]) for check in asked) for i in examples]
-            mask = self._static[key] = np.array(verdicts, dtype=bool)[codes] if examples else np.zeros(0, dtype=bool)
-        return mask
-
-    def _kinds(self, label_keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
-        """Nodes grouped by what checkers can see: a kind per node, and an example node per kind."""
-        found = self._codes.get(label_keys)
+        found = self._static.get((request.id, checkers))
         if found is None:
-            kinds: dict[object, int] = {}
-            examples: list[int] = []
-            codes = np.zeros(len(self.columns.nodes), dtype=np.int64)
-            for i, node in enumerate(self.columns.nodes):
-                labels = dict(node.labels) if label_keys else {}
-                seen = tuple(labels.get(key) for key in label_keys)
-                kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.closed is None, node.cpu,
-                        node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
-                if kind not in kinds:
-                    kinds[kind] = len(examples)
-                    examples.append(i)
-                codes[i] = kinds[kind]
-            found = self._codes[label_keys] = (codes, examples)
+            kinds = self._kinds(_label_keys(request))
+            verdicts = [_passes(request, checkers, node) for node in kinds.examples]
+            mask = np.array(verdicts, dtype=bool)[kinds.codes] if verdicts else np.zeros(0, dtype=bool)
+            found = self._static[request.id, checkers] = (request, mask)
+        return found[1]
+
+    def examples(self, request: TaskRequest) -> list[Node]:
+        """One node of every kind that could run the task."""
+        kinds = self._kinds(_label_keys(request))
+        there = [node for node, count in zip(kinds.examples, kinds.counts, strict=True) if count]
+        return [node for node in there if _passes(request, STATIC_CHECKERS, node)]
+
+    def _kinds(self, label_keys: tuple[str, ...]) -> _Kinds:
+        found = self._kinds_by.get(label_keys)
+        if found is None:
+            found = self._kinds_by[label_keys] = _Kinds(label_keys, self.columns.nodes)
         return found
+
+    def describe(self, n: int) -> None:
+        """The node's labels, taints, closure, CPU or memory changed: its entry in every answer so far is asked anew."""
+        node = self.columns.nodes[n]
+        for kinds in self._kinds_by.values():
+            kinds.change(n, node)
+        self.columns.kind[n] = int(self._kinds(()).codes[n])
+        for (_, checkers), (request, mask) in self._static.items():
+            mask[n] = _passes(request, checkers, node)
+        self._tiers.clear()
 
     # --- tiers of models ------------------------------------------------------------------------------------------
 
@@ -109,6 +144,10 @@ class Eligibility:
             else:
                 tiers.extend(frozenset((i,)) for i in matching)
         return tiers
+
+
+def _passes(request: TaskRequest, checkers: tuple[Checker, ...], node: Node) -> bool:
+    return all(check(request, node) for check in checkers if check not in request.waived)
 
 
 def _label_keys(request: TaskRequest) -> tuple[str, ...]:

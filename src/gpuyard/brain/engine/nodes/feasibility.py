@@ -33,16 +33,17 @@ class Shape(scoring.Subject):
     `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room).
     """
 
-    __slots__ = ("_empty", "_seen_states", "_shapes", "room", "score", "seen")
+    __slots__ = ("_empty", "_seen_states", "_shapes", "room", "score", "seen", "tier")
 
-    def __init__(self, shapes: Shapes, request: TaskRequest, eligible: Bools, careful: bool) -> None:
+    def __init__(self, shapes: Shapes, request: TaskRequest, tier: Tier, careful: bool) -> None:
         self.request = request
+        self.tier = tier
         self.careful = careful
         self.columns = shapes.columns
         self.gauge = shapes.gauge
         self.weights = shapes.weights
         self.scoring = shapes.scoring
-        self.eligible = eligible
+        self.eligible = shapes.eligible(request, tier)
         self.need = shapes.need(request)
         self.dislike = shapes.static(request, (dislikes,))
         self.disliked = bool(self.dislike.any())
@@ -55,8 +56,8 @@ class Shape(scoring.Subject):
         self._seen_states: dict[object, tuple[int, float, int]] = {}
         self._empty: Ints | None = None
         self._shapes = shapes
-        self._work_out(np.flatnonzero(eligible))
-        self.seen = len(shapes.columns.touched)
+        self._work_out(np.flatnonzero(self.eligible))
+        self.seen = shapes.columns.version
 
     @property
     def empty_room(self) -> Ints:
@@ -65,14 +66,33 @@ class Shape(scoring.Subject):
             self._empty = np.where(self.eligible, self._shapes.room_when_empty(self.request), 0)
         return self._empty
 
+    def renew(self, n: int, described_alike: bool) -> None:
+        """A node is in another condition; the next `sync` weighs it anew, if it is still eligible."""
+        self._empty = None
+        if described_alike:
+            return
+        self.eligible[n] = self._shapes.is_eligible(self.request, self.tier, n)
+        if not self.eligible[n]:
+            self.room[n], self.score[n] = 0, -1.0
+        self._look_around()
+
+    def _look_around(self) -> None:
+        """What the scores of all nodes depend on, whichever node it is about."""
+        had = self.has_choice
+        self.disliked = bool(self.dislike.any())
+        self.has_choice = bool(self._shapes.static(self.request, (has_model, has_labels)).all())
+        if self.has_choice != had:
+            self._seen_states.clear()
+            self._work_out(np.flatnonzero(self.eligible))
+
     def sync(self) -> None:
         """Bring room and score up to date with what changed since."""
-        touched = self.columns.touched
-        if self.seen == len(touched):
+        version = self.columns.version
+        if self.seen == version:
             return
         eligible = self.eligible
         nodes = [node for node in self.columns.touched_since(self.seen) if eligible[node]]
-        self.seen = len(touched)
+        self.seen = version
         if len(nodes) > FEW:
             self._work_out(np.array(nodes, dtype=np.int64))
         elif nodes:
@@ -152,7 +172,7 @@ def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Int
 
 
 class Shapes(Eligibility):
-    """All shapes asked for so far. Thrown away when the nodes themselves change."""
+    """All shapes asked for so far. Thrown away when nodes come, go or take other places."""
 
     def __init__(self, columns: Columns, policy: Policy) -> None:
         super().__init__(columns)
@@ -160,27 +180,37 @@ class Shapes(Eligibility):
         self.scoring = policy.scoring
         self.gauge = Gauge(columns)
         self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
-        self._empty: dict[int, Ints] = {}
+        self._empty: dict[int, tuple[TaskRequest, Ints]] = {}
 
     def get(self, request: TaskRequest, tier: Tier, careful: bool = False) -> Shape:
         """The shape, up to date."""
         key = (request.id, tier, careful)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = Shape(self, request, self.eligible(request, tier), careful)
+            shape = self._shapes[key] = Shape(self, request, tier, careful)
         shape.sync()
         return shape
 
     def revalue(self) -> None:
-        """The demand changed: every score is worth nothing now."""
+        """The demand changed, or what else scores rest on: every score is worth nothing now."""
         self._shapes.clear()
 
+    def renew(self, n: int, described_alike: bool) -> None:
+        """A node is in another condition, and perhaps described otherwise: what was worked out about it is not true."""
+        if not described_alike:
+            self.describe(n)
+        node = self.columns.nodes[n]
+        for request, room in self._empty.values():
+            room[n] = room_when_empty(request, node)
+        for shape in self._shapes.values():
+            shape.renew(n, described_alike)
+
     def room_when_empty(self, request: TaskRequest) -> Ints:
-        """How many tasks of `request` each node would hold if it were empty; worked out once, for it never changes."""
-        room = self._empty.get(request.id)
-        if room is None:
-            room = self._empty[request.id] = self._work_out_empty(request)
-        return room
+        """How many tasks of `request` each node would hold if it were empty."""
+        found = self._empty.get(request.id)
+        if found is None:
+            found = self._empty[request.id] = (request, self._work_out_empty(request))
+        return found[1]
 
     def _work_out_empty(self, request: TaskRequest) -> Ints:
         """Nodes of one kind with as many sound devices are asked once; those with MIG slices one by one."""

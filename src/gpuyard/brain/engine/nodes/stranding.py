@@ -24,6 +24,11 @@ class Gauge:
         self.outline: tuple[object, ...] = ()
         self.know(())
 
+    def forget(self) -> None:
+        """What the demand was measured by is not true any more; it is taken in anew."""
+        self.outline = ()
+        self.know(())
+
     def know(self, classes: Sequence[DemandClass]) -> None:
         """Measure by this demand from now on."""
         self.demand = Demand(classes, self.columns.width)
@@ -38,14 +43,14 @@ class Gauge:
         self._seen = 0
         if self.demand.count and len(gpus):
             self._refresh(np.arange(len(gpus)))
-        self._seen = len(self.columns.touched)
+        self._seen = self.columns.version
 
     def now(self, nodes: Ints) -> Floats:
         """GPUs stranded on each of `nodes` as they are."""
-        touched = self.columns.touched
-        if self._seen < len(touched):
+        version = self.columns.version
+        if self._seen < version:
             changed = self.columns.changed_since(self._seen)
-            self._seen = len(touched)
+            self._seen = version
             if self.demand.count:
                 self._refresh(changed)
         found: Floats = self._now[nodes]

@@ -6,11 +6,9 @@ Until a task is placed its model is open, so there are two answers: the least it
 
 from __future__ import annotations
 
-import numpy as np
-
 from gpuyard.brain.engine.nodes.columns import Columns
 from gpuyard.brain.engine.nodes.feasibility import Shapes
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, TaskRequest
+from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.job import Bundle, TaskGroup
@@ -25,7 +23,7 @@ class Costs:
         self.columns = columns
         self.tree = tree
         self.shapes = shapes
-        self._bounds: dict[int, tuple[Amounts, Amounts]] = {}
+        self._bounds: dict[int, tuple[TaskRequest, tuple[Amounts, Amounts]]] = {}
 
     def least(self, request: TaskRequest) -> Amounts:
         """What one task costs at least in every resource, wherever it lands."""
@@ -38,8 +36,15 @@ class Costs:
     def _bound(self, request: TaskRequest) -> tuple[Amounts, Amounts]:
         found = self._bounds.get(request.id)
         if found is None:
-            found = self._bounds[request.id] = self._work_out(request)
-        return found
+            found = self._bounds[request.id] = (request, self._work_out(request))
+        return found[1]
+
+    def ask_again(self) -> bool:
+        """Nodes are described otherwise now; whether any cost has changed by it."""
+        old, self._bounds = self._bounds, {}
+        for request, _ in old.values():
+            self._bound(request)
+        return old != self._bounds
 
     def _work_out(self, request: TaskRequest) -> tuple[Amounts, Amounts]:
         vectors = [self._on(request, node) for node in self._examples(request)]
@@ -54,8 +59,7 @@ class Costs:
 
     def _examples(self, request: TaskRequest) -> list[Node]:
         """One eligible node per model and card size; any node at all where none is eligible."""
-        fits = np.flatnonzero(self.shapes.static(request, STATIC_CHECKERS))
-        nodes = {(node.model, node.gpu_memory): node for node in (self.columns.nodes[i] for i in fits)}
+        nodes = {(node.model, node.gpu_memory): node for node in self.shapes.examples(request)}
         return list(nodes.values()) or [Node("", model=request.models[0] if request.models else "")]
 
     def minimum(self, bundle: Bundle, parts: list[Amounts]) -> Amounts:

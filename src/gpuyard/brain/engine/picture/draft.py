@@ -121,7 +121,7 @@ class Draft:
         """Remember what is free, to learn later whether more has become free since nothing fitted."""
         columns = self.fleet.columns
         self._free = (columns.idle.copy(), columns.cpu.copy(), columns.memory.copy(), self._slices())
-        self._free_at = len(columns.touched)
+        self._free_at = columns.version
 
     def more_is_free(self) -> bool:
         """Whether some node has more free now than when nothing more fitted."""

@@ -88,6 +88,12 @@ class JobRow:
             return self.job
         return replace(self.job, placements=self.placements, started=self.started)
 
+    def requeue(self, queue: int) -> None:
+        """The queues were numbered anew; it stands in no line until it is told of again."""
+        self.queue = queue
+        self.line = None
+        self._signature = None
+
     @property
     def signature(self) -> object:
         """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""

@@ -1,0 +1,363 @@
+"""Who stands where: nodes as columns, jobs as rows, queues as a tree, and every booking between them.
+
+The lower half of `Fleet`, which adds what the world reports. Plans change it through a `Transaction` by `shift`, whose
+two directions are exact inverses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from gpuyard.brain.engine.nodes.columns import Columns, Held
+from gpuyard.brain.engine.nodes.demand import Seen
+from gpuyard.brain.engine.nodes.feasibility import Shapes
+from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, content_key
+from gpuyard.brain.engine.picture import precedence
+from gpuyard.brain.engine.picture.capacity import Capacity
+from gpuyard.brain.engine.picture.costs import Costs
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
+from gpuyard.brain.engine.picture.waiting_lines import WaitingLines
+from gpuyard.brain.engine.sharing.amounts import Amounts, add, plus, times
+from gpuyard.brain.engine.sharing.quota import QueueTree
+from gpuyard.model.errors import Unknown
+from gpuyard.model.job import Job, Placement, TaskGroup
+from gpuyard.model.node import Node, Pool
+from gpuyard.model.queue import Queue
+from gpuyard.model.resources import UNLIMITED
+from gpuyard.model.snapshot import Reservation, Snapshot
+
+
+class Standing:
+    """Everything a plan is made from. One writer at a time."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.policy = snapshot.policy
+        self.topology = snapshot.topology
+        self._set_pools(snapshot.pools)
+        self.budgets = snapshot.budgets
+        self.reservations: tuple[Reservation, ...] = snapshot.reservations
+        self.requests: dict[tuple[object, ...], TaskRequest] = {}
+        self.seen = Seen()
+        """The demand seen."""
+        self.expected: tuple[tuple[TaskRequest, float], ...] = ()
+        """Demand known beforehand, as tasks per kind; placement is then measured by it and not by what was seen."""
+        self.jobs: dict[str, JobRow] = {}
+        self.short: dict[str, JobRow] = {}
+        """Jobs of ours below their minimum."""
+        self.waiting_lines = WaitingLines()
+        """Those of them that hold nothing, equals together."""
+        self.halves: dict[str, JobRow] = {}
+        """Those of them that hold something."""
+        self.outside: dict[str, JobRow] = {}
+        """Foreign loads below their minimum."""
+        self.unowned: Amounts = []
+        """Held by foreign loads that stand in no queue."""
+        self.limited: dict[str, JobRow] = {}
+        """Jobs with a time limit."""
+        self._limited = 0
+        """How many of them run."""
+        self._elastic: dict[str, JobRow] = {}
+        self.avoiders: dict[str, JobRow] = {}
+        """Jobs that will not share a domain with somebody (rule 14)."""
+        self._lay_nodes(snapshot.nodes)
+        self._lay_queues(snapshot.queues)
+        self._settle_all([self._compiled(job) for job in sorted(snapshot.jobs, key=lambda job: job.name)])
+
+    def _empty(self) -> None:
+        """Nobody is there; those who were are told of again."""
+        self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
+        self.seen = Seen()
+        self.limited, self._limited, self.outside, self.halves, self.waiting_lines = {}, 0, {}, {}, WaitingLines()
+
+    def _set_pools(self, pools: Iterable[Pool]) -> None:
+        self.pools = {pool.name: pool for pool in pools}
+        self.capped = [pool for pool in self.pools.values() if pool.max_busy]
+
+    def _lay_nodes(self, nodes: Iterable[Node]) -> None:
+        self.columns = Columns(nodes, self.topology)
+        self.shapes = Shapes(self.columns, self.policy)
+        self.pool_names = pool_names(self.columns.nodes)
+        self.tenants: list[dict[JobRow, int]] = [{} for _ in self.columns.nodes]
+        """Who holds how many places on each node."""
+        self.loose = np.zeros(len(self.columns.nodes), dtype=np.int64)
+        """GPUs held by preemptible jobs on each node, in grains."""
+
+    def _lay_queues(self, queues: Iterable[Queue]) -> None:
+        self.queues = in_order(queues)
+        self.tree = QueueTree(self.queues)
+        self.costs = Costs(self.columns, self.tree, self.shapes)
+        self.demand = [self.costs.nothing() for _ in self.tree.queues]
+        """What each queue runs and waits for, every task up to the maximum (rule 6)."""
+        self._vectors: dict[tuple[int, int, int, int], Amounts] = {}
+        self._capacity = Capacity(self.columns, self.tree)
+        self.unowned = self.costs.nothing()
+        self.priorities: dict[int, dict[int, int]] = {}
+        """How many preemptible jobs hold something, per queue and priority."""
+
+    # --- jobs -----------------------------------------------------------------------------------------------------
+
+    def _compiled(self, job: Job) -> JobRow:
+        requests = tuple(self.request(job, group) for group in job.task_groups())
+        return JobRow(job, requests, self._queue_of(job), self.policy)
+
+    def _settle_all(self, rows: Iterable[JobRow]) -> None:
+        """All of them at once, on columns where nobody stands yet: the same as one `_settle` after the other."""
+        places: list[Held] = []
+        for row in rows:
+            row.held, row.live = [], [0] * len(row.groups)
+            for held in self.held_from(row, row.placements):
+                row.held.append(held)
+                self._tenant(row, held, 1)
+            places += row.held
+            self._book_all(row)
+            self._enter(row)
+        self.columns.fill(places)
+
+    def _book_all(self, row: JobRow) -> None:
+        """Charge all that the job holds."""
+        if not row.held:
+            return
+        if not row.firm:
+            self._count_priority(row, 1)
+        total = self.costs.nothing()
+        for held in row.held:
+            add(total, self.vector(held.cost, held.cpu, held.memory, held.node))
+        self._charge(row, total, 1)
+
+    def _queue_of(self, job: Job) -> int:
+        if not job.queue:
+            return NO_QUEUE
+        try:
+            return self.tree.index[job.queue]
+        except KeyError:
+            raise Unknown(f"job {job.name} stands in queue {job.queue}, which does not exist") from None
+
+    def _settle(self, row: JobRow) -> None:
+        """The job takes the places the world told of, and is one of the fleet's."""
+        for held in self.held_from(row, row.placements):
+            self.shift(row, held, 1)
+        self._enter(row)
+
+    def _enter(self, row: JobRow) -> None:
+        """It stands where it stands; now it counts."""
+        self.jobs[row.name] = row
+        row.running = bool(row.held)
+        row.turn = precedence.turn(row.job, self.policy.order)
+        if row.job.avoid is not None:
+            self.avoiders[row.name] = row
+        if not row.rigid and not row.job.foreign:
+            self._elastic[row.name] = row
+        if row.job.time_limit is not None:
+            self.limited[row.name] = row
+            self._limited += row.running
+        self._demand(row, 1)
+        self._note(row)
+
+    def _unsettle(self, row: JobRow) -> None:
+        """The exact inverse."""
+        self._demand(row, -1)
+        if row.job.time_limit is not None:
+            del self.limited[row.name]
+            self._limited -= row.running
+        del self.jobs[row.name]
+        for held in list(row.held):
+            self.shift(row, held, -1)
+        self.waiting_lines.leave(row)
+        self.short.pop(row.name, None)
+        self.halves.pop(row.name, None)
+        self.outside.pop(row.name, None)
+
+    def _demand(self, row: JobRow, sign: int) -> None:
+        if row.queue == NO_QUEUE or (row.job.on_hold and not row.held):
+            row.wanted = []
+            return
+        self._count_demand(row, sign)
+        wanted = self.demand[row.queue]
+        for r, amount in enumerate(self.wanted(row) if sign > 0 else row.wanted):
+            wanted[r] += sign * amount
+
+    def _count_demand(self, row: JobRow, sign: int) -> None:
+        for request, group in zip(row.requests, row.groups, strict=True):
+            self.seen.count(request, sign * (group.tasks - group.failed - group.succeeded))
+
+    def wanted(self, row: JobRow) -> Amounts:
+        """What the job runs and waits for: what it holds, and every task it may still start."""
+        total = self.costs.nothing()
+        for held in row.held:
+            if not held.terminating:
+                add(total, self.vector(held.cost, held.cpu, held.memory, held.node))
+        for leaf, request in enumerate(row.requests):
+            if (waiting := row.pending(leaf)) > 0:
+                add(total, self.costs.most(request), waiting)
+        row.wanted = total
+        return total
+
+    def shortfall(self, row: JobRow) -> Amounts:
+        """The least it costs to bring the job to its minimum."""
+        if len(row.groups) == 1:
+            return times(self.costs.least(row.requests[0]), row.missing(0))
+        parts = [
+            times(self.costs.least(request), row.missing(leaf))
+            if row.pending(leaf) >= row.missing(leaf)
+            else [UNLIMITED] * len(self.tree.resources)  # members that ended: this group can no longer be completed
+            for leaf, request in enumerate(row.requests)
+        ]
+        return self.costs.minimum(row.job.gang, parts)
+
+    def _note(self, row: JobRow) -> None:
+        """Keep the lists of jobs that wait and of jobs that could grow."""
+        if self.jobs.get(row.name) is not row:
+            return  # a probe that only asks what would be
+        complete = row.complete()
+        _keep_if(self.outside if row.job.foreign else self.short, row, not complete)
+        if not row.job.foreign:
+            _keep_if(self.halves, row, not complete and bool(row.held))
+            if complete or row.held:
+                self.waiting_lines.leave(row)
+            else:
+                self.waiting_lines.join(row)
+
+    def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
+        """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
+        requests = tuple(self.request(job, group, waived) for group in job.task_groups())
+        probe = JobRow(job, requests, row.queue, self.policy)
+        probe.turn = row.turn
+        return probe
+
+    def ending(self) -> list[JobRow]:
+        """Jobs of ours or others that run and will end."""
+        return [row for row in self.jobs.values() if row.held]
+
+    @property
+    def any_limits(self) -> bool:
+        """Whether any running job has a time limit."""
+        return self._limited > 0
+
+    def elastic_rows(self) -> list[JobRow]:
+        """Jobs whose size may change."""
+        return list(self._elastic.values())
+
+    def elastic(self) -> list[JobRow]:
+        """Jobs that may still grow."""
+        return [row for row in self._elastic.values() if any(row.pending(leaf) > 0 for leaf in range(len(row.groups)))]
+
+    def request(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> TaskRequest:
+        """The one compiled request for tasks like these."""
+        key = (*content_key(job, group), waived)
+        found = self.requests.get(key)
+        if found is None:
+            found = self.requests[key] = TaskRequest(len(self.requests), job, group, self.policy.of(job))
+            found.waived = waived
+        return found
+
+    def expect(self, jobs: Iterable[tuple[Job, float]]) -> None:
+        """Somebody knows the demand: so many jobs like each of these."""
+        self.expected = tuple((self.request(job, group), count) for job, count in jobs for group in job.task_groups())
+
+    def held_from(self, row: JobRow, placements: Iterable[Placement]) -> Iterator[Held]:
+        """What placements of a job hold; placements on nodes that are gone hold nothing."""
+        if not placements:
+            return
+        leaves = {group.name: leaf for leaf, group in enumerate(row.groups)}
+        for placement in placements:
+            node = self.columns.index.get(placement.node)
+            if node is not None:
+                yield self.hold(row, leaves[placement.group], node, placement)
+
+    def hold(self, row: JobRow, leaf: int, node: int, place: Placement) -> Held:
+        """What one task holds on a node at the given devices."""
+        request, where = row.requests[leaf], self.columns.nodes[node]
+        share = request.share_on(where) if request.resources.shared else 0
+        cost = request.cost_on(where)
+        return Held(
+            leaf, place.task, node, place.gpus, share, place.mig, cost, request.resources.cpu, request.resources.memory,
+            place.terminating,
+        )  # fmt: skip
+
+    def placement(self, row: JobRow, held: Held) -> Placement:
+        """A held place, in the model's words."""
+        return Placement(
+            self.columns.nodes[held.node].name, held.gpus, row.groups[held.leaf].name, held.task, held.mig,
+            held.terminating,
+        )  # fmt: skip
+
+    def rows(self) -> Iterator[JobRow]:
+        """Every job, by name."""
+        return (self.jobs[name] for name in sorted(self.jobs))
+
+    # --- change; plans go through `Transaction` -------------------------------------------------------------------
+
+    def shift(self, row: JobRow, held: Held, sign: int) -> None:
+        """A task takes its place (sign 1) or leaves it (sign -1); the two are exact inverses."""
+        if sign > 0:
+            self.columns.put(held)
+            row.held.append(held)
+        else:
+            self.columns.lift(held)
+            if row.held[-1] is held:
+                row.held.pop()  # undoing comes in reverse order; a search would cost the square of a large gang
+            else:
+                row.held.remove(held)
+        self._tenant(row, held, sign)
+        if not row.firm and len(row.held) == (1 if sign > 0 else 0):
+            self._count_priority(row, sign)
+        self.charge(row, held, sign)
+        self._note(row)
+
+    def _tenant(self, row: JobRow, held: Held, sign: int) -> None:
+        """One task more or fewer of the job on the node."""
+        if not held.terminating:
+            row.live[held.leaf] += sign
+        tenants = self.tenants[held.node]
+        count = tenants.get(row, 0) + sign
+        if count:
+            tenants[row] = count
+        else:
+            del tenants[row]
+        if held.cost and not row.firm:
+            self.loose[held.node] += sign * held.cost
+
+    def _count_priority(self, row: JobRow, sign: int) -> None:
+        """A preemptible job began or ceased to hold anything."""
+        counts = self.priorities.setdefault(row.queue, {})
+        counts[row.priority] = counts.get(row.priority, 0) + sign
+        if not counts[row.priority]:
+            del counts[row.priority]
+
+    def charge(self, row: JobRow, held: Held, sign: int) -> None:
+        """Book what a place costs to the job's queues (sign -1: take it off their books)."""
+        self._charge(row, self.vector(held.cost, held.cpu, held.memory, held.node), sign)
+
+    def _charge(self, row: JobRow, amounts: Amounts, sign: int) -> None:
+        if row.queue != NO_QUEUE:
+            self.tree.charge(row.queue, amounts, row.firm, sign)
+        else:
+            self.unowned = plus(self.unowned, times(amounts, sign))
+
+    def vector(self, cost: int, cpu: int, memory: int, node: int) -> Amounts:
+        """What a hold costs its queue, in the tree's resource order."""
+        model = int(self.columns.model[node])
+        key = (cost, cpu, memory, model)
+        vector = self._vectors.get(key)
+        if vector is None:
+            vector = self._vectors[key] = self.tree.vector(cost, cpu, memory, self.columns.models[model])
+        return vector
+
+
+def _keep_if(rows: dict[str, JobRow], row: JobRow, stays: bool) -> None:
+    if stays:
+        rows[row.name] = row
+    else:
+        rows.pop(row.name, None)
+
+
+def pool_names(nodes: Iterable[Node]) -> set[str]:
+    """Pools with GPUs; nodes without one go by their model."""
+    return {node.pool or node.model for node in nodes if node.gpus}
+
+
+def in_order(queues: Iterable[Queue]) -> tuple[Queue, ...]:
+    """By name, as the tree has them."""
+    return tuple(sorted(queues, key=lambda queue: queue.name))
