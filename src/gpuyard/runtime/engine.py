@@ -102,7 +102,6 @@ class Engine:
         self._pace = Pace()
         self._thread: threading.Thread | None = None
         self.devices: Devices | None = None
-        self._tidy_at = 0.0
 
     # --- up and down -----------------------------------------------------------------------------
 
@@ -138,15 +137,10 @@ class Engine:
         self.world.adopt()
         if self.devices is not None and self.settings.shared:
             self.devices.keeper.separate()
-        self._tidy(self.clock.monotonic())
+        housekeeping.tidy(self.store, self.launcher, self.desk)
+        self._housekeeper = housekeeping.Housekeeper(self.desk, housekeeping.EVERY_S)
+        self._housekeeper.start()
         self._begin_to_turn()
-
-    def _tidy(self, now: float) -> None:
-        """A yard may be up for months: what grows is cut now and then."""
-        if now >= self._tidy_at:
-            self._tidy_at = now + housekeeping.EVERY_S
-            with self.desk.lock:
-                housekeeping.tidy(self.store, self.launcher, self.desk)
 
     def _keep_devices(self) -> Devices | None:
         """Real GPUs are claimed before anything goes on them; who has the others is told."""
@@ -213,7 +207,6 @@ class Engine:
         began = self.clock.monotonic()
         if self._journal.long:
             self._begin_line()
-        self._tidy(began)
         if self.devices is not None:
             self.devices.look_after(began)
         self._loop.turn()
@@ -245,6 +238,7 @@ class Engine:
         """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
         if jobs:
             self._end_all()
+        self._housekeeper.stop()
         self.world.end()
         if self._thread is not None:
             self._thread.join(10.0)

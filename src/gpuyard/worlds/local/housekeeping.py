@@ -1,16 +1,27 @@
-"""What grows is cut when a yard begins and every few hours: old events, used keys, output of jobs that ended long ago.
+"""What grows is cut, when a yard begins and ever after: old events, used keys, the output of jobs that ended long ago.
 
-Called by the engine. Jobs, attempts and the ledger stay: they are small, and reports ask for them.
+`tidy` is called once at the start, before anything is begun; a `Housekeeper` goes on in a thread of its own, in bites
+so small that nobody waits for it. Jobs, attempts and the ledger stay: they are small, and reports ask for them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import threading
+
 from gpuyard.model.resources import WHOLE
 from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.launch import Supervisors
-from gpuyard.worlds.local.store import Batch, Store
+from gpuyard.worlds.local.launch import Supervisors, is_number
+from gpuyard.worlds.local.store import Batch, Store, StoreError
 
-EVERY_S = 6 * 3600.0
+EVERY_S = 600.0
+PAUSE_S = 0.05
+BITE = 1_000
+"""Events that are cut at once, and jobs that are asked about."""
+GOING = "going"
+"""The folder for output that is about to be removed: a crash in between leaves nothing half there."""
 EVENTS_KEPT = 100_000
 KEYS_S = 7 * 86400.0
 """An idempotency key is for retries, and nobody retries for longer."""
@@ -20,6 +31,7 @@ OUTPUT_S = 30 * 86400.0
 def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
     """Cut what is too long."""
     now = desk.now()
+    shutil.rmtree(store.path.parent / GOING, ignore_errors=True)
     batch = Batch()
     batch.add("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", (EVENTS_KEPT,))
     batch.add("DELETE FROM keys WHERE at < ?", (now - KEYS_S,))
@@ -35,3 +47,67 @@ def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
         desk.aside.move(path)
     for stray in launcher.tidy(live, old):
         desk.holdings.take(stray.key, [((stray.node, gpu, ""), WHOLE) for gpu in stray.gpus])
+
+
+class Housekeeper:
+    """Cuts what grows while the yard runs."""
+
+    def __init__(self, desk: Desk, every: float) -> None:
+        self._desk = desk
+        self._every = max(every, PAUSE_S)
+        self._folder = desk.store.path.parent
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="housekeeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leave off; what is left is cut another time."""
+        self._over.set()
+        self._thread.join(10.0)
+
+    def _work(self) -> None:
+        while not self._over.wait(self._every):
+            with contextlib.suppress(StoreError, OSError):  # a disk that is full today may not be tomorrow
+                self.go_round()
+
+    def go_round(self) -> None:
+        """All that is due, bite by bite."""
+        while self._cut_events() and not self._over.wait(PAUSE_S):
+            pass
+        with self._desk.store.batch() as batch:
+            batch.add("DELETE FROM keys WHERE at < ?", (self._desk.now() - KEYS_S,))
+        for job in self._old():
+            if self._over.wait(PAUSE_S):
+                return
+            self._remove(job)
+
+    def _cut_events(self) -> bool:
+        """Whether there is more to cut."""
+        ((first, last),) = self._desk.store.rows("SELECT min(id), max(id) FROM events")
+        if first is None or first > last - EVENTS_KEPT:
+            return False
+        with self._desk.store.batch() as batch:
+            batch.add("DELETE FROM events WHERE id <= ?", (min(first + BITE, last - EVENTS_KEPT),))
+        return True
+
+    def _old(self) -> list[int]:
+        """Jobs that ended long ago and whose output is still there."""
+        there = [int(name) for name in os.listdir(self._folder / "runs") if is_number(name)]
+        found: list[int] = []
+        for at in range(0, len(there), BITE):
+            numbers = ",".join(map(str, there[at : at + BITE]))
+            asked = f"SELECT id FROM jobs WHERE ended < ? AND id IN ({numbers})"
+            found += [row[0] for row in self._desk.store.rows(asked, (self._desk.now() - OUTPUT_S,))]
+        return found
+
+    def _remove(self, job: int) -> None:
+        going = self._folder / GOING
+        going.mkdir(mode=0o700, exist_ok=True)
+        with self._desk.lock:
+            if job in self._desk.book.entries:  # its owner has let it begin again
+                return
+            os.rename(self._folder / "runs" / str(job), going / str(job))
+        shutil.rmtree(going / str(job), ignore_errors=True)
