@@ -10,13 +10,12 @@ from typing import Any, Protocol
 import pytest
 
 from gpuyard import files
-from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.events import NodeSeen
 from gpuyard.model.job import Phase
 from gpuyard.model.node import CORDONED, Closure
 from gpuyard.runtime import telling
-from gpuyard.runtime.loop import Loop
+from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.driving.loop import Loop
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support import yards
@@ -88,8 +87,9 @@ class Sim:
         snapshot = yards.fleet(fleet)
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.heard = Heard()
-        self.world = SimWorld(Trace("contract", ()), Rules(tick=0.1), self.heard)
-        self.loop = Loop(self.world, Fleet(snapshot), Memory())
+        self.world = SimWorld(Trace("contract", ()), Rules(tick=0.1), self.heard, snapshot)
+        self.loop = Loop(self.world, SystemClock())
+        self.loop.open()
         self.plan = self.loop.turn()
 
     def submit(self, name: str, seconds: float, **keys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,8 +14,10 @@ from gpuyard import files
 from gpuyard.brain import foresee
 from gpuyard.model.actions import Plan, Reserve
 from gpuyard.model.node import Health
-from gpuyard.runtime import journal, recording
+from gpuyard.runtime.driving import journal, recording
+from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.service import EVERYBODY
+from gpuyard.worlds.local.seam.archive import StoreArchive
 from tests.support.yards import ADMIN, TestYard, sh
 
 FLEET = """
@@ -25,7 +28,6 @@ nodes:
   - {name: n2, gpus: 4, model: A100, domains: {rack: r1}}
 queues: [{name: a, quota: 6}, {name: b, quota: 6}]
 """
-FOREVER_S = 3600.0
 
 
 def job(name: str, dice: Random, script: str) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def test_the_brain_replayed_on_a_journal_takes_the_decisions_that_were_taken(tmp
     heal(yard)
     settled(yard, names)
     yard.store.flush()
-    fleet, turns = journal.read(yard.store)
+    fleet, turns = journal.read(StoreArchive(yard.store))
     assert sum(bool(turn.actions) for turn in turns) >= 10
     for turn, decided in journal.replay(fleet, turns):
         assert decided == turn.actions
@@ -107,7 +109,9 @@ def test_a_plan_on_the_snapshot_of_a_live_yard_is_the_yards_next_plan(tmp_path: 
         made = [job(f"r{number}-{n}", dice, f"sleep {dice.choice([0.3, 1])}") for n in range(dice.randint(2, 6))]
         names += yard.put(*made)
         with yard.world.desk.lock:
-            snapshot, known, turns = yard.snapshot(EVERYBODY), len(yard.world.desk.events), yard._engine.cycles
+            listen(yard)
+            snapshot, turns = yard.snapshot(EVERYBODY), yard._plane.turns
+            known = len(yard.world.desk.events) + len(yard._plane.driver.loop.assumed)
             foreseen = plan_of(snapshot)
             go_on(yard)
         turn = turn_of(yard, turns)
@@ -121,27 +125,45 @@ def test_a_plan_on_the_snapshot_of_a_live_yard_is_the_yards_next_plan(tmp_path: 
     yard.stop()
 
 
+class Asleep(Pace):
+    """A pace at which no turn comes before the test wants one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.wake = threading.Event(), threading.Event()
+
+    def rest(self, now: float, took: float, jobs: int) -> float:
+        self.reached.set()
+        self.wake.wait()
+        return 0.0
+
+
 def pause(yard: TestYard) -> None:
-    """The yard goes on listening, and decides nothing until it is let go."""
-    turns = -1
-    while turns != yard._engine.cycles:  # a turn that was under way would let it go again
-        turns = yard._engine.cycles
-        yard.world.pause_until = yard.world._look_at = yard.world.desk.monotonic() + FOREVER_S
-        yard.world.desk.launcher.wake()
-        yard.wait_events(yard.store.last_event + 1000, 0.1)
+    """The yard decides nothing until it is let go."""
+    asleep = yard._plane.driver.pace = Asleep()
+    yard.world.look_at_once()
+    asleep.reached.wait()
+
+
+def listen(yard: TestYard) -> None:
+    """What supervisors told meanwhile."""
+    with yard.world.desk.change():
+        for report in yard.world.desk.launcher.reports():
+            yard.world.life.hear(report)
 
 
 def go_on(yard: TestYard) -> None:
-    yard.world.pause_until = 0.0
-    yard.world.desk.launcher.wake()
+    asleep, yard._plane.driver.pace = yard._plane.driver.pace, Pace()
+    if isinstance(asleep, Asleep):
+        asleep.wake.set()
 
 
 def turn_of(yard: TestYard, number: int) -> journal.Turn:
     """That turn of the journal, once it has been."""
-    while yard._engine.cycles == number:
+    while yard._plane.turns == number:
         yard.wait_events(yard.store.last_event, 0.05)
     yard.store.flush()
-    return journal.read(yard.store)[1][number]
+    return journal.read(StoreArchive(yard.store))[1][number]
 
 
 def plan_of(snapshot: dict[str, Any]) -> list[Any]:

@@ -79,5 +79,6 @@ def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> De
     story = evacuation.Story(draft.because, draft.served)
     actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()
+    fleet.fresh = False
     told = Plan(actions, draft.waits, tuple(draft.deadlocks), tuple(draft.proposed), draft.look_again_at)
     return Decision(told, draft.memory.keeping(Refusals(draft.refused)))

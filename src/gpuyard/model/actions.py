@@ -140,4 +140,4 @@ class Plan:
     proposed: tuple[Action, ...] = ()
     """What controllers in shadow mode would have done."""
     look_again_at: float | None = None
-    """When time alone may change the plan, though nothing happens."""
+    """When time alone may change the plan, though nothing happens; what earlier plans said still holds."""

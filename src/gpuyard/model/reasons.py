@@ -84,6 +84,7 @@ class Code(Enum):
     MEMBERS_ENDED = "MembersEnded"
     MEMBERS_ABSENT = "MembersAbsent"
     NODES_UNAVAILABLE = "NodesUnavailable"
+    SET_APART = "SetApart"
     # why an action is taken
     FITS = "Fits"
     GROWS = "Grows"
@@ -129,6 +130,7 @@ _RUNGS = {
     Code.RESERVED: Rung.POLICY,
     Code.HELD: Rung.POLICY,
     Code.NODES_UNAVAILABLE: Rung.MACHINERY,
+    Code.SET_APART: Rung.MACHINERY,
 }
 
 

@@ -25,7 +25,7 @@ from gpuyard.model.ports import Clock
 from gpuyard.model.reasons import without_names
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import draining_documents, forecast, queueing, reporting, telling
-from gpuyard.runtime.engine import Engine, Settings
+from gpuyard.runtime.control_plane import QUEUES, ControlPlane, Settings
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.runtime.submitting import Submitting
 from gpuyard.runtime.viewing import Viewer
@@ -33,6 +33,7 @@ from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.records import Entry
+from gpuyard.worlds.local.seam import archive
 from gpuyard.worlds.local.store import Store
 from gpuyard.worlds.local.world import LocalWorld
 
@@ -48,33 +49,33 @@ class EmbeddedYard:
 
     def __init__(self, settings: Settings, clock: Clock, fault: FaultPoint = no_fault) -> None:
         self.settings = settings
-        self._engine = Engine(settings, clock, fault)
-        self._submitting = Submitting(self._engine)
+        self._plane = ControlPlane(settings, clock, fault)
+        self._submitting = Submitting(self._plane)
         self._queues_at: tuple[int, int] = (-1, -1)
         self._queue_documents: list[Document] = []
 
     def start(self) -> None:
         """Take the state folder, adopt what runs, begin to turn. `Refused` says who holds the folder."""
-        self._engine.start()
+        self._plane.start()
         self._submitting.begin()
 
     def close(self, jobs: bool = False) -> None:
         """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
-        self._engine.close(jobs)
+        self._plane.close(jobs)
 
     @property
     def _desk(self) -> Desk:
-        return self._engine.desk
+        return self._plane.desk
 
     @property
     def store(self) -> Store:
         """Where everything is written."""
-        return self._engine.store
+        return self._plane.store
 
     @property
     def world(self) -> LocalWorld:
         """This machine."""
-        return self._engine.world
+        return self._plane.world
 
     def _viewer(self, caller: Caller) -> Viewer:
         return Viewer(caller, self.settings.shared)
@@ -119,7 +120,7 @@ class EmbeddedYard:
 
     def _moment_for(self, viewer: Viewer) -> Snapshot:
         with self._desk.lock:
-            return viewer.moment(self._engine.moment(), self._desk.book.active())
+            return viewer.moment(self._plane.moment(), self._desk.book.active())
 
     def _find(self, key: str) -> Entry | None:
         entry = self._desk.book.find(key)
@@ -215,7 +216,7 @@ class EmbeddedYard:
         """Output from `offset` on: the bytes, the next offset, and whether more may come."""
         entry = self._seen(self._viewer(caller), name)
         over = entry.over  # asked before reading, or the last words could be missed
-        content, following = telling.read_output(self._engine.launcher.output(entry.id, task), offset)
+        content, following = telling.read_output(self._plane.launcher.output(entry.id, task), offset)
         return content, following, bool(content) or not over
 
     def attach(self, caller: Caller, name: str, task: int) -> str:
@@ -229,7 +230,7 @@ class EmbeddedYard:
             serial = next((t.serial for t in live if t.rank == task and t.state == "running"), None)
             if serial is None or entry.attempt is None:
                 raise Conflict(f"{name} does not run; it is {entry.phase.value}")
-            return str(self._engine.launcher.terminal_of(entry.id, entry.attempt.number, serial))
+            return str(self._plane.launcher.terminal_of(entry.id, entry.attempt.number, serial))
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -240,20 +241,20 @@ class EmbeddedYard:
             phases = [entry.phase for entry in self._desk.book.active()]
             checks = {
                 "store": self._desk.trouble or "ok",
-                "loop": self._engine.check(),
+                **self._plane.checks(),
                 "disk": self._disk_check(),
                 "processes": "; ".join(self.world.withheld()) or "ok",
-                "devices": "; ".join(self._engine.devices.keeper.notices() if self._engine.devices else ()) or "ok",
+                "devices": "; ".join(self._plane.devices.keeper.notices() if self._plane.devices else ()) or "ok",
                 "set aside": self._desk.aside.told() or "ok",
             }
         gpus = [gpu for node in nodes for gpu in node.gpus]
         return {
-            "pid": os.getpid(), "version": gpuyard.__version__, "since": self._engine.since,
+            "pid": os.getpid(), "version": gpuyard.__version__, "since": self._plane.since,
             "state": str(self.settings.folder), "virtual": self.settings.virtual,
             "nodes": len(nodes), "gpus": len(gpus),
             "gpus_held": self._desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
-            "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": self._engine.last_cycle,
+            "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": self._plane.driver.last_turn,
         }  # fmt: skip
 
     def _disk_check(self) -> str:
@@ -274,7 +275,7 @@ class EmbeddedYard:
         where, closure = draining_documents.place_of(place), draining_documents.closure(place, caller.user)
         with self._desk.lock:
             self.world.closures.check(where)
-            moment, drainage = self._engine.foresee_drain(where, closure)
+            moment, drainage = self._plane.foresee_drain(where, closure)
             devices = self._desk.holdings.by_device()
             held = sum(node == where.node and where.gpu in (None, gpu) for node, gpu in devices)
             if not dry_run:
@@ -295,16 +296,16 @@ class EmbeddedYard:
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""
-        seen = (self.store.last_event, self._engine.cycles)
+        seen = (self.store.last_event, self._plane.turns)
         if self._queues_at != seen:
-            self._queues_at, self._queue_documents = seen, queueing.documents(self._engine.moment())
+            self._queues_at, self._queue_documents = seen, queueing.documents(self._plane.moment())
         return self._queue_documents
 
     def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
         """Create or change a queue; a dry run tells who would lose or get GPUs."""
         if not caller.admin:
             raise Denied(f"{caller.user} may not change queues; an administrator can")
-        moment = self._engine.moment()
+        moment = self._plane.moment()
         queues = queueing.laid_over(moment.queues, [document], moment.topology)
         answer = queueing.consequences(moment, queues)
         changed = next(queue for queue in queues if queue.name == document["name"])
@@ -316,13 +317,9 @@ class EmbeddedYard:
 
     def _keep_queue(self, document: Document) -> None:
         with self._desk.change() as batch:
-            changes = self._engine.queue_changes()
+            changes = self._plane.queue_changes()
             changes[document["name"]] = changes.get(document["name"], {}) | document
-            batch.add(
-                "INSERT INTO facts(name, document) VALUES ('queues', ?) "
-                "ON CONFLICT(name) DO UPDATE SET document=excluded.document",
-                (json.dumps(changes),),
-            )
+            archive.keep(batch, QUEUES, changes)
             self._desk.say("queue", queue=document["name"], message=f"queue {document['name']} was changed")
 
     def report(self, caller: Caller, by: str, since: float) -> list[Mapping[str, Any]]:
@@ -350,7 +347,7 @@ class EmbeddedYard:
 
     def measures(self) -> Document:
         """What /metrics tells beyond the listings."""
-        return {"cycles": {"count": self._engine.cycles, "seconds": self._engine.cycle_seconds}} | reporting.measures(
+        return {"cycles": {"count": self._plane.turns, "seconds": self._plane.driver.seconds}} | reporting.measures(
             self.store
         )
 

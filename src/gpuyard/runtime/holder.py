@@ -32,7 +32,7 @@ def default_folder(environ: Mapping[str, str]) -> pathlib.Path:
 
 
 class Holder:
-    """Holds a folder until `release` or the end of the process."""
+    """Holds a folder until `release` or the end of the process; the local `worlds.base.Leadership`."""
 
     def __init__(self, folder: pathlib.Path, pid: int, since: str) -> None:
         self.folder = folder
@@ -54,6 +54,14 @@ class Holder:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"process {pid}, up since {since}\n".encode(), 0)
 
+    def held(self) -> bool:
+        """Whether the lock in the folder is still the one that we hold: who removed or replaced it may lead now."""
+        try:
+            there, ours = os.stat(self.folder / "lock"), os.fstat(self._file)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
     def release(self) -> None:
         """Let go."""
         os.close(self._file)
@@ -71,8 +79,9 @@ class Devices:
         for uuid, claim in self.keeper.refused.items():
             world.closures.give_away(self._places[uuid], f"{claim} has it")
 
-    def look_after(self, now: float) -> None:
+    def look_after(self) -> None:
         """Offer what others have let go of, and close what somebody has opened."""
+        now = self._world.desk.monotonic()
         if now - self._looked_at < LOOK_S:
             return
         self._looked_at = now

@@ -18,7 +18,7 @@ from gpuyard.model.reasons import Outcome
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import budgets, forecast, intake
 from gpuyard.runtime.budgets import Patience
-from gpuyard.runtime.engine import Engine
+from gpuyard.runtime.control_plane import ControlPlane
 from gpuyard.runtime.service import Document
 from gpuyard.runtime.viewing import Viewer
 from gpuyard.worlds.local import book as books
@@ -34,17 +34,17 @@ Asked = Sequence[files.Submission]
 
 
 class Submitting:
-    """Takes jobs in for one engine."""
+    """Takes jobs in for one control plane."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._intake = intake.Intake(engine.settings.shared, engine.settings.caps)
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._intake = intake.Intake(plane.settings.shared, plane.settings.caps)
         self._possible: set[Job] = set()
         self._possible_on: object = None
 
     def begin(self) -> None:
-        """The engine is up: what it found on this machine is known now."""
-        self._intake.engine = self._engine.desk.around.engine
+        """The control plane is up: what it found on this machine is known now."""
+        self._intake.engine = self._plane.desk.around.engine
 
     def submit(self, viewer: Viewer, jobs: Sequence[Document], key: str, queue_anyway: bool) -> list[Document]:
         """Accept jobs (all or none), durably, before returning."""
@@ -58,7 +58,7 @@ class Submitting:
         if not queue_anyway:
             self._refuse_never(asked)
         forecasts = self._forecasts(viewer, asked)
-        desk = self._engine.desk
+        desk = self._plane.desk
         with desk.lock:
             asked = self._checked(viewer, read)
             templates, entries = self._make(viewer, jobs, asked)
@@ -66,7 +66,7 @@ class Submitting:
         numbers = json.dumps([entry.id for entry in entries])
         row = (viewer.owner.identity, key, digest, numbers, desk.now()) if key else None
         try:
-            self._engine.world.accept(templates, entries, row)
+            self._plane.world.accept(templates, entries, row)
         except Refused:
             before = self._known_key(viewer, key, digest)  # somebody with the same key was quicker
             if before is None:
@@ -88,7 +88,7 @@ class Submitting:
             return None
         if told := text.wrong_line(key):
             raise Refused(f"the key {told}")
-        store = self._engine.store
+        store = self._plane.store
         rows = store.rows("SELECT digest, names FROM keys WHERE user = ? AND key = ?", (viewer.owner.identity, key))
         if not rows:
             return None
@@ -102,18 +102,18 @@ class Submitting:
         return [_accepted(found[number], {}) for number in numbers if number in found]
 
     def _numbered(self, numbers: Sequence[int]) -> list[Entry]:
-        active = self._engine.desk.book.entries
+        active = self._plane.desk.book.entries
         here = [entry for number in numbers if (entry := active.get(number)) is not None]
         rest = ",".join(str(number) for number in numbers if number not in active)
-        return here + (books.entries(self._engine.store, f"j.id IN ({rest})", (), {}) if rest else [])
+        return here + (books.entries(self._plane.store, f"j.id IN ({rest})", (), {}) if rest else [])
 
     def _read(self, viewer: Viewer, jobs: Sequence[Document]) -> list[files.Submission]:
         """What the documents ask for; nothing is compared with the yard yet, so nobody waits for it."""
-        now, members, asked = self._engine.desk.now(), 0, []
+        now, members, asked = self._plane.desk.now(), 0, []
         for document in jobs:
             submission = self._intake.read(viewer.caller, document, now)
-            self._intake.check(viewer.caller, submission, self._engine.world.queues)
-            submission = intake.kept_to(submission, self._engine.settings.fleet.policy, self._engine.world.queues)
+            self._intake.check(viewer.caller, submission, self._plane.world.queues)
+            submission = intake.kept_to(submission, self._plane.settings.fleet.policy, self._plane.world.queues)
             members += len(submission.members) or 1
             budgets.check_members(members)
             asked.append(submission)
@@ -121,7 +121,7 @@ class Submitting:
 
     def _checked(self, viewer: Viewer, read: Asked) -> list[files.Submission]:
         """The same with every name given, checked against the jobs there are."""
-        desk, owner = self._engine.desk, viewer.owner
+        desk, owner = self._plane.desk, viewer.owner
         with desk.lock:
             asked = [self._intake.named(each, desk.book.next_job + number) for number, each in enumerate(read)]
             self._intake.check_names(owner, asked, desk.book)
@@ -137,7 +137,7 @@ class Submitting:
                 if after.job in beside:
                     continue
                 if after.job not in known:
-                    known[after.job] = bool(self._engine.world.gates.look(viewer.owner, after.job)[1])
+                    known[after.job] = bool(self._plane.world.gates.look(viewer.owner, after.job)[1])
                 if not known[after.job]:
                     raise NotFound(f"job {submission.job.name} is to follow {after.job}, which nobody knows")
             beside.add(submission.job.name)
@@ -145,8 +145,8 @@ class Submitting:
     def _refuse_never(self, asked: Asked) -> None:
         """Jobs of one kind are asked about once, until the fleet or the queues change."""
         patience, done = self._patience(), 0
-        with self._engine.desk.lock:
-            bare = self._engine.bare()
+        with self._plane.desk.lock:
+            bare = self._plane.bare()
         fleet = (bare.queues, tuple(node.name for node in bare.nodes))
         if self._possible_on != fleet or len(self._possible) > KINDS_MAX:
             self._possible, self._possible_on = set(), fleet
@@ -171,26 +171,26 @@ class Submitting:
             written = json.dumps(
                 kept | {"name": submission.job.name, "user": viewer.caller.user}, separators=(",", ":")
             )
-            template, made = self._intake.make(viewer.caller, submission, self._engine.desk.book, written)
+            template, made = self._intake.make(viewer.caller, submission, self._plane.desk.book, written)
             templates.append(template)
             entries += made
-        desk = self._engine.desk
+        desk = self._plane.desk
         desk.numbers.secure(desk.book.next_job - 1, desk.book.next_template - 1)
         return templates, entries
 
     def _forecasts(self, viewer: Viewer, asked: Asked) -> dict[str, Document]:
         """What is likely to become of them; not told where telling would take longer than accepting."""
-        if len(self._engine.desk.book.entries) > FORECAST_JOBS_MAX or len(asked) > 1:
+        if len(self._plane.desk.book.entries) > FORECAST_JOBS_MAX or len(asked) > 1:
             return {}
         job = _first(viewer, asked[0])
         return {asked[0].job.name: forecast.expect_all(self._moment(viewer), [job], self._patience())[0]}
 
     def _moment(self, viewer: Viewer) -> Snapshot:
-        with self._engine.desk.lock:
-            return viewer.moment(self._engine.moment(), self._engine.desk.book.active())
+        with self._plane.desk.lock:
+            return viewer.moment(self._plane.moment(), self._plane.desk.book.active())
 
     def _patience(self) -> Patience:
-        return Patience.from_now(self._engine.clock.monotonic)
+        return Patience.from_now(self._plane.clock.monotonic)
 
 
 def _refuse_hopeless(bare: Snapshot, job: Job) -> None:

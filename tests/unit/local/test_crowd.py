@@ -36,9 +36,9 @@ def live(yard: TestYard) -> list[str]:
 
 def all_seen(yard: TestYard) -> None:
     """The loop has turned over everything that was submitted."""
-    seen = yard._engine.cycles
+    seen = yard._plane.turns
     yard.world.desk.launcher.wake()
-    while yard._engine.cycles < seen + 1 and yard.world.desk.has_news:
+    while yard._plane.turns < seen + 1 and yard.world.desk.has_news:
         yard.wait_events(yard.store.last_event, 0.1)
 
 

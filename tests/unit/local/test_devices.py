@@ -101,8 +101,8 @@ def test_what_another_yard_has_stays_closed_whoever_opens_it(tmp_path: Path, mac
     second.undrain(ADMIN, {"node": "n0", "gpu": 0})
     assert closed(second) == [True, True]
     first.stop()
-    second._engine.devices._looked_at = -1e9  # type: ignore[union-attr]
-    second._engine.devices.look_after(0.0)  # type: ignore[union-attr]
+    second._plane.devices._looked_at = -1e9  # type: ignore[union-attr]
+    second._plane.devices.look_after()  # type: ignore[union-attr]
     assert closed(second) == [False, False]
     second.put(sh("true", name="t", gpus=1))
     second.until("t", "succeeded")
@@ -185,8 +185,8 @@ def test_nodes_are_put_back_when_the_yard_lets_go_and_looked_after_a_crash(tmp_p
 @needs_root
 def test_a_node_that_somebody_opens_is_closed_again_and_told(shared: Real, machine: Machine):
     (machine.dev / "nvidia1").chmod(0o666)
-    shared._engine.devices._looked_at = -1e9  # type: ignore[union-attr]
-    shared._engine.devices.look_after(0.0)  # type: ignore[union-attr]
+    shared._plane.devices._looked_at = -1e9  # type: ignore[union-attr]
+    shared._plane.devices.look_after()  # type: ignore[union-attr]
     assert who_can(machine) == [[], []]
     assert any(event["kind"] == "reopened" for event in shared.events(ADMIN, 0, 100))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.runtime import engine
+from gpuyard.runtime import control_plane
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.worlds.local.confine import own_cgroup
 from gpuyard.worlds.local.launch import BOOT, Supervisors
@@ -37,7 +37,7 @@ def confined(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == "cgroup" and not own_cgroup():
         pytest.skip("needs root, and control groups of version 2")
     if request.param == "no cgroup":
-        monkeypatch.setattr(engine, "own_cgroup", lambda: "")
+        monkeypatch.setattr(control_plane, "own_cgroup", lambda: "")
     return str(request.param)
 
 

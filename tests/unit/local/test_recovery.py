@@ -14,10 +14,11 @@ from gpuyard import files
 from gpuyard.brain.foresee import outlook
 from gpuyard.model.actions import Start
 from gpuyard.model.errors import Refused
-from gpuyard.runtime import journal
+from gpuyard.runtime.driving import journal
 from gpuyard.runtime.service import Caller
 from gpuyard.worlds.local import housekeeping
 from gpuyard.worlds.local import store as stores
+from gpuyard.worlds.local.seam.archive import StoreArchive
 from gpuyard.worlds.local.store import FILE, Store
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
@@ -153,7 +154,7 @@ def test_the_brain_replayed_on_the_journal_decides_the_same(tmp_path: Path):
     for name in ("gang", *(f"j{number}" for number in range(12))):
         yard.until(name)
     yard.store.flush()
-    fleet, turns = journal.read(yard.store)
+    fleet, turns = journal.read(StoreArchive(yard.store))
     assert sum(bool(turn.actions) for turn in turns) >= 3
     for turn, decided in journal.replay(fleet, turns):
         assert decided == turn.actions

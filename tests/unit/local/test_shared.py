@@ -52,7 +52,7 @@ def test_jobs_and_their_output_are_private(shared: TestYard):
         with pytest.raises(NotFound, match="there is no job a"):
             ask(daemon, "a")
     assert shared.logs(ADMIN, "nobody/a", 0, 0)[0] == b"secret\n"
-    output = shared._engine.launcher.output(1, 0)
+    output = shared._plane.launcher.output(1, 0)
     assert (output.stat().st_mode & 0o777, next(output.iterdir()).stat().st_mode & 0o777) == (0o700, 0o600)
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Evict, Move, Plan
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Health
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.runtime import intake
-from gpuyard.runtime.loop import Loop
+from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.service import Caller
 from gpuyard.worlds.local import orders
 from gpuyard.worlds.local.desk import Desk
@@ -41,7 +40,8 @@ class Bench:
         desk = Desk(self.store, self.launcher, self.clock, orders.surroundings("here", {}))
         snapshot = fleet("nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]")
         self.world = LocalWorld(desk, snapshot, Life(desk, Gates(desk)), faults)
-        self.loop = Loop(self.world, Fleet(snapshot), Memory())
+        self.loop = Loop(self.world, self.clock)
+        self.loop.open()
 
     def put(self, **keys: Any) -> None:
         taker, book = intake.Intake(shared=False), self.world.desk.book
@@ -52,6 +52,7 @@ class Bench:
 
     def turn(self, times: int = 4) -> None:
         for _ in range(times):
+            self.world.look_at_once()
             assert self.world.wait()
             self.loop.turn()
 
@@ -214,7 +215,7 @@ def test_a_move_to_a_node_that_is_gone_waits_again(bench: Bench, monkeypatch: py
     source = bench.place("a")
     other = "n1" if source.node == "n0" else "n0"
     move = Move("a", (source,), (Placement(other, (0,)),), Reason(Code.CONSOLIDATED))
-    bench.world.apply(Plan((move,)))
+    bench.world.apply(Plan((move,)), 1)
     bench.world.lose_node(other)
     bench.launcher.end(bench.launcher.prepared[0].key, "stopped")
     bench.turn()
@@ -225,10 +226,11 @@ def test_a_move_to_a_node_that_is_gone_waits_again(bench: Bench, monkeypatch: py
 def test_the_brain_is_not_woken_to_hear_that_its_own_plan_has_begun(bench: Bench):
     bench.put(name="a", gpus=1)
     bench.turn(1)
-    assert bench.world.desk.events
-    assert not bench.world.desk.has_news
-    bench.put(name="b", gpus=1)
-    assert bench.world.desk.has_news
+    slept = bench.clock.at
+    threading.Timer(0.5, bench.world.close).start()
+    assert not bench.world.wait()
+    assert bench.clock.at > slept
+    assert bench.phase("a") == "running"
 
 
 def test_a_task_that_never_got_its_devices_is_over_as_soon_as_it_is_not_wanted(bench: Bench):

@@ -31,7 +31,7 @@ def begun(work: float | None, *nodes: str, overhead: float = 0.0, **keys: Any) -
     job = files.read_submission({"name": "a", "gpus": 1, "tasks": len(nodes), **keys}, 0.0, "job").job
     world.submit(Arrival(0.0, job, work, overhead))
     live = world.jobs["a"]
-    world.apply(Plan((Start("a", places(*nodes), WHY),)))
+    world.apply(Plan((Start("a", places(*nodes), WHY),)), 1)
     world.observe()
     return world, live, heard
 
@@ -61,8 +61,8 @@ def test_what_a_start_costs_does_not_count_against_the_limit():
 def test_each_attempt_has_the_whole_limit():
     world, live, _ = begun(30.0, "n0", time_limit="10s")
     pass_time(world, 6.0)
-    world.apply(Plan((Evict("a", WHY),)))
-    world.apply(Plan((Start("a", places("n1"), WHY),)))
+    world.apply(Plan((Evict("a", WHY),)), 1)
+    world.apply(Plan((Start("a", places("n1"), WHY),)), 1)
     assert world.wait()
     assert (world.now(), live.expired) == (16.0, True)
 
@@ -81,7 +81,7 @@ def test_a_gang_that_loses_a_member_with_its_node_waits_and_its_work_is_undone()
     assert (seen, lost) == (JobSeen(world.described(live)), NodeLost("n1"))
     assert (live.placements, live.left, live.evictions) == ((), 24.0, 0)
     assert heard.names[-1] == "stopped"
-    world.apply(Plan((Start("a", places("n0", "n0"), WHY),)))
+    world.apply(Plan((Start("a", places("n0", "n0"), WHY),)), 1)
     assert live.attempts == 2
 
 
@@ -104,7 +104,7 @@ def test_a_node_without_tenants_is_lost_too():
 def test_an_eviction_of_some_members_leaves_the_others_at_work():
     world, live, _ = begun(30.0, "n0", "n1", min=1)
     pass_time(world, 10.0)
-    world.apply(Plan((Evict("a", WHY, placements=places("n1", first=1)),)))
+    world.apply(Plan((Evict("a", WHY, placements=places("n1", first=1)),)), 1)
     assert (live.placements, live.evictions) == (places("n0"), 0)
     assert world.wait()
     assert world.now() == 30.0
@@ -113,7 +113,7 @@ def test_an_eviction_of_some_members_leaves_the_others_at_work():
 def test_growing_costs_no_work_and_no_attempt():
     world, live, heard = begun(30.0, "n0", min=1, tasks=2)
     pass_time(world, 10.0)
-    world.apply(Plan((Start("a", places("n1", first=1), WHY),)))
+    world.apply(Plan((Start("a", places("n1", first=1), WHY),)), 1)
     assert (live.placements, live.attempts, heard.names[-1]) == (places("n0", "n1"), 1, "resized")
     assert world.wait()
     assert (world.now(), live.held) == (30.0, 30.0)
@@ -121,8 +121,8 @@ def test_growing_costs_no_work_and_no_attempt():
 
 def test_evictions_and_moves_are_counted():
     world, live, _ = begun(30.0, "n0")
-    world.apply(Plan((Move("a", places("n0"), places("n1"), WHY),)))
-    world.apply(Plan((Evict("a", WHY),)))
+    world.apply(Plan((Move("a", places("n0"), places("n1"), WHY),)), 1)
+    world.apply(Plan((Evict("a", WHY),)), 1)
     assert (live.attempts, live.evictions) == (2, 2)
 
 
@@ -131,10 +131,10 @@ def test_an_elastic_gang_is_measured_by_what_it_holds_not_by_what_it_might():
     world = SimWorld(Trace("none", ()), Rules(), measure)
     job = files.read_submission({"name": "a", "gpus": 1, "tasks": 4, "min": 1}, 0.0, "job").job
     world.submit(Arrival(0.0, job, 100.0, 0.0))
-    world.apply(Plan((Start("a", places("n0", "n1"), WHY),)))
+    world.apply(Plan((Start("a", places("n0", "n1"), WHY),)), 1)
     pass_time(world, 50.0)
     world.lose_node("n1")
-    world.apply(Plan())
+    world.apply(Plan(), 1)
     while world.wait():
-        world.apply(Plan())
+        world.apply(Plan(), 1)
     assert measure.figures().utilisation == pytest.approx((50 * 2 + 50 * 1) / (100 * 4))

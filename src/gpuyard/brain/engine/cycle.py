@@ -160,7 +160,11 @@ def make_room(draft: Draft, bucket: Bucket) -> bool:
 def _asked_lately(draft: Draft, row: JobRow) -> bool:
     """Whether the same claim found no room a moment ago; asking again at every event would cost more than it finds."""
     at = draft.refused_before.get(row.name)
-    return at is not None and 0 <= draft.now - at < draft.policy.claim_again
+    if at is None or not at <= draft.now < at + draft.policy.claim_again:
+        return False
+    if draft.fleet.fresh:  # else nothing has changed since it was asked in vain
+        draft.look_again(at + draft.policy.claim_again)
+    return True
 
 
 def _first_refusal(draft: Draft, row: JobRow) -> float:

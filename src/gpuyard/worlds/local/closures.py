@@ -15,6 +15,7 @@ from gpuyard.model.errors import NotFound
 from gpuyard.model.events import GpuHealthChanged, NodeSeen
 from gpuyard.model.node import Closure, Gpu, Health, Node, Place
 from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.seam import archive
 
 FACT = "cordon/"
 
@@ -46,11 +47,7 @@ class Closures:
         with self._desk.change() as batch:
             self.check(place)
             closure = closure and replace(closure, since=self._desk.now())
-            batch.add(
-                "INSERT INTO facts(name, document) VALUES (?, ?) "
-                "ON CONFLICT(name) DO UPDATE SET document=excluded.document",
-                (f"{FACT}{place.node}/{place.gpu}", json.dumps(_written(place, closure))),
-            )
+            archive.keep(batch, f"{FACT}{place.node}/{place.gpu}", _written(place, closure))
             self._lay(place, closure)
             self._desk.events.append(NodeSeen(self._desk.nodes[place.node]))
             kind = "opened" if closure is None else "draining" if closure.drains else "cordoned"

@@ -1,7 +1,7 @@
 """This machine as a world: what people ask for and what supervisors tell becomes events, plans become processes.
 
-Driven by `runtime.loop` (one thread); `accept`, `cancel` and their like are called by the embedded yard from others. A
-node is this machine, or a virtual one of a fleet file whose tasks run here all the same.
+Driven by `runtime.driver` (one thread); `accept`, `cancel` and their like are called by the embedded yard from others.
+A node is this machine, or a virtual one of a fleet file whose tasks run here all the same.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.records import Attempt, Entry, Task, Template, survives
+from gpuyard.worlds.local.seam.moment import bare_moment, open_moment, whole_moment
 from gpuyard.worlds.local.store import StoreError
 
-LOOK_S = 5.0
-"""How often to look again while jobs wait: graces and protections run out without an event."""
 IDLE_S = 60.0
+"""The longest sleep; nobody is disturbed by it."""
 FLUSH_S = 0.2
 """How long what may be forgotten is kept from the disk."""
 
@@ -57,7 +57,6 @@ class LocalWorld:
         self.gates: Gates = life.gates
         self.life = life
         self.fleet = fleet
-        self.queues: tuple[Queue, ...] = fleet.queues
         self.closures = Closures(desk, fleet.nodes)
         desk.pools = {pool.name: pool for pool in fleet.pools}
         self._lost: dict[str, Node] = {}
@@ -65,17 +64,40 @@ class LocalWorld:
         self._over = False
         self._untold: Sequence[Waiting] = ()
         """What the last plan says of those who wait, as long as nobody has asked."""
-        self._look_at = 0.0
+        self._look_at: float | None = 0.0
+        """When to look again though nothing happens, by the last plan and the monotonic clock."""
         self._flush_at = 0.0
-        self.pause_until = 0.0
-        """The loop rests until then (by the monotonic clock), so that deciding never takes more than half of a core."""
+        self._told_news = False
+        """Whether `apply` told the brain more than that its own wishes come true."""
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The queue tree as it is now."""
+        return self.fleet.queues
 
     # --- the world -------------------------------------------------------------------------------
 
-    def wait(self) -> bool:
+    def open(self) -> Snapshot:
+        """The moment as the brain is to see it."""
+        with self.desk.lock:
+            self.desk.events = []
+            self._look_at = 0.0
+            return open_moment(self.desk, self.fleet)
+
+    def bare(self) -> Snapshot:
+        """The fleet without jobs."""
+        with self.desk.lock:
+            return bare_moment(self.desk, self.fleet)
+
+    def snapshot(self) -> Snapshot:
+        """The whole moment, also of jobs behind a gate."""
+        with self.desk.lock:
+            return whole_moment(self.desk, self.fleet, self.life)
+
+    def wait(self, not_before: float = 0.0) -> bool:
         """Until there is something for the brain; what only concerns us is dealt with here."""
         while not self._over:
-            self.desk.launcher.wait(self._patience())
+            self.desk.launcher.wait(self._patience(not_before))
             self._flush()
             with self.desk.change():
                 for report in self.desk.launcher.reports():
@@ -84,16 +106,21 @@ class LocalWorld:
             if self.desk.trouble:
                 self.desk.retry()
             now = self.desk.monotonic()
-            if (self.desk.has_news and now >= self.pause_until) or now >= self._look_at:
-                self._look_at = now + (LOOK_S if self._anybody_waits() or self.closures.draining() else IDLE_S)
+            if now >= not_before and (self._has_news() or (self._look_at is not None and now >= self._look_at)):
+                self._told_news = False
                 return True
         return False
 
-    def _patience(self) -> float:
+    def _has_news(self) -> bool:
+        return self._told_news or self.desk.has_news
+
+    def _patience(self, not_before: float) -> float:
         now = self.desk.monotonic()
-        due = [self._look_at, self.gates.next_due(), self._faults[0].at if self._faults else None]
-        if self.desk.has_news:
-            due.append(self.pause_until)
+        due = [now + IDLE_S, self.gates.next_due(), self._faults[0].at if self._faults else None]
+        if self._has_news():
+            due.append(not_before)
+        elif self._look_at is not None:
+            due.append(max(self._look_at, not_before))
         if self.desk.trouble:
             due.append(now + RETRY_S)
         elif self.desk.store.has_deferred:
@@ -114,15 +141,12 @@ class LocalWorld:
         while self._faults and self._faults[0].at <= now:
             self.break_down(self._faults.pop(0))
 
-    def tell_all(self) -> None:
-        """Tell the brain of every job it knows anew, instead of what it has not heard yet."""
-        with self.desk.lock:
-            self.desk.events = [JobSeen(entry.job()) for entry in self.desk.book.active() if entry.shown]
+    def look_at_once(self) -> None:
+        """Have the next plan made though nothing happened."""
+        self._look_at = 0.0
+        self.desk.launcher.wake()
 
-    def _anybody_waits(self) -> bool:
-        return any(entry.phase is Phase.WAITING for entry in self.desk.book.active())
-
-    def end(self) -> None:
+    def close(self) -> None:
         """The world is over; tasks run on."""
         self._over = True
         self.desk.launcher.wake()
@@ -137,11 +161,20 @@ class LocalWorld:
             seen, self.desk.events = self.desk.events, []
             return seen
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
         """Carry out the actions, as far as the world is still as the brain saw it."""
-        self.carry_out(plan.actions)
         with self.desk.lock:
+            self.carry_out(plan.actions)
             self._untold = plan.waiting
+            self._look_at = self._next_look(plan.look_again_at)
+            self._told_news = self.desk.has_news
+            return self.observe()
+
+    def _next_look(self, wanted: float | None) -> float | None:
+        """The next moment that this plan or an earlier one wants looked at."""
+        now = self.desk.monotonic()
+        due = None if wanted is None else now + wanted - self.desk.now()
+        return min((at for at in (due, self._look_at) if at is not None and at > now), default=None)
 
     def carry_out(self, actions: Iterable[Action]) -> None:
         """Do these; what they lead to comes back as events."""
@@ -347,7 +380,7 @@ class LocalWorld:
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """The queue tree, anew; the caller has written it down."""
         with self.desk.lock:
-            self.queues = queues
+            self.fleet = replace(self.fleet, queues=queues)
             self.desk.events.append(QueuesChanged(queues))
         self.desk.launcher.wake()
 

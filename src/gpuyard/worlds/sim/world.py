@@ -1,6 +1,6 @@
 """The simulated world: virtual time, jobs that work as long as their trace says, effects that are instant.
 
-Driven by `runtime.loop` like every other world. It decides nothing: it says what happened and carries out what it is
+Driven by `runtime.driver` like every other world. It decides nothing: it says what happened and carries out what it is
 told. What happened is also told to a `Listener`, which keeps the figures and the placement file.
 """
 
@@ -14,8 +14,19 @@ from math import inf
 from typing import Protocol
 
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
-from gpuyard.model.events import Event, JobEvicted, JobGone, JobSeen, NodeLost, TasksRunning
+from gpuyard.model.events import (
+    Event,
+    GpuHealthChanged,
+    JobEvicted,
+    JobGone,
+    JobSeen,
+    NodeLost,
+    NodeSeen,
+    PolicyChanged,
+    TasksRunning,
+)
 from gpuyard.model.job import Job, Placement
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
 
@@ -28,7 +39,7 @@ class Rules:
     overhead_every_event: bool = False
     """Muri's simulator charges a running job its start again at every arrival and every end."""
     tick: float = 0.0
-    """Look again this often while somebody waits, so that time-slicing gets its turns."""
+    """Look again this often while somebody waits, besides when a plan says so."""
     most_moves: float = 0.0
     """The share of placed tasks that may be moved, where tasks are tried once."""
 
@@ -93,13 +104,18 @@ class Listener(Protocol):
 
 
 Happening = Callable[[], None]
+NO_FLEET = Snapshot()
 
 
 class SimWorld:
     """A `World` with a virtual clock."""
 
-    def __init__(self, trace: Trace, rules: Rules, listener: Listener) -> None:
+    def __init__(self, trace: Trace, rules: Rules, listener: Listener, fleet: Snapshot = NO_FLEET) -> None:
         self.trace = trace
+        self.fleet = fleet
+        """As it was given; nodes as they are now are in `nodes`."""
+        self.nodes = {node.name: node for node in fleet.nodes}
+        self._may_move = fleet.policy.consolidate
         self.rules = rules
         self.listener = listener
         self.jobs: dict[str, Live] = {}
@@ -125,8 +141,24 @@ class SimWorld:
         """Virtual time."""
         return self._now
 
-    def wait(self) -> bool:
-        """Go to the next moment at which something happens; False when nothing is left to happen."""
+    def open(self) -> Snapshot:
+        """The moment as it is; effects are instant, so nothing is under way."""
+        self._events = []
+        return self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """Everything there is."""
+        jobs = tuple(self.described(live) for live in self.jobs.values())
+        return replace(self.fleet, now=self._now, nodes=tuple(self.nodes.values()), jobs=jobs)
+
+    def close(self) -> None:
+        """It never was."""
+
+    def wait(self, not_before: float = 0.0) -> bool:
+        """Go to the next moment at which something happens; False when nothing is left to happen.
+
+        Virtual time needs no rest: `not_before` is somebody's real time.
+        """
         if self.trace.tried_once:
             return self._next_arrival()
         moment = self._next_moment()
@@ -148,7 +180,7 @@ class SimWorld:
         events, self._events = self._events, []
         return events
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
         """Carry out the plan at once: evictions and moves before starts, as the plan has them."""
         if self.trace.tried_once and not self._few_enough(plan):
             plan = Plan()  # it would move more than the rules leave; the newcomer is dropped
@@ -164,7 +196,8 @@ class SimWorld:
         if self.trace.tried_once:
             self._drop_waiting()
         self.listener.settled(self._now, len(self.waiting))
-        self._plan_tick()
+        self._plan_tick(plan.look_again_at)
+        return self.observe()
 
     @property
     def come(self) -> int:
@@ -181,13 +214,29 @@ class SimWorld:
     def tell(self, event: Event) -> None:
         """Report something to the brain at its next look."""
         self._events.append(event)
+        match event:
+            case NodeSeen(node):
+                self.nodes[node.name] = node
+            case NodeLost(name):
+                self.nodes.pop(name, None)
+            case GpuHealthChanged(name, index, health):
+                node = self.nodes[name]
+                gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in node.gpus)
+                self.nodes[name] = replace(node, gpus=gpus)
 
     def _next_arrival(self) -> bool:
         if self._coming >= len(self.trace.arrivals):
             return False
         self._now = self.trace.arrivals[self._coming].at
         self._arrive()
+        self._allow_moves()
         return True
+
+    def _allow_moves(self) -> None:
+        """Where tasks are tried once, moving is only allowed while the rules leave some moves."""
+        if self.rules.most_moves and (self.moves_left() > 0) != self._may_move:
+            self._may_move = not self._may_move
+            self.tell(PolicyChanged(replace(self.fleet.policy, consolidate=self._may_move)))
 
     def _next_moment(self) -> float | None:
         moments = [self._agenda[0][0]] if self._agenda else []
@@ -206,7 +255,9 @@ class SimWorld:
             heappop(ends)
         return ends[0][0] if ends else None
 
-    def _plan_tick(self) -> None:
+    def _plan_tick(self, look_again_at: float | None) -> None:
+        if look_again_at is not None and not self.trace.tried_once:
+            self.at(look_again_at, lambda: None)
         tick = self.rules.tick
         if tick and self.waiting and self._ticking <= self._now:
             self._ticking = self._now + tick

@@ -44,6 +44,8 @@ def grace_over(draft: Draft, row: JobRow) -> bool:
     """Whether the gang has been below its minimum for longer than it is borne; a negative grace never ends."""
     grace = draft.policy.stale_grace if row.job.stale_grace is None else row.job.stale_grace
     since = draft.now if row.job.stale_since is None else row.job.stale_since
+    if grace >= 0:
+        draft.look_again(since + grace)
     return 0 <= grace <= draft.now - since
 
 

@@ -112,7 +112,10 @@ def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
 def in_min_runtime(draft: Draft, row: JobRow) -> bool:
     """Whether the job has not yet run as long as it may count on."""
     shortest = draft.policy.min_runtime if row.job.min_runtime is None else row.job.min_runtime
-    return bool(shortest) and row.started is not None and draft.now - row.started < shortest
+    if not shortest or row.started is None:
+        return False
+    draft.look_again(row.started + shortest)
+    return draft.now < row.started + shortest
 
 
 def evictions(draft: Draft, row: JobRow) -> int:
@@ -126,10 +129,16 @@ def spared(draft: Draft, row: JobRow) -> bool:
     count = evictions(draft, row)
     if not count:
         return False
-    if count >= draft.policy.protect_after:
-        return True
     times = draft.evictions.get(row.name, ())
-    return bool(times) and draft.now - max(times) < draft.policy.eviction_grace * 2 ** (count - 1)
+    if count >= draft.policy.protect_after:
+        if times:
+            draft.look_again(min(times) + DAY)
+        return True
+    if not times:
+        return False
+    ends: float = max(times) + draft.policy.eviction_grace * 2 ** (count - 1)
+    draft.look_again(ends)
+    return draft.now < ends
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------

@@ -47,6 +47,8 @@ class Fleet(Standing):
         self._node_changes = NodeChanges()
         self._described_anew = False
         """Whether nodes were described otherwise since costs and demand were last worked out."""
+        self.fresh = True
+        """Whether anything happened since a plan was last made."""
 
     def apply(self, events: Iterable[Event]) -> list[str]:
         """Take in what the world reports, in order; what speaks of somebody unknown is left out, and said."""
@@ -54,6 +56,7 @@ class Fleet(Standing):
         self.columns.forget()
         self.tree.changed.clear()  # whoever kept an order by it has ended with its plan
         for event in events:
+            self.fresh = True
             try:
                 self._apply(event)
             except Unknown as error:

@@ -73,7 +73,9 @@ def _consider(draft: Draft, row: JobRow) -> bool:
 
 
 def _waited(draft: Draft, row: JobRow) -> bool:
-    return draft.now - row.job.submitted >= draft.policy.reserve_after
+    due = row.job.submitted + draft.policy.reserve_after
+    draft.look_again(due)
+    return draft.now >= due
 
 
 def _likeliest(draft: Draft, row: JobRow) -> tuple[Held, ...]:

@@ -1,4 +1,4 @@
-"""The engine of the embedded yard: store, launcher, world and loop wired together, turning in a thread of its own.
+"""The control plane of the embedded yard: store, launcher, local world and driver, wired together.
 
 Used by `embedded`, which speaks with people. It takes the state folder, adopts what an earlier control plane left
 running, and lets go again; the jobs do not notice.
@@ -7,29 +7,28 @@ running, and lets go again; the jobs do not notice.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
-import threading
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuyard.agent.keeper import Machine
-from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Drainage, drainage
 from gpuyard.files.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
-from gpuyard.model.errors import GpuYardError, Refused
-from gpuyard.model.job import Job, Placement
-from gpuyard.model.node import Budget, Closure, Node, Place
+from gpuyard.model.errors import Refused
+from gpuyard.model.node import Closure, Node, Place
 from gpuyard.model.ports import Clock
-from gpuyard.model.snapshot import Reservation, Snapshot
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import queueing
 from gpuyard.runtime.clock import SteadyClock
+from gpuyard.runtime.driving.driver import Driver
+from gpuyard.runtime.driving.journal import Journal
+from gpuyard.runtime.driving.loop import Loop
+from gpuyard.runtime.driving.pace import Pace
+from gpuyard.runtime.driving.recovery import Recovery
 from gpuyard.runtime.holder import Devices, Holder
-from gpuyard.runtime.journal import Journal
-from gpuyard.runtime.loop import Loop
 from gpuyard.runtime.service import Document
 from gpuyard.worlds.local import housekeeping, orders
 from gpuyard.worlds.local.confine import own_cgroup
@@ -39,15 +38,12 @@ from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.launch import Supervisors
 from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
-from gpuyard.worlds.local.records import Entry
+from gpuyard.worlds.local.seam.archive import StoreArchive
 from gpuyard.worlds.local.store import FILE, Store, StoreError
 from gpuyard.worlds.local.world import Fault, LocalWorld
 
-CROWDED_JOBS = 2000
-"""With so many jobs the loop rests twice as long as it works: people who submit must not wait for it."""
-BURST_S = 0.3
-"""So much deciding may come at once: whoever submits to a yard at rest does not wait."""
-REST_MAX_S = 2.0
+QUEUES = "queues"
+"""The fact that holds queues as they were set while the yard was up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +63,22 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
-class Pace:
-    """How much of a core deciding may take: a burst, then a share of the time."""
-
-    def __init__(self) -> None:
-        self._credit = BURST_S
-        self._at = 0.0
-
-    def rest(self, now: float, took: float, crowded: bool) -> float:
-        """How long to rest after a turn that took so long."""
-        share = 0.33 if crowded else 0.7
-        self._credit = min(BURST_S, self._credit + (now - self._at) * share) - took
-        self._at = now
-        return min(max(0.0, -self._credit) / share, REST_MAX_S)
-
-
-class Engine:
-    """Everything that turns."""
+class ControlPlane:
+    """One local world and what drives it."""
 
     store: Store
+    archive: StoreArchive
     desk: Desk
     world: LocalWorld
     launcher: Supervisors
+    driver: Driver
+    recovery: Recovery
 
     def __init__(self, settings: Settings, clock: Clock, fault: FaultPoint = no_fault) -> None:
         self.settings = settings
         self.clock = SteadyClock(clock)
         self._fault = fault
-        self._broken = ""
         self.since = 0.0
-        self.last_cycle = 0.0
-        self.cycles = 0
-        self.cycle_seconds = 0.0
-        self._pace = Pace()
-        self._thread: threading.Thread | None = None
         self.devices: Devices | None = None
 
     # --- up and down -----------------------------------------------------------------------------
@@ -125,6 +103,7 @@ class Engine:
 
     def _come_up(self, folder: pathlib.Path) -> None:
         self.store = Store(folder / FILE, self._fault)
+        self.archive = StoreArchive(self.store)
         self.launcher = Supervisors(folder, self.clock, self._fault, own_cgroup())
         if self.settings.shared:  # people find the sockets of their terminals, and can look nowhere else
             folder.chmod(0o711)
@@ -140,7 +119,25 @@ class Engine:
         housekeeping.tidy(self.store, self.launcher, self.desk)
         self._housekeeper = housekeeping.Housekeeper(self.desk, housekeeping.EVERY_S)
         self._housekeeper.start()
-        self._begin_to_turn()
+        self._drive()
+
+    def _drive(self) -> None:
+        journal = Journal(self.archive)
+        loop = Loop(self.world, self.clock, journal, self._holder)
+        loop.memory = self._memory(journal)
+        self.recovery = Recovery(loop, self.archive)
+        self.driver = Driver(loop, self.clock, Pace(), journal, self.recovery)
+        if self.devices is not None:
+            self.driver.chores = self.devices.look_after
+        self.driver.start()
+
+    def _memory(self, journal: Journal) -> Memory:
+        """What was remembered; what cannot be read is as if it had not been."""
+        try:
+            return journal.memory()
+        except (ValueError, TypeError, AttributeError) as error:
+            self.desk.aside.put("memory", "memory", str(error), self.archive.raw("memory"))
+            return Memory()
 
     def _keep_devices(self) -> Devices | None:
         """Real GPUs are claimed before anything goes on them; who has the others is told."""
@@ -168,81 +165,20 @@ class Engine:
 
     def queue_changes(self) -> dict[str, Document]:
         """What was set by command, queue by queue, in the order in which it was first set."""
-        return {str(name): change for name, change in self._fact("queues").items() if isinstance(change, dict)}
-
-    def _fact(self, name: str) -> Document:
-        """What was written down under a name; what cannot be read is as if it had not been."""
-        rows = self.store.rows("SELECT document FROM facts WHERE name = ?", (name,))
         try:
-            return dict(json.loads(rows[0][0])) if rows else {}
+            kept = dict(self.archive.kept(QUEUES) or {})
         except (ValueError, TypeError) as error:
-            self.desk.aside.put("queue" if name == "queues" else name, name, str(error), rows[0][0])
+            self.desk.aside.put("queue", QUEUES, str(error), self.archive.raw(QUEUES))
             return {}
-
-    def _memory(self) -> Memory:
-        document = self._fact("memory")
-        try:
-            return Memory.from_document(document)
-        except (ValueError, TypeError, AttributeError) as error:
-            self.desk.aside.put("memory", "memory", str(error), document)
-            return Memory()
-
-    def _begin_to_turn(self) -> None:
-        self._journal = Journal(self.store)
-        memory = self._memory()
-        bare = replace(self.bare(), memory=memory.to_document())
-        self._journal.begin(bare)
-        self._loop = Loop(self.world, Fleet(bare), memory, self._journal)
-        self._thread = threading.Thread(target=self._turn_on, name="yard", daemon=True)
-        self._thread.start()
-
-    def _turn_on(self) -> None:
-        try:
-            while self.world.wait():
-                self._turn()
-        except GpuYardError as error:
-            self._broken = str(error)
-
-    def _turn(self) -> None:
-        began = self.clock.monotonic()
-        if self._journal.long:
-            self._begin_line()
-        if self.devices is not None:
-            self.devices.look_after(began)
-        self._loop.turn()
-        took = self.clock.monotonic() - began
-        self.last_cycle = self.clock.now()
-        self.cycles += 1
-        self.cycle_seconds += took
-        self._journal.remember(self._loop.memory, self.last_cycle)
-        crowded = len(self.desk.book.entries) > CROWDED_JOBS
-        now = self.clock.monotonic()
-        self.world.pause_until = now + self._pace.rest(now, took, crowded)
-
-    def foresee_drain(self, place: Place, closure: Closure) -> tuple[Snapshot, Drainage]:
-        """What draining this would do now."""
-        moment = self.moment()
-        nodes = tuple(_closed(node, place, closure) if node.name == place.node else node for node in moment.nodes)
-        moment = replace(moment, nodes=nodes)
-        return moment, drainage(moment)
-
-    def _begin_line(self) -> None:
-        """A new line of the journal: the fleet without jobs, then every job as it stands."""
-        with self.desk.lock:
-            bare = replace(self.bare(), memory=self._loop.memory.to_document())
-            self._journal.begin(bare)
-            self._loop.fleet = Fleet(bare)
-            self.world.tell_all()
+        return {str(name): change for name, change in kept.items() if isinstance(change, dict)}
 
     def close(self, jobs: bool = False) -> None:
         """Stop turning and let go of the state folder; the jobs run on, unless they are to end too."""
         if jobs:
             self._end_all()
         self._housekeeper.stop()
-        self.world.end()
-        if self._thread is not None:
-            self._thread.join(10.0)
-        self._journal.remember(self._loop.memory, self.clock.now(), soon=False)
+        self.world.close()
+        self.driver.close()
         with contextlib.suppress(StoreError):  # then a few numbers are skipped
             self.desk.numbers.settle(self.desk.book.next_job - 1, self.desk.book.next_template - 1)
         self.store.close()
@@ -266,29 +202,30 @@ class Engine:
 
     def bare(self) -> Snapshot:
         """The fleet without jobs."""
-        nodes = tuple(self.desk.nodes[name] for name in sorted(self.desk.nodes))
-        return replace(
-            self.settings.fleet, now=self.desk.now(), nodes=nodes, queues=self.world.queues, jobs=(), reservations=()
-        )
+        return self.world.bare()
 
     def moment(self) -> Snapshot:
-        """The whole moment as the brain sees it; a job whose places are promised has a reservation there."""
-        with self.desk.lock:
-            jobs, reservations = [], []
-            for entry in self.desk.book.active():
-                job, promised = _as_seen(entry, self.world.life)
-                jobs.append(job)
-                if promised:
-                    reservations.append(Reservation(job.name, promised))
-            bare = replace(self.bare(), budgets=_about(self.settings.fleet.budgets, {job.name for job in jobs}))
-            memory = self._loop.memory.to_document()
-            return replace(bare, jobs=tuple(jobs), reservations=tuple(reservations), memory=memory)
+        """The whole moment, and what the brain remembers."""
+        return replace(self.world.snapshot(), memory=self.driver.loop.memory.to_document())
 
-    def check(self) -> str:
-        """Whether it turns; if not, why."""
-        if self._thread is not None and not self._thread.is_alive():
-            return self._broken or "the loop has ended; start the yard again"
-        return "ok"
+    def foresee_drain(self, place: Place, closure: Closure) -> tuple[Snapshot, Drainage]:
+        """What draining this would do now."""
+        moment = self.moment()
+        nodes = tuple(_closed(node, place, closure) if node.name == place.node else node for node in moment.nodes)
+        moment = replace(moment, nodes=nodes)
+        return moment, drainage(moment)
+
+    # --- how it stands ---------------------------------------------------------------------------
+
+    @property
+    def turns(self) -> int:
+        """How many plans were applied since it is up."""
+        return self.driver.loop.turns
+
+    def checks(self) -> dict[str, str]:
+        """Whether it turns, and whether turns succeed; if not, why."""
+        alive = "ok" if self.driver.alive else "the loop has ended; start the yard again"
+        return {"loop": alive, "turns": self.driver.trouble() or "ok"}
 
 
 def _closed(node: Node, place: Place, closure: Closure) -> Node:
@@ -296,27 +233,3 @@ def _closed(node: Node, place: Place, closure: Closure) -> Node:
         return replace(node, closed=closure)
     gpus = tuple(replace(gpu, closed=closure) if gpu.index == place.gpu else gpu for gpu in node.gpus)
     return replace(node, gpus=gpus)
-
-
-def _about(budgets: Iterable[Budget], jobs: Container[str]) -> tuple[Budget, ...]:
-    """The budgets over jobs that are there; a fleet's may speak of jobs to come."""
-    found = (replace(budget, jobs=tuple(job for job in budget.jobs if job in jobs)) for budget in budgets)
-    return tuple(budget for budget in found if budget.jobs)
-
-
-def _as_seen(entry: Entry, life: Life) -> tuple[Job, tuple[Placement, ...]]:
-    """A job for a snapshot, and what it is promised: behind a gate it is held; what it is to have and somebody else
-    still holds it does not have yet, because no file can say that two jobs have one GPU."""
-    job = entry.job()
-    attempt = entry.attempt
-    if attempt is None:
-        return (job if entry.shown else replace(job, on_hold=True)), ()
-    if entry.following is not None:
-        kept = tuple(place for place in job.placements if place.terminating)
-        return replace(job, placements=kept), tuple(place for place in job.placements if not place.terminating)
-    if life.could_launch(entry):
-        return job, ()
-    if attempt.state == "promised":
-        return replace(job, placements=(), started=None), job.placements
-    late = {task.placement for task in life.unbegun(entry, attempt)}
-    return replace(job, placements=tuple(place for place in job.placements if place not in late)), ()

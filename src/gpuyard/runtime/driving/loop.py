@@ -1,0 +1,138 @@
+"""One turn of any world: observe, decide, record, apply. It decides nothing itself and forgives nothing.
+
+Driven by `driver`, which knows when to turn and what to do when a turn fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gpuyard.brain.decide import STEPS, Steps, decide, observe
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.model.actions import Plan, Waiting
+from gpuyard.model.collector import collector_resting
+from gpuyard.model.events import Event, JobGone, JobSeen
+from gpuyard.model.ports import Clock
+from gpuyard.model.reasons import Code, Outcome, Reason
+from gpuyard.runtime.driving.journal import Journal
+from gpuyard.worlds.base import ALONE, Leadership, World
+
+UNKNOWN_KEPT = 20
+
+
+class NotLeading(Exception):
+    """Somebody else has the right to act by now; nothing was applied."""
+
+
+class Loop:
+    """One world, its picture, what is remembered of it, and who is set apart from it."""
+
+    fleet: Fleet
+
+    def __init__(
+        self,
+        world: World,
+        clock: Clock,
+        journal: Journal | None = None,
+        leadership: Leadership = ALONE,
+        steps: Steps = STEPS,
+    ) -> None:
+        self.world = world
+        self.memory = Memory()
+        self.turns = 0
+        self.decide_s = 0.0
+        """Seconds spent deciding."""
+        self.stage = "open"
+        """What a turn is about: open, observe, decide, apply."""
+        self.set_apart: dict[str, str] = {}
+        """Jobs that the brain is not shown because it fails on them, and how it does."""
+        self.unknown: list[str] = []
+        """The latest events that spoke of somebody unknown."""
+        self._clock = clock
+        self._journal = journal
+        self._leadership = leadership
+        self._steps = steps
+        self.assumed: Sequence[Event] = ()
+        """What the last plan is taken to have done; told to the brain first thing in the next turn."""
+
+    def open(self) -> None:
+        """Build the picture from the world as it is now; the journal begins a new line."""
+        self.stage = "open"
+        moment = self.world.open()
+        bare = replace(moment, jobs=(), memory=self.memory.to_document())
+        self.fleet = Fleet(bare)
+        self.assumed = [JobSeen(job) for job in moment.jobs]
+        if self._journal is not None:
+            self._journal.begin(bare)
+
+    def turn(self, one_by_one: bool = False) -> Plan:
+        """Observe, decide, record, apply; `one_by_one` finds out which action cannot be applied."""
+        self.stage = "observe"
+        events = [*self._shown([*self.assumed, *self.world.observe()])]
+        self.assumed = ()
+        now = self.world.now()
+        self.stage = "decide"
+        plan = self._told(self._decide(events, now))
+        if self._journal is not None:
+            self._journal.record(now, events, plan)
+        self.stage = "apply"
+        if not self._leadership.held():
+            raise NotLeading
+        self.turns += 1
+        self.assumed = self._apply_each(plan) if one_by_one else self.world.apply(plan, self.turns)
+        return plan
+
+    def _decide(self, events: Sequence[Event], now: float) -> Plan:
+        begun = self._clock.monotonic()
+        with collector_resting():
+            self.memory, unknown = observe(self.fleet, self.memory, events, now, self._steps)
+            plan, self.memory = decide(self.fleet, self.memory, now, self._steps)
+        self.decide_s += self._clock.monotonic() - begun
+        if unknown:
+            self.unknown = [*self.unknown, *unknown][-UNKNOWN_KEPT:]
+        return plan
+
+    def _apply_each(self, plan: Plan) -> list[Event]:
+        """Every action by itself; whose action cannot be applied is set apart."""
+        assumed: list[Event] = []
+        for action in plan.actions:
+            try:
+                assumed += self.world.apply(replace(plan, actions=(action,)), self.turns)
+            except Exception as error:
+                name = getattr(action, "job", "")
+                if not name:
+                    raise
+                self.set_apart[name] = f"applying {type(action).__name__} failed: {error!r}"
+        return assumed
+
+    # --- who is set apart ------------------------------------------------------------------------
+
+    def _shown(self, events: Iterable[Event]) -> Iterable[Event]:
+        """What the brain is to hear: of jobs set apart only that they hold what they hold."""
+        if not self.set_apart:
+            return events
+        return [shown for event in events if (shown := self._of_those_apart(event)) is not None]
+
+    def _of_those_apart(self, event: Event) -> Event | None:
+        name = event.job.name if isinstance(event, JobSeen) else getattr(event, "job", getattr(event, "name", ""))
+        if name not in self.set_apart:
+            return event
+        if isinstance(event, JobGone):
+            del self.set_apart[name]
+        elif isinstance(event, JobSeen):
+            return JobSeen(replace(event.job, foreign=True)) if event.job.placements else None
+        return event if name in self.fleet.jobs else None
+
+    def _told(self, plan: Plan) -> Plan:
+        """Their owners are told why nothing is decided about them."""
+        if not self.set_apart:
+            return plan
+        apart = [Waiting(name, _set_apart(name, why)) for name, why in sorted(self.set_apart.items())]
+        return replace(plan, waiting=(*(each for each in plan.waiting if each.job not in self.set_apart), *apart))
+
+
+def _set_apart(name: str, why: str) -> Reason:
+    told = f"{name} is set apart, because deciding about it fails ({why}); this is a bug of GPUYard: please report it"
+    return Reason(Code.SET_APART, Outcome.BUG, message=told)

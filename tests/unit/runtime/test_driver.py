@@ -1,0 +1,311 @@
+"""One driver for every world: a turn that fails never ends scheduling, and nobody acts who does not lead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from gpuyard.brain.controllers import Controller
+from gpuyard.brain.decide import STEPS, Steps
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.memory import Evictions, Part
+from gpuyard.model.actions import Plan, Scale
+from gpuyard.model.events import Event, GpuHealthChanged, JobGone, NodeLost, TasksRunning
+from gpuyard.model.job import Job, Placement, TaskGroup, one_group
+from gpuyard.model.node import Health
+from gpuyard.model.reasons import Code, Outcome, Reason
+from gpuyard.model.resources import Request
+from gpuyard.runtime.driving.driver import Driver
+from gpuyard.runtime.driving.journal import Journal, read, replay
+from gpuyard.runtime.driving.loop import Loop
+from gpuyard.runtime.driving.recovery import Recovery
+from tests.support import yards
+from tests.support.pretend import StillClock
+from tests.support.toy_world import ToyWorld
+
+FLEET = "nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]"
+
+
+class Shelf:
+    """Implements `worlds.base.Archive` in memory."""
+
+    def __init__(self) -> None:
+        self.line: list[tuple[float, bytes]] = []
+        self.facts: dict[str, Any] = {}
+        self.reports: dict[str, Any] = {}
+
+    def begin(self, at: float, content: bytes) -> None:
+        self.line = [(at, content)]
+
+    def append(self, at: float, content: bytes) -> None:
+        self.line.append((at, content))
+
+    def last_line(self) -> list[tuple[float, bytes]]:
+        return self.line
+
+    def keep(self, name: str, document: Any) -> None:
+        self.facts[name] = document
+
+    def kept(self, name: str) -> Any:
+        return self.facts.get(name)
+
+    def report(self, name: str, document: Any) -> str:
+        self.reports[name] = document
+        return name
+
+
+class Crown:
+    """A `Leadership` that can be lost."""
+
+    def __init__(self) -> None:
+        self.worn = True
+
+    def held(self) -> bool:
+        return self.worn
+
+
+class Place:
+    """A toy world under a driver that forgives."""
+
+    def __init__(self, steps: Steps = STEPS, world: ToyWorld | None = None) -> None:
+        self.world = world or ToyWorld(yards.fleet(FLEET))
+        self.shelf, self.crown, self.clock = Shelf(), Crown(), StillClock()
+        journal = Journal(self.shelf)
+        self.loop = Loop(self.world, self.clock, journal, self.crown, steps)
+        self.recovery = Recovery(self.loop, self.shelf, steps)
+        self.driver = Driver(self.loop, self.clock, journal=journal, recovery=self.recovery)
+        self.loop.open()
+
+    def submit(self, name: str, gpus: int = 1, work: float = 10.0, **keys: Any) -> None:
+        self.world.submit(Job(name, one_group(TaskGroup(request=Request(gpus=gpus))), **keys), work)
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.driver.turn()
+
+    def running(self) -> list[str]:
+        return sorted(life.job.name for life in self.world.alive() if life.places)
+
+
+def failing(part: str, times: int) -> tuple[Place, list[int]]:
+    """A place whose world fails so many times at one part of a turn."""
+    left = [times]
+
+    class Failing(ToyWorld):
+        def observe(self) -> Sequence[Event]:
+            fail("observe")
+            return super().observe()
+
+        def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
+            fail("apply")
+            return super().apply(plan, turn)
+
+    class Brain(Controller[Any]):
+        part = STEPS.before[0].part
+
+        def act(self, draft: Draft, part: Any) -> Any:
+            fail("decide")
+            return part
+
+    def fail(here: str) -> None:
+        if here == part and left[0]:
+            left[0] -= 1
+            raise ZeroDivisionError(here)
+
+    return Place(Steps((*STEPS.before, Brain())), Failing(yards.fleet(FLEET))), left
+
+
+@pytest.mark.parametrize("part", ["observe", "decide", "apply"])
+def test_a_turn_that_fails_once_costs_a_turn_and_nothing_else(part: str):
+    place, _ = failing(part, 1)
+    place.submit("a")
+    place.turn()
+    assert place.running() == []
+    assert f"({part}: ZeroDivisionError: {part})" in place.driver.trouble()
+    place.turn()
+    assert place.running() == ["a"]
+    assert place.driver.trouble() == ""
+
+
+@pytest.mark.parametrize("part", ["observe", "decide", "apply"])
+def test_the_exception_and_the_moment_are_kept_once_for_a_report(part: str):
+    place, _ = failing(part, 3)
+    place.submit("a")
+    place.turn(3)
+    (report,) = place.shelf.reports.values()
+    assert "ZeroDivisionError" in report["traceback"]
+    assert [job["name"] for job in report["snapshot"]["jobs"]] == ["a"]
+    assert place.recovery.last is not None
+    assert place.recovery.last.times >= 2
+
+
+@pytest.mark.parametrize("part", ["observe", "decide"])
+def test_what_fails_always_is_tried_ever_more_patiently_and_goes_on_when_it_is_mended(part: str):
+    place, left = failing(part, 10**9)
+    place.submit("a")
+    rests = []
+    for _ in range(10):
+        before = place.clock.at
+        place.turn()
+        rests.append(place.driver.rest_until - before)
+    assert rests == sorted(rests)
+    assert rests[0] < 1
+    assert rests[-1] == 60
+    left[0] = 0
+    place.turn()
+    assert place.running() == ["a"]
+
+
+def test_a_job_that_the_brain_fails_on_is_set_apart_and_everybody_else_goes_on():
+    class Picky(Controller[Any]):
+        part = STEPS.before[0].part
+
+        def act(self, draft: Draft, part: Any) -> Any:
+            if "bad" in draft.fleet.jobs:
+                raise ZeroDivisionError("bad")
+            return part
+
+    place = Place(Steps((*STEPS.before, Picky())))
+    for name in ("a", "b", "bad", "c"):
+        place.submit(name)
+    place.turn(3)
+    assert place.running() == ["a", "b", "c"]
+    assert place.driver.trouble() == ""
+    (told,) = [each.reason for each in place.world.plan.waiting if each.job == "bad"]
+    assert (told.code, told.outcome) == (Code.SET_APART, Outcome.BUG)
+    assert "ZeroDivisionError" in str(told)
+    place.world.end(place.world.jobs["bad"], "cancelled")
+    place.turn()
+    assert place.loop.set_apart == {}
+
+
+def test_a_job_whose_action_cannot_be_applied_is_set_apart_and_everybody_else_goes_on():
+    class Choosy(ToyWorld):
+        def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
+            if any(getattr(action, "job", "") == "bad" for action in plan.actions):
+                raise ZeroDivisionError("bad")
+            return super().apply(plan, turn)
+
+    place = Place(world=Choosy(yards.fleet(FLEET)))
+    for name in ("a", "bad", "c"):
+        place.submit(name)
+    place.turn(5)
+    assert place.running() == ["a", "c"]
+    assert place.driver.trouble() == ""
+    assert list(place.loop.set_apart) == ["bad"]
+
+
+def test_without_recovery_a_failure_ends_the_run():
+    place, _ = failing("observe", 1)
+    with pytest.raises(ZeroDivisionError):
+        Driver(place.loop, place.clock).turn()
+
+
+UNKNOWN = [
+    JobGone("nobody"),
+    TasksRunning("nobody", (Placement("n0", (0,)),), 0.0),
+    NodeLost("nowhere"),
+    GpuHealthChanged("nowhere", 0, Health.SICK),
+]
+
+
+@pytest.mark.parametrize("event", UNKNOWN, ids=lambda event: type(event).__name__)
+def test_an_event_about_somebody_unknown_is_reported_and_the_rest_is_heard(event: Event):
+    place = Place()
+    place.submit("a")
+    place.world.events.insert(0, event)
+    place.submit("b")
+    place.turn()
+    assert place.running() == ["a", "b"]
+    assert place.driver.trouble() == ""
+    assert any("nobody" in told or "nowhere" in told for told in place.loop.unknown) or isinstance(event, NodeLost)
+
+
+def test_a_job_in_a_queue_that_does_not_exist_is_reported_and_the_rest_goes_on():
+    place = Place()
+    place.submit("a", queue="gone")
+    place.submit("b")
+    place.turn()
+    assert place.running() == ["b"]
+    assert "queue gone" in place.loop.unknown[0]
+
+
+def test_who_lost_the_lead_between_deciding_and_applying_applies_nothing():
+    place = Place()
+    place.submit("a")
+    place.crown.worn = False
+    place.turn(2)
+    assert place.running() == []
+    assert "another control plane" in place.driver.trouble()
+    place.crown.worn = True
+    place.turn()
+    assert place.running() == ["a"]
+
+
+def test_a_replayed_journal_leads_to_the_same_plans():
+    place = Place()
+    for number in range(6):
+        place.submit(f"j{number}", gpus=3, work=5.0 + number)
+    while place.world.wait():
+        place.turn()
+    moment, turns = read(place.shelf)
+    assert len(turns) > 5
+    assert all(turn.actions == decided for turn, decided in replay(moment, turns))
+
+
+def test_what_is_remembered_is_there_again_after_a_start():
+    place = Place()
+    place.submit("low", gpus=4, priority=1)
+    place.submit("lower", gpus=4, priority=1)
+    place.turn()
+    place.submit("high", gpus=4, priority=90)
+    place.turn(2)
+    place.driver.close()
+    memory = Journal(place.shelf).memory()
+    assert memory == place.loop.memory
+    assert len(memory.of(Evictions).times) == 1
+
+
+# --- a controller in a page --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes(Part):
+    """How large the pool was last wanted."""
+
+    name: ClassVar[str] = "toy"
+    wanted: int = 0
+
+
+class Autoscaler(Controller[Sizes]):
+    """One node more while somebody waits, at most every minute; in shadow mode it only says so."""
+
+    part = Sizes
+
+    def __init__(self, shadow: bool) -> None:
+        self.shadow = shadow
+
+    def act(self, draft: Draft, part: Sizes) -> Sizes:
+        if not draft.fleet.short:
+            return part
+        wanted = max(part.wanted, len(draft.fleet.columns.nodes)) + 1
+        action = Scale("h100", wanted, Reason(Code.NOT_ENOUGH_GPUS))
+        (draft.propose if self.shadow else draft.emit)(action)
+        draft.look_again(draft.now + 60.0)
+        return Sizes(wanted)
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+def test_a_controller_emits_or_proposes_and_remembers(shadow: bool):
+    place = Place(Steps(STEPS.before, (Autoscaler(shadow),)))
+    place.submit("wide", gpus=8)
+    place.turn()
+    told: Callable[[], Sequence[Any]] = lambda: place.world.plan.proposed if shadow else place.world.plan.actions  # noqa: E731
+    assert [action.nodes for action in told()] == [3]
+    place.turn()
+    assert [action.nodes for action in told()] == [4]
+    assert place.world.plan.look_again_at == place.world.now() + 60.0
+    assert place.loop.memory.of(Sizes) == Sizes(4)
