@@ -18,6 +18,8 @@ from pathlib import Path
 
 from gpuyard.client import Client, Unreachable
 from gpuyard.client.places import Place, socket_path
+from gpuyard.worlds.local import orders
+from gpuyard.worlds.local.confine import own_cgroup
 from tests.chaos.plane import ERROR
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,6 +199,13 @@ def holders(folder: Path) -> dict[int, str]:
                     if (target := os.readlink(descriptor)).startswith(str(folder)):
                         found[pid] = target
     return found
+
+
+def control_groups(state: Path) -> list[Path]:
+    """Those of this yard's tasks."""
+    mark = orders.surroundings(str(state.resolve()), {}).mark
+    parent = own_cgroup()
+    return sorted(Path(parent).glob(f"gpuyard-{mark}-*")) if parent else []
 
 
 def strike(pid: int, number: int) -> bool:

@@ -397,6 +397,8 @@ class Storm:
             yield f"LEFT: the task {pid} of {ground.key_of(pid)}"
         for name, said in self.truth.held_locks():
             yield f"LEFT: {name} is still locked by {said}"
+        for path in ground.control_groups(self.plane.state):
+            yield f"LEFT: the control group {path}"
 
     def _clean_up(self) -> None:
         """Whatever is wrong, nothing of this storm stays on the machine."""

@@ -10,8 +10,6 @@ from tests.chaos import storm
 from tests.chaos.truth import Blow, Line, Truth, Verdict, Wish
 
 SECONDS = 60.0
-LEFT_OUT = frozenset(["elastic", "preemption", "drain", "hold", "requeue"])
-"""What `make chaos` has and this does not."""
 KEY = (1, 1, 0)
 
 
@@ -19,7 +17,7 @@ KEY = (1, 1, 0)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("cgroup", [True, False], ids=["with-cgroup", "without-cgroup"])
 def test_a_storm_loses_nothing_doubles_nothing_and_leaves_nothing_stuck(cgroup: bool):
-    outcome = storm.run(storm.Forecast(seed=7, seconds=SECONDS, cgroup=cgroup, without=LEFT_OUT))
+    outcome = storm.run(storm.Forecast(seed=7, seconds=SECONDS, cgroup=cgroup))
     assert not outcome.wrong, "\n".join(outcome.wrong)
     assert outcome.counts["tasks: done"] > 0
 
@@ -47,6 +45,13 @@ def test_a_success_that_no_task_knows_of_is_a_loss():
     assert verdict(line("start", 1), line("done", 2), wish=Wish("j", "work", tasks=2)) == ["LOST"]
 
 
+def test_an_elastic_gang_goes_on_without_whom_the_storm_killed_and_nobody_else():
+    lines = (line("start", 1), line("start", 1, (1, 1, 1), 1), line("done", 2))
+    wish = Wish("j", "work", tasks=2, least=1)
+    assert verdict(*lines, wish=wish) == ["LOST"]
+    assert verdict(*lines, wish=wish, blows=(Blow((1, 1, 1), 1.5, kills=True),)) == []
+
+
 def test_a_job_that_fails_though_nothing_was_wrong_with_it_is_a_loss():
     assert verdict(line("start", 1), line("done", 2), phase="failed") == ["LOST"]
 
@@ -56,6 +61,7 @@ def test_work_that_is_done_again_is_a_double_unless_the_storm_hit_it():
     assert set(verdict(*again)) == {"DOUBLED"}
     assert verdict(*again, blows=(Blow(KEY, 1.5, kills=True),)) == []
     assert set(verdict(*again, blows=(Blow(KEY, 1.5, kills=False),))) == {"DOUBLED"}
+    assert set(verdict(*again, blows=(Blow((1, 1, 1), 1.5, kills=True),))) == {"DOUBLED"}, "another rank's death"
 
 
 def test_who_was_told_to_stop_as_it_finished_may_have_to_do_it_again():

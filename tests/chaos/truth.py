@@ -108,11 +108,11 @@ class Verdict:
     def __init__(self, lines: list[Line], wishes: dict[str, Wish], blows: list[Blow]) -> None:
         self.lines = lines
         self.wishes = wishes
-        self._killed = {blow.key[:2] for blow in blows if blow.kills}
-        self._stopped: dict[tuple[int, int], list[float]] = defaultdict(list)
+        self._killed = {blow.key for blow in blows if blow.kills}
+        self._stopped: dict[Key, list[float]] = defaultdict(list)
         for blow in blows:
             if not blow.kills:
-                self._stopped[blow.key[:2]].append(blow.at)
+                self._stopped[blow.key].append(blow.at)
         self._told = {line.key for line in lines if line.kind == "told"}
         self._by_job: dict[str, list[Line]] = defaultdict(list)
         for line in lines:
@@ -141,9 +141,15 @@ class Verdict:
         if phase not in due:
             return [f"LOST: {wish.name} ({wish.mode}) is {phase}, not {' or '.join(sorted(due))}"]
         done = {line.rank for line in self._by_job[wish.name] if line.kind == "done"}
-        if phase == "succeeded" and len(done) < wish.tasks:
+        if phase == "succeeded" and len(done) < self._needed(wish):
             return [f"LOST: {wish.name} has succeeded, but only ranks {sorted(done)} of {wish.tasks} did their work"]
         return []
+
+    def _needed(self, wish: Wish) -> int:
+        """How many must have done their work: all, but an elastic gang goes on without those that the storm killed."""
+        ids = {line.key[0] for line in self._by_job[wish.name]}
+        killed = sum(key[0] in ids for key in self._killed)
+        return max(wish.least, wish.tasks - killed)
 
     def _doubled(self, wish: Wish) -> list[str]:
         """Was anything run again that had succeeded?"""
@@ -171,12 +177,11 @@ class Verdict:
         return found
 
     def _is_excused(self, line: Line) -> bool:
-        """Whether nobody may know that the task had done its work: the storm hit that attempt, or it was told to stop
-        before it had ended."""
-        attempt = line.key[:2]
-        if line.key in self._told or attempt in self._killed:
+        """Whether nobody may know that the task had done its work: the storm hit it or its supervisor, or it was told
+        to stop before it had ended."""
+        if line.key in self._told or line.key in self._killed:
             return True
-        return any(0 <= at - line.at < HALF_DONE_S for at in self._stopped[attempt])
+        return any(0 <= at - line.at < HALF_DONE_S for at in self._stopped[line.key])
 
     def _disobeyed(self, wish: Wish) -> list[str]:
         """Did it start after it was cancelled, or while it was held?"""
