@@ -15,7 +15,7 @@ def main() -> int:
     asked.add_argument("--seconds", type=float, default=270.0, help="how long each storm blows; then it settles")
     asked.add_argument("--seed", type=int, default=None)
     asked.add_argument("--cgroup", choices=("with", "without", "both"), default="both")
-    kinds = sorted({*faults.FAULTS, *load.MODES, *load.SHAPES, *storm.ACTS, "drain", "preemption"})
+    kinds = sorted({*faults.FAULTS, *load.MODES, *load.SHAPES, *storm.ACTS, "drain", "preemption", "terminal"})
     asked.add_argument("--without", default="", metavar="KIND,...", help=f"leave some out of {', '.join(kinds)}")
     given = asked.parse_args()
     seed = secrets.randbelow(1 << 31) if given.seed is None else given.seed

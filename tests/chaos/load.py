@@ -44,7 +44,7 @@ SHAPES: dict[str, tuple[int, Document]] = {
     "elastic": (3, {"gpus": 1, "tasks": 4, "min": 2}),
     "array": (3, {"gpus": 1, "array": "0-3%2"}),
 }
-MODES = {"work": 10, "fail": 1, "limit": 1, "orphan": 2, "chatter": 1, "deaf": 1}
+MODES = {"work": 10, "fail": 1, "limit": 1, "orphan": 2, "chatter": 2, "deaf": 2}
 """How often each; what a task does is told in `worker`. `limit` works for longer than its time limit allows."""
 
 
@@ -76,6 +76,10 @@ class Load:
         retries = int(document["run"]["retries"])
         return document, [Wish(each, mode, tasks, int(asked.get("min", tasks)), retries) for each in names]
 
+    def command(self, mode: str, seconds: float) -> list[str]:
+        """What a task executes."""
+        return [sys.executable, "-I", "-S", str(WORKER), str(self._truth), mode, str(seconds)]
+
     def _manners(self, mode: str) -> Document:
         manners: Document = {"priority": self._dice.choice(self._priorities), "preemptible": True}
         if mode == "limit":
@@ -85,8 +89,8 @@ class Load:
         return manners
 
     def _run(self, mode: str) -> Document:
-        seconds = 3600.0 if mode == "limit" else round(self._dice.choice([0.0, 0.3, 1.0, 2.0, 4.0]), 1)
-        command = [sys.executable, "-I", "-S", str(WORKER), str(self._truth), mode, str(seconds)]
+        seconds = 3600.0 if mode == "limit" else self._dice.choice([0.0, 0.3, 1.0, 2.0, 4.0])
+        command = self.command(mode, seconds)
         run: Document = {"command": command, "workdir": "/", "retries": 1 if mode == "fail" else RETRIES}
         return run | ({"tty": True} if mode in ("deaf", "chatter") else {})
 

@@ -10,9 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sqlite3
-import struct
 import tempfile
 import time
 from collections import Counter
@@ -26,12 +24,13 @@ from gpuyard.client import Client, Unreachable
 from gpuyard.model.errors import Broken, Conflict, GpuYardError, NotFound, Refused
 from tests.chaos import faults, ground
 from tests.chaos.load import GPUS, NODES, Load, fleet
+from tests.chaos.terminals import Terminals
 from tests.chaos.truth import Blow, Truth, Verdict, Wish
 
 OVER = ("succeeded", "failed", "cancelled")
 ACTIVE_MAX = 12
 """So many jobs at once: a storm is to find mistakes, not to heat the machine."""
-SETTLE_S = 180.0
+SETTLE_S = 300.0
 REST_S = (0.02, 0.25)
 STILL_S = 0.5
 """So long a control plane that stands still is asked."""
@@ -46,7 +45,7 @@ class Forecast:
     seconds: float
     cgroup: bool = True
     without: frozenset[str] = frozenset()
-    """What to leave out: faults, shapes of jobs, kinds of tasks, acts, `drain`, `preemption`."""
+    """What to leave out: faults, shapes of jobs, kinds of tasks, acts, `drain`, `preemption`, `terminal`."""
 
 
 @dataclass
@@ -87,7 +86,7 @@ class Storm:
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._drained: set[tuple[str, int | None]] = set()
         self._phases: dict[str, str] = {}
-        self._lines: list[socket.socket] = []
+        self.terminals = Terminals(self)
         (folder / "fleet.yaml").write_text(fleet(f"{os.getpid()}-{forecast.seed}"))
 
     # --- the whole -------------------------------------------------------------------------------
@@ -118,8 +117,8 @@ class Storm:
             self._act()
         elif roll < 0.68:
             self._drain()
-        elif roll < 0.74:
-            self._attach()
+        elif roll < 0.76:
+            self._sit()
         else:
             self._strike()
         self._pay()
@@ -212,7 +211,7 @@ class Storm:
         owed.then()
         return True
 
-    def _ask(self, ask: Callable[[Client], Any], then: Callable[[], None] = lambda: None, **more: Any) -> None:
+    def ask(self, ask: Callable[[Client], Any], then: Callable[[], None] = lambda: None, **more: Any) -> None:
         self._owed.append(Owed(ask, then, **more))
 
     def _submit(self) -> None:
@@ -225,7 +224,7 @@ class Storm:
             self.outcome.counts["jobs"] += len(wishes)
             self.wishes.update({wish.name: wish for wish in wishes})
 
-        self._ask(lambda client: client.submit([document], key=document["name"]), accepted)
+        self.ask(lambda client: client.submit([document], key=document["name"]), accepted)
 
     def _act(self) -> None:
         """Cancel, hold, release or queue anew somebody's job."""
@@ -248,14 +247,14 @@ class Storm:
             if tries > 1:  # it has ended already: perhaps because an earlier try was heard
                 done()
 
-        self._ask(lambda client: client.cancel(wish.name), done, refused=refused)
+        self.ask(lambda client: client.cancel(wish.name), done, refused=refused)
 
     def _hold(self, wish: Wish) -> None:
         def done() -> None:
             wish.held = self.now()
             self.later(self.dice.uniform(1.0, 25.0), lambda: self._release(wish))
 
-        self._ask(lambda client: client.hold(wish.name), done)
+        self.ask(lambda client: client.hold(wish.name), done)
 
     def _release(self, wish: Wish) -> None:
         if wish.held is None:
@@ -267,7 +266,7 @@ class Storm:
                 wish.holds.append((wish.held, asked))
                 wish.held = None
 
-        self._ask(lambda client: client.release(wish.name), done, refused=lambda _: done())
+        self.ask(lambda client: client.release(wish.name), done, refused=lambda _: done())
 
     def _requeue(self, wish: Wish) -> None:
         if any(blow.at > self.now() - 1 for blow in self.blows[-3:]):
@@ -277,7 +276,7 @@ class Storm:
             wish.requeued += 1  # also if no answer comes
             client.requeue(wish.name)
 
-        self._ask(ask)
+        self.ask(ask)
 
     def _drain(self) -> None:
         node = f"n{self.dice.randrange(NODES)}"
@@ -287,26 +286,23 @@ class Storm:
             return
         self.note("drain", f"{node} {gpu} {force}")
         self._drained.add((node, gpu))
-        self._ask(lambda client: client.drain(node, gpu, force=force))
+        self.ask(lambda client: client.drain(node, gpu, force=force))
         self.later(self.dice.uniform(1.0, 8.0), lambda: self._undrain(node, gpu))
 
     def _undrain(self, node: str, gpu: int | None) -> None:
-        self._ask(lambda client: client.undrain(node, gpu), lambda: self._drained.discard((node, gpu)))
+        self.ask(lambda client: client.undrain(node, gpu), lambda: self._drained.discard((node, gpu)))
         self._drained.discard((node, gpu))
 
-    def _attach(self) -> None:
+    def _sit(self) -> None:
         """Somebody sits down at a terminal, types a lot and reads nothing."""
         names = [name for name, wish in self.wishes.items() if wish.mode in ("deaf", "chatter")]
         running = [name for name in names if self._phases.get(name) == "running"]
-        if not running or self.plane.stopped:
+        if "terminal" in self.forecast.without or self.plane.stopped:
             return
-        with contextlib.suppress(GpuYardError, OSError), self.plane.client() as client:
-            line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._lines.append(line)
-            line.settimeout(0.5)
-            line.connect(client.attach(self.dice.choice(running)))
-            self.note("terminal")
-            line.sendall(struct.pack(">BI", 0, 60_000) * 1 + b"y" * 60_000)
+        if running:
+            self.terminals.attach(running)
+        elif self.dice.random() < 0.4:
+            self.terminals.sit_down(self.load.command("chatter", 2.0))
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -402,8 +398,7 @@ class Storm:
 
     def _clean_up(self) -> None:
         """Whatever is wrong, nothing of this storm stays on the machine."""
-        for line in self._lines:
-            line.close()
+        self.terminals.close()
         self.plane.kill()
         for pid, _ in ground.supervisors(self.plane.state):
             ground.strike(pid, signal.SIGKILL)
