@@ -45,6 +45,8 @@ def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...
 
 
 class _Change(NamedTuple):
+    """What left and what came, in order: the first of each are moves."""
+
     row: JobRow
     gone: list[Held]
     come: list[Held]
@@ -52,16 +54,37 @@ class _Change(NamedTuple):
 
 
 def _change(row: JobRow, before: tuple[Held, ...]) -> _Change:
-    """What left and what came; a task that merely changed its number on the same devices did neither."""
-    gone, come, kept = [], list(row.held), 0
+    """What left and what came; a task that the draft merely gave another number on the same devices did neither."""
+    gone, come, kept = [], list(row.held), []
     for held in before:
         same = next((now for now in come if _same_place(now, held)), None)
         if same is None:
             gone.append(held)
         else:
             come.remove(same)
-            kept += not held.terminating  # who is on its way out anyway keeps no gang alive
-    return _Change(row, gone, come, kept)
+            if not held.terminating:  # who is on its way out anyway keeps no gang alive
+                kept.append(held)
+    gone.sort()
+    return _Change(row, gone, _numbered(row, sorted(come), gone, kept), len(kept))
+
+
+def _numbered(row: JobRow, come: list[Held], gone: list[Held], kept: list[Held]) -> list[Held]:
+    """Who moves takes its number along, and nobody gets one that is kept: the draft numbers lifted tasks anew."""
+    taken = {(held.leaf, held.task) for held in kept}
+    found: list[Held] = []
+    for place, held in enumerate(come):
+        number = gone[place].task if place < len(gone) and gone[place].leaf == held.leaf else held.task
+        if (held.leaf, number) in taken:
+            number = next((n for n in _open_numbers(row, held.leaf) if (held.leaf, n) not in taken), number)
+        taken.add((held.leaf, number))
+        found.append(held._replace(task=number))
+    return found
+
+
+def _open_numbers(row: JobRow, leaf: int) -> list[int]:
+    """Numbers that have not ended, those that never ran first (rule 22)."""
+    group = row.groups[leaf]
+    return sorted((n for n in range(group.tasks) if n not in group.ended), key=lambda n: n in group.tried)
 
 
 def _who_gains(changes: list[_Change], served: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +138,7 @@ def _evictions(fleet: Fleet, change: _Change, story: Story) -> Iterable[Action]:
     name = change.row.name
     reason = story.because.get(name, Reason(Code.RECLAIMED))
     whole = not change.kept and not change.come
-    places = () if whole else _placements(fleet, change.row, sorted(change.gone)[-extra:])
+    places = () if whole else _placements(fleet, change.row, change.gone[-extra:])
     yield Evict(name, reason, story.served.get(name, ""), places)
 
 
@@ -126,8 +149,8 @@ def _moves(
     if not count:
         return
     name = change.row.name
-    source = _placements(fleet, change.row, sorted(change.gone)[:count])
-    come = sorted(change.come)[:count]
+    source = _placements(fleet, change.row, change.gone[:count])
+    come = change.come[:count]
     reason = story.because.get(name, Reason(Code.CONSOLIDATED))
     yield Move(name, source, _placements(fleet, change.row, come), reason, story.served.get(name, ""),
                _after(name, come, leaving))  # fmt: skip
@@ -136,7 +159,7 @@ def _moves(
 def _starts(
     fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]
 ) -> Iterable[Action]:
-    new = sorted(change.come)[len(change.gone) :]
+    new = change.come[len(change.gone) :]
     if new:
         name = change.row.name
         reason = story.because.get(name, Reason(Code.FITS))
