@@ -28,6 +28,7 @@ class Claim:
         self.tree = draft.fleet.tree
         self.reclaim = Reclaim(draft, row, asked)
         self._rights: dict[tuple[int, int], Code | None] = {}
+        self._in_time: dict[tuple[int, int], bool] = {}
         self._rights_at = -1
         policy = draft.policy
         self.critical = (
@@ -44,6 +45,7 @@ class Claim:
         version = len(self.tree.changed)
         if version != self._rights_at:
             self._rights.clear()
+            self._in_time.clear()
             self._rights_at = version
         key = (unit.row.queue, unit.row.priority)
         if key not in self._rights:
@@ -54,12 +56,20 @@ class Claim:
         """Whether the claimant could have a right to the unit once lower priorities of its own queue are gone."""
         if self.right(unit) is not None:
             return True
-        if unit.row is self.row or not self._some_below(self.draft.fleet.priorities.get(self.row.queue, {})):
+        if unit.row is self.row:
+            return False
+        key = (unit.row.queue, unit.row.priority)
+        if key not in self._in_time:
+            self._in_time[key] = self._gets_right(unit.row)
+        return self._in_time[key]
+
+    def _gets_right(self, victim: JobRow) -> bool:
+        if not self._some_below(self.draft.fleet.priorities.get(self.row.queue, {})):
             return False
         used, firm = self.tree.used[self.row.queue], self.tree.firm[self.row.queue]
         loose = [amount - kept for amount, kept in zip(used, firm, strict=True)]
         self.tree.suppose(self.row.queue, loose, False, -1)
-        right = self._right(unit.row)
+        right = self._right(victim)
         self.tree.suppose(self.row.queue, loose, False, 1)
         return right is not None
 
@@ -123,8 +133,9 @@ class Claim:
         """Suppose that a unit is gone, or back; whoever supposes takes it back."""
         for held in unit.places:
             vector = self.draft.fleet.vector(held.cost, held.cpu, held.memory, held.node)
-            self.tree.suppose(unit.row.queue, vector, unit.row.firm, -1 if gone else 1)
-        self._rights_at = -1
+            if any(vector):
+                self.tree.suppose(unit.row.queue, vector, unit.row.firm, -1 if gone else 1)
+                self._rights_at = -1
 
     # --- the rights -----------------------------------------------------------------------------------------------
 

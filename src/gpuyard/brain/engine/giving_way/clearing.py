@@ -134,6 +134,10 @@ def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[U
         return ()
     vacancy = Vacancy(draft.fleet.columns, shape.request, node)
     base = vacancy.room()
+    if len(draft.fleet.tree.resources) == 1 and vacancy.lacks_devices_only():
+        units = [unit for unit in units if unit.cost]  # nobody gains by those who hold none, not even a right
+        if not units:
+            return ()
     alone = _alone(leave, vacancy, units, base)
     if alone and alone[0] is units[0]:
         return alone  # the cheapest unit suffices

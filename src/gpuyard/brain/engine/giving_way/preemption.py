@@ -131,7 +131,7 @@ class Takers:
 
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may go for the claimant, now or once others are gone."""
-        return self._may_go(unit) and self.claim.right_in_time(unit)
+        return self.claim.right_in_time(unit) and self._may_go(unit)  # rights are the same for whole queues
 
     def may_follow(self, unit: Unit) -> bool:
         """Whether the claimant has a right to the unit, after those who are supposed to have gone."""

@@ -19,14 +19,16 @@ class TaskRequest:
     """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
-        "affinity", "gpus", "id", "min_architecture", "min_gpu_memory", "models", "node_selector", "over", "resources",
-        "style", "tolerations", "waived",
+        "affinity", "cost", "gpus", "id", "min_architecture", "min_gpu_memory", "models", "node_selector", "over",
+        "resources", "style", "tolerations", "waived",
     )  # fmt: skip
 
     def __init__(self, request_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
         self.id = request_id
         self.resources: Request = group.request
         self.gpus = group.request.gpus
+        self.cost: int | None = None if group.request.gpu_memory else _cost(group.request)
+        """What one task costs, in grains; None where it depends on the card."""
         self.models = job.models
         self.min_gpu_memory = job.min_gpu_memory
         self.min_architecture = job.min_architecture
@@ -51,11 +53,13 @@ class TaskRequest:
 
     def cost_on(self, node: Node) -> int:
         """What one task costs on the node, in grains (rule 5)."""
-        if self.gpus:
-            return self.gpus * WHOLE
-        if self.resources.mig:
-            return sum(mig_cost(profile) * count for profile, count in self.resources.mig)
-        return self.share_on(node)
+        return self.share_on(node) if self.cost is None else self.cost
+
+
+def _cost(resources: Request) -> int:
+    if resources.gpus:
+        return resources.gpus * WHOLE
+    return sum(mig_cost(profile) * count for profile, count in resources.mig) or resources.share
 
 
 def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:

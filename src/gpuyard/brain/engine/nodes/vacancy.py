@@ -57,6 +57,11 @@ class Vacancy:
             room = min(room, self.memory // resources.memory)
         return max(room, 0)
 
+    def lacks_devices_only(self) -> bool:
+        """Whether CPU and memory are there for one task more than there are devices for."""
+        resources, more = self.request.resources, self._gpu_room() + 1
+        return self.cpu >= more * resources.cpu and self.memory >= more * resources.memory
+
     def _gpu_room(self) -> int:
         resources = self.request.resources
         if resources.gpus:

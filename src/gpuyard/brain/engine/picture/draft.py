@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Held, Ints
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Refusals
 from gpuyard.brain.engine.picture.notes import Kept, Profile
 from gpuyard.brain.engine.picture.transaction import Transaction
@@ -107,14 +107,12 @@ class Draft:
         return self.before.get(row.name, tuple(row.held))
 
     def largest_gang(self, side: int) -> int:
-        """The most one job of a queue, or of any queue below it, held when the cycle began; in grains."""
+        """The most one job of a queue, or of any queue below it, held when the cycle began or this was first asked."""
         if self._largest is None:
             self._largest = [0] * len(self.fleet.tree.queues)
-            for row in self.fleet.jobs.values():
-                if row.held and row.queue >= 0:
-                    cost = sum(held.cost for held in row.held)
-                    for q in self.fleet.tree.paths[row.queue]:
-                        self._largest[q] = max(self._largest[q], cost)
+            for q, cost in (*self.fleet.largest_gangs(), *((row.queue, row.cost()) for row in self.tx.touched())):
+                for up in self.fleet.tree.paths[q] if q != NO_QUEUE else ():
+                    self._largest[up] = max(self._largest[up], cost)
         return self._largest[side]
 
     def note_free(self) -> None:

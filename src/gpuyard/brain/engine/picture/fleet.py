@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.node_changes import NodeChanges, is_described_alike, is_same_machine
-from gpuyard.brain.engine.picture.standing import Standing, in_order, pool_names
+from gpuyard.brain.engine.picture.standing import Bookings, Standing, in_order, pool_names
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.errors import Unknown
 from gpuyard.model.events import (
@@ -257,10 +257,12 @@ class Fleet(Standing):
         rows = list(self.rows())
         self._empty()
         self._lay_queues(self.queues)
+        bookings: Bookings = {}
         for row in rows:
             row.requeue(self._queue_of(row.job))
-            self._book_all(row)
+            self._book_all(row, bookings)
             self._enter(row)
+        self._charge_all(bookings)
 
 
 def _order(placement: Placement) -> tuple[str, int, str, str]:

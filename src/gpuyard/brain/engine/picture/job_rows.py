@@ -58,8 +58,9 @@ class JobRow:
         self.requests = requests
         self.groups: tuple[TaskGroup, ...] = job.task_groups()
         self.queue = queue
-        self.priority = policy.priority(job)
-        self.firm = not policy.preemptible(job)
+        treatment = policy.of(job)
+        self.priority = treatment.priority if job.priority is None else job.priority
+        self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""
         self.age = (job.submitted, job.name)
         self.turn = 0.0
@@ -87,6 +88,10 @@ class JobRow:
         if self.placements is self.job.placements and self.started == self.job.started:
             return self.job
         return replace(self.job, placements=self.placements, started=self.started)
+
+    def cost(self) -> int:
+        """GPUs it holds, in grains."""
+        return sum(held.cost for held in self.held)
 
     def requeue(self, queue: int) -> None:
         """The queues were numbered anew; it stands in no line until it is told of again."""

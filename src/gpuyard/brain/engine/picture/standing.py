@@ -28,6 +28,9 @@ from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED
 from gpuyard.model.snapshot import Reservation, Snapshot
 
+Bookings = dict[tuple[int, bool], Amounts]
+"""What is held, per queue and whether by jobs that may not be preempted."""
+
 
 class Standing:
     """Everything a plan is made from. One writer at a time."""
@@ -93,6 +96,8 @@ class Standing:
         self._vectors: dict[tuple[int, int, int, int], Amounts] = {}
         self._capacity = Capacity(self.columns, self.tree)
         self.unowned = self.costs.nothing()
+        self._sizes: dict[int, dict[int, int]] = {}
+        """How many jobs hold so much, per queue and amount; as the world has it, trials aside."""
         self.priorities: dict[int, dict[int, int]] = {}
         """How many preemptible jobs hold something, per queue and priority."""
 
@@ -105,26 +110,34 @@ class Standing:
     def _settle_all(self, rows: Iterable[JobRow]) -> None:
         """All of them at once, on columns where nobody stands yet: the same as one `_settle` after the other."""
         places: list[Held] = []
+        bookings: Bookings = {}
         for row in rows:
             row.held, row.live = [], [0] * len(row.groups)
-            for held in self.held_from(row, row.placements):
-                row.held.append(held)
-                self._tenant(row, held, 1)
-            places += row.held
-            self._book_all(row)
+            if row.placements:
+                for held in self.held_from(row, row.placements):
+                    row.held.append(held)
+                    self._tenant(row, held, 1)
+                places += row.held
+                self._book_all(row, bookings)
             self._enter(row)
+        self._charge_all(bookings)
         self.columns.fill(places)
 
-    def _book_all(self, row: JobRow) -> None:
-        """Charge all that the job holds."""
+    def _book_all(self, row: JobRow, bookings: Bookings) -> None:
+        """Add all that the job holds to what its queue is charged in the end."""
         if not row.held:
             return
         if not row.firm:
             self._count_priority(row, 1)
-        total = self.costs.nothing()
+        total = bookings.get((row.queue, row.firm))
+        if total is None:
+            total = bookings[row.queue, row.firm] = self.costs.nothing()
         for held in row.held:
             add(total, self.vector(held.cost, held.cpu, held.memory, held.node))
-        self._charge(row, total, 1)
+
+    def _charge_all(self, bookings: Bookings) -> None:
+        for (queue, firm), total in bookings.items():
+            self._charge(queue, firm, total, 1)
 
     def _queue_of(self, job: Job) -> int:
         if not job.queue:
@@ -153,11 +166,14 @@ class Standing:
             self.limited[row.name] = row
             self._limited += row.running
         self._demand(row, 1)
-        self._note(row)
+        self._count_size(row, 1)
+        if not row.complete():
+            self._note(row)  # who has all it needs stands in no list, and was in none before
 
     def _unsettle(self, row: JobRow) -> None:
         """The exact inverse."""
         self._demand(row, -1)
+        self._count_size(row, -1)
         if row.job.time_limit is not None:
             del self.limited[row.name]
             self._limited -= row.running
@@ -168,6 +184,17 @@ class Standing:
         self.short.pop(row.name, None)
         self.halves.pop(row.name, None)
         self.outside.pop(row.name, None)
+
+    def _count_size(self, row: JobRow, sign: int) -> None:
+        if row.held and row.queue != NO_QUEUE:
+            sizes, cost = self._sizes.setdefault(row.queue, {}), row.cost()
+            sizes[cost] = sizes.get(cost, 0) + sign
+            if not sizes[cost]:
+                del sizes[cost]
+
+    def largest_gangs(self) -> list[tuple[int, int]]:
+        """Queues that hold something, and the most that one job of each held when the world last spoke, in grains."""
+        return [(queue, max(sizes)) for queue, sizes in self._sizes.items() if sizes]
 
     def _demand(self, row: JobRow, sign: int) -> None:
         if row.queue == NO_QUEUE or (row.job.on_hold and not row.held):
@@ -260,11 +287,12 @@ class Standing:
         """What placements of a job hold; placements on nodes that are gone hold nothing."""
         if not placements:
             return
-        leaves = {group.name: leaf for leaf, group in enumerate(row.groups)}
+        several = len(row.groups) > 1
+        leaves = {group.name: leaf for leaf, group in enumerate(row.groups)} if several else {}
         for placement in placements:
             node = self.columns.index.get(placement.node)
             if node is not None:
-                yield self.hold(row, leaves[placement.group], node, placement)
+                yield self.hold(row, leaves[placement.group] if several else 0, node, placement)
 
     def hold(self, row: JobRow, leaf: int, node: int, place: Placement) -> Held:
         """What one task holds on a node at the given devices."""
@@ -328,11 +356,11 @@ class Standing:
 
     def charge(self, row: JobRow, held: Held, sign: int) -> None:
         """Book what a place costs to the job's queues (sign -1: take it off their books)."""
-        self._charge(row, self.vector(held.cost, held.cpu, held.memory, held.node), sign)
+        self._charge(row.queue, row.firm, self.vector(held.cost, held.cpu, held.memory, held.node), sign)
 
-    def _charge(self, row: JobRow, amounts: Amounts, sign: int) -> None:
-        if row.queue != NO_QUEUE:
-            self.tree.charge(row.queue, amounts, row.firm, sign)
+    def _charge(self, queue: int, firm: bool, amounts: Amounts, sign: int) -> None:
+        if queue != NO_QUEUE:
+            self.tree.charge(queue, amounts, firm, sign)
         else:
             self.unowned = plus(self.unowned, times(amounts, sign))
 
