@@ -18,6 +18,16 @@ from gpuyard.model.policy import AcrossQueues
 from gpuyard.model.reasons import Code
 
 
+class Rights:
+    """Rights by queue and priority, worked out once for all who stand alike there."""
+
+    __slots__ = ("in_time", "now")
+
+    def __init__(self) -> None:
+        self.now: dict[tuple[int, int], Code | None] = {}
+        self.in_time: dict[tuple[int, int], bool] = {}
+
+
 class Claim:
     """A waiting job, what it lacks, and by which right it may take."""
 
@@ -27,8 +37,12 @@ class Claim:
         self.asked = asked
         self.tree = draft.fleet.tree
         self.reclaim = Reclaim(draft, row, asked)
-        self._rights: dict[tuple[int, int], Code | None] = {}
-        self._in_time: dict[tuple[int, int], bool] = {}
+        self._standing = Rights()
+        """As the books are."""
+        self._supposing = Rights()
+        """As they are supposed to be."""
+        self._supposed: dict[tuple[object, ...], int] = {}
+        """How often more or less is supposed to be held than is, by queue and amounts; empty where nothing is."""
         self._rights_at = -1
         policy = draft.policy
         self.critical = (
@@ -42,15 +56,20 @@ class Claim:
         """
         if unit.row is self.row:
             return None
+        rights, key = self._known(), (unit.row.queue, unit.row.priority)
+        if key not in rights.now:
+            rights.now[key] = self._right(unit.row)
+        return rights.now[key]
+
+    def _known(self) -> Rights:
+        """What has been worked out about the books as they are, or are supposed to be."""
+        if self._supposed:
+            return self._supposing
         version = len(self.tree.changed)
         if version != self._rights_at:
-            self._rights.clear()
-            self._in_time.clear()
+            self._standing = Rights()
             self._rights_at = version
-        key = (unit.row.queue, unit.row.priority)
-        if key not in self._rights:
-            self._rights[key] = self._right(unit.row)
-        return self._rights[key]
+        return self._standing
 
     def right_in_time(self, unit: Unit) -> bool:
         """Whether the claimant could have a right to the unit once lower priorities of its own queue are gone."""
@@ -58,10 +77,10 @@ class Claim:
             return True
         if unit.row is self.row:
             return False
-        key = (unit.row.queue, unit.row.priority)
-        if key not in self._in_time:
-            self._in_time[key] = self._gets_right(unit.row)
-        return self._in_time[key]
+        rights, key = self._known(), (unit.row.queue, unit.row.priority)
+        if key not in rights.in_time:
+            rights.in_time[key] = self._gets_right(unit.row)
+        return rights.in_time[key]
 
     def _gets_right(self, victim: JobRow) -> bool:
         if not self._some_below(self.draft.fleet.priorities.get(self.row.queue, {})):
@@ -135,7 +154,13 @@ class Claim:
             vector = self.draft.fleet.vector(held.cost, held.cpu, held.memory, held.node)
             if any(vector):
                 self.tree.suppose(unit.row.queue, vector, unit.row.firm, -1 if gone else 1)
-                self._rights_at = -1
+                self._note_supposed((unit.row.queue, unit.row.firm, *vector), -1 if gone else 1)
+
+    def _note_supposed(self, what: tuple[object, ...], sign: int) -> None:
+        self._supposing = Rights()
+        self._supposed[what] = self._supposed.get(what, 0) + sign
+        if not self._supposed[what]:
+            del self._supposed[what]
 
     # --- the rights -----------------------------------------------------------------------------------------------
 
