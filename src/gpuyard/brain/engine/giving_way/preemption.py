@@ -43,17 +43,18 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
 
 
 def _plain_or_mixed(claim: Claim) -> RoomMade | None:
-    """A plain take; one that moves some and stops the rest where there is none, or it leaves a queue below its quota
-    and the other is better."""
+    """A plain take, or one that moves some and stops the rest where that is better. The latter is looked for everywhere
+    if there is no plain one, or it leaves a queue below its quota; else only where few could go."""
     takers = Takers(claim)
     plain = RoomMaker(claim.draft, claim.row, takers)
     mark = claim.draft.tx.checkpoint()
     outcome = plain.best(chain(plain.tries(), plain.small_tries()))
-    if not claim.draft.policy.consolidate or (outcome is not None and not takers.pushes_below_quota(outcome)):
+    if not claim.draft.policy.consolidate:
         return outcome
+    everywhere = outcome is None or takers.pushes_below_quota(outcome)
     rank = takers.rank(outcome) if outcome is not None else None
     claim.draft.tx.rollback(mark)
-    mixed = _mixed(claim)
+    mixed = _mixed(claim) if everywhere else _few_mixed(claim)
     if mixed is not None and (rank is None or takers.rank(mixed) < rank):
         return mixed
     claim.draft.tx.rollback(mark)
@@ -63,6 +64,11 @@ def _plain_or_mixed(claim: Claim) -> RoomMade | None:
 def _mixed(claim: Claim, break_budgets: bool = False) -> RoomMade | None:
     maker = RoomMaker(claim.draft, claim.row, MixedTakers(claim, break_budgets))
     return maker.best(chain(maker.tries(), maker.clearing_tries(), maker.small_tries()))
+
+
+def _few_mixed(claim: Claim) -> RoomMade | None:
+    maker = RoomMaker(claim.draft, claim.row, NearTakers(claim))
+    return maker.best(maker.small_tries())
 
 
 def _breaking_budgets(claim: Claim) -> RoomMade | None:
@@ -263,6 +269,19 @@ class MixedTakers(Takers):
 
     def _movable(self, unit: Unit) -> bool:
         return not self.movers.borrower or unit.row.priority <= self.row.priority
+
+
+class NearTakers(MixedTakers):
+    """For a claimant that has a plain take: nobody stops elsewhere, to make a place for those who move (rule 19)."""
+
+    def accepts(self, outcome: RoomMade) -> bool:
+        """Whoever stops lies where the claimant then runs, or had not begun when the plan did."""
+        nodes = {held.node for held in outcome.taken}
+        near = (
+            not self.draft.origin(unit.row) or any(held.node in nodes for held in unit.places)
+            for unit in outcome.stopped
+        )
+        return all(near) and super().accepts(outcome)
 
 
 # --- telling ----------------------------------------------------------------------------------------------------------

@@ -61,6 +61,10 @@ GROW = Purpose(lambda row: 1, gang.grow)
 """Add one task to a job that has its minimum."""
 
 
+FindPlaces = Callable[[list[Unit]], tuple[list[Unit], list[Unit]]]
+"""Finds places for those who stepped aside: who was moved, and who stops."""
+
+
 class Settling:
     """Ends one try for one claimant under given rights."""
 
@@ -78,12 +82,29 @@ class Settling:
         if self.excess() is not None or not self.goal.place(self.draft, self.row):
             return None
         taken = tuple(self.row.held[held:])
-        away = self._let_back(gone)
-        moved, stopped = self._move(away)
+        if not self.rights.moves_too:
+            return self._judged(taken, self._stay_first(gone))
+        return self._best_of(taken, gone)
+
+    def _judged(self, taken: tuple[Held, ...], found: tuple[list[Unit], list[Unit]]) -> RoomMade | None:
+        moved, stopped = found
         outcome = RoomMade(tuple(moved), tuple(stopped), taken)
-        if not self._budgets_kept(away) or not self.rights.accepts(outcome):
-            return None
-        return outcome
+        kept = self._budgets_kept([*moved, *stopped]) and self.rights.accepts(outcome)
+        return outcome if kept else None
+
+    def _best_of(self, taken: tuple[Held, ...], gone: list[Unit]) -> RoomMade | None:
+        """Who goes where decides who stops: several orders of looking for places, the best outcome stands."""
+        mark = self.draft.tx.checkpoint()
+        best: tuple[Key, FindPlaces] | None = None
+        for find in (self._stay_first, self._dear_first, self._large_first):
+            outcome = self._judged(taken, find(gone))
+            if outcome is not None and not outcome.stopped:
+                return outcome
+            if outcome is not None:
+                rank = self.rights.rank(outcome)
+                best = (rank, find) if best is None or rank < best[0] else best
+            self.draft.tx.rollback(mark)
+        return None if best is None else self._judged(taken, best[1](gone))
 
     def excess(self) -> Excess | None:
         """Where the claimant's queues still refuse it, now that others are gone."""
@@ -102,6 +123,27 @@ class Settling:
         """
         dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
         return [unit for unit in self._ordered(dearest) if not self._may_return(unit) or not self._stand_again(unit)]
+
+    def _stay_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Whoever can stands where it stood; then the others look for places. Who was moved, and who stops."""
+        return self._move(self._let_back(gone))
+
+    def _dear_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """One after the other, the dearest to stop first, stands where it stood or finds another place."""
+        dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
+        return self._one_by_one(self._ordered(dearest))
+
+    def _large_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """The same, the largest first: small ones find a place more easily."""
+        return self._one_by_one(self._ordered(sorted(gone, key=lambda unit: -unit.cost)))
+
+    def _one_by_one(self, units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        moved: list[Unit] = []
+        stopped: list[Unit] = []
+        for unit in units:
+            if not self._may_return(unit) or not self._stand_again(unit):
+                (moved if self._try_to_move(unit) else stopped).append(unit)
+        return moved, stopped
 
     def _ordered(self, units: Iterable[Unit]) -> list[Unit]:
         """Minimums before extras, and first those who may not be stopped."""
@@ -129,16 +171,19 @@ class Settling:
 
     def _move(self, away: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """Find other places, for those first who may not be stopped, then for the highest priority."""
-        moved, stopped = [], []
+        moved: list[Unit] = []
+        stopped: list[Unit] = []
         ordered = sorted(away, key=lambda unit: (-unit.row.priority, -unit.cost, unit.row.age))
         for unit in self._ordered(ordered):
-            mark = self.draft.tx.checkpoint()
-            if self._move_one(unit):
-                moved.append(unit)
-            else:
-                self.draft.tx.rollback(mark)
-                stopped.append(unit)
+            (moved if self._try_to_move(unit) else stopped).append(unit)
         return moved, stopped
+
+    def _try_to_move(self, unit: Unit) -> bool:
+        mark = self.draft.tx.checkpoint()
+        if self._move_one(unit):
+            return True
+        self.draft.tx.rollback(mark)
+        return False
 
     def _move_one(self, unit: Unit) -> bool:
         if unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig:

@@ -59,8 +59,6 @@ class Standing:
         """Held by foreign loads that stand in no queue."""
         self.limited: dict[str, JobRow] = {}
         """Jobs with a time limit."""
-        self._limited = 0
-        """How many of them run."""
         self._elastic: dict[str, JobRow] = {}
         self.avoiders: dict[str, JobRow] = {}
         """Jobs that will not share a domain with somebody (rule 14)."""
@@ -72,7 +70,7 @@ class Standing:
         """Nobody is there; those who were are told of again."""
         self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
         self.seen = Seen()
-        self.limited, self._limited, self.outside, self.halves, self.waiting_lines = {}, 0, {}, {}, WaitingLines()
+        self.limited, self.outside, self.halves, self.waiting_lines = {}, {}, {}, WaitingLines()
 
     def _set_pools(self, pools: Iterable[Pool]) -> None:
         self.pools = {pool.name: pool for pool in pools}
@@ -164,7 +162,6 @@ class Standing:
             self._elastic[row.name] = row
         if row.job.time_limit is not None:
             self.limited[row.name] = row
-            self._limited += row.running
         self._demand(row, 1)
         self._count_size(row, 1)
         if not row.complete():
@@ -176,7 +173,6 @@ class Standing:
         self._count_size(row, -1)
         if row.job.time_limit is not None:
             del self.limited[row.name]
-            self._limited -= row.running
         del self.jobs[row.name]
         for held in list(row.held):
             self.shift(row, held, -1)
@@ -259,8 +255,8 @@ class Standing:
 
     @property
     def any_limits(self) -> bool:
-        """Whether any running job has a time limit."""
-        return self._limited > 0
+        """Whether any job has a time limit that runs, or is started by the plan that is being made."""
+        return any(row.held for row in self.limited.values())
 
     def elastic_rows(self) -> list[JobRow]:
         """Jobs whose size may change."""

@@ -64,8 +64,14 @@ def limit_end(draft: Draft, row: JobRow) -> float | None:
     """When a running job's time limit ends it."""
     if row.job.time_limit is None:
         return None
-    started = draft.now if row.started is None else row.started  # it starts in this very plan
+    started = draft.now if row.started is None or _moved(draft, row) else row.started  # it starts in this very plan
     return max(draft.now, started + row.job.time_limit)
+
+
+def _moved(draft: Draft, row: JobRow) -> bool:
+    """Whether the plan starts the job elsewhere: it left a place and took another."""
+    before = draft.before.get(row.name, ())
+    return not all(held in row.held for held in before) and not all(held in before for held in row.held)
 
 
 def _expected_end(draft: Draft, row: JobRow, part: float) -> float | None:

@@ -6,7 +6,7 @@ Called once a plan has settled, before its net change is told. Cycles move and e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
@@ -34,37 +34,57 @@ def _rows(draft: Draft, origin: Origin) -> list[JobRow]:
 
 
 def _displaced(row: JobRow, before: tuple[Held, ...]) -> bool:
-    """Whether it runs before and after with at least as many tasks, but not where it ran."""
+    """Whether it runs before and after, but some task where none of its ran, while another place is left."""
     standing = [held for held in before if not held.terminating]
-    return bool(standing) and len(row.held) >= len(before) and not all(held in row.held for held in before)
+    return bool(standing) and _has_new(row, before) and bool(_places(standing) - _places(row.held))
 
 
 def _all_back(draft: Draft, origin: Origin, back: list[JobRow]) -> bool:
     """Lift what is new and in the way, put these jobs where they were, place the others anew; all or nothing."""
-    mark = draft.tx.checkpoint()
     others = [row for row in _rows(draft, origin) if row not in back and _has_new(row, origin[row.name])]
-    sizes = {row.name: len(row.held) for row in (*back, *others)}
+    largest = sorted(others, key=lambda row: -max((held.cost for held in row.held), default=0))
+    return _back_around(draft, origin, back, others) or (
+        largest != others and _back_around(draft, origin, back, largest)
+    )
+
+
+def _back_around(draft: Draft, origin: Origin, back: list[JobRow], others: list[JobRow]) -> bool:
+    """The same with the others placed in this order."""
+    mark = draft.tx.checkpoint()
+    stood = {row.name: tuple(row.held) for row in (*back, *others)}
     for row in (*back, *others):
         before = origin[row.name]
         draft.tx.lift_all(row, [held for held in row.held if held not in before])
-    fits = all(_put_back(draft, row, origin[row.name]) for row in back)
-    fits = fits and all(_refill(draft, row, sizes[row.name]) for row in (*back, *others))
+    fits = all(_put_back(draft, row, origin[row.name], stood[row.name]) for row in back)
+    fits = fits and all(_refill(draft, row, len(stood[row.name])) for row in (*back, *others))
     if not fits:
         draft.tx.rollback(mark)
     return fits
 
 
 def _has_new(row: JobRow, before: tuple[Held, ...]) -> bool:
-    return any(held not in before for held in row.held)
+    return bool(_places(row.held) - _places(before))
 
 
-def _put_back(draft: Draft, row: JobRow, before: Iterable[Held]) -> bool:
-    for held in before:
-        if held not in row.held:
-            if not stands_free(draft.fleet.columns, held) or not neighbours.welcome(draft.fleet, row, held):
-                return False
+def _places(tasks: Iterable[Held]) -> set[Held]:
+    """Places whatever the number of the task: one that was merely numbered anew has not moved."""
+    return {held._replace(task=0) for held in tasks}
+
+
+def _put_back(draft: Draft, row: JobRow, before: Sequence[Held], stood: Sequence[Held]) -> bool:
+    """As many tasks as the plan gives it stand where they stood, first of all those who still do; a job that shrinks
+    leaves the places that are gone."""
+    missing = min(len(stood), len(before)) - sum(held in row.held for held in before)
+    still = _places(stood)
+    for held in sorted(before, key=lambda held: held._replace(task=0) not in still):
+        if missing > 0 and held not in row.held and _free_again(draft, row, held):
             draft.tx.put(row, held)
-    return True
+            missing -= 1
+    return missing <= 0
+
+
+def _free_again(draft: Draft, row: JobRow, held: Held) -> bool:
+    return stands_free(draft.fleet.columns, held) and neighbours.welcome(draft.fleet, row, held)
 
 
 def _refill(draft: Draft, row: JobRow, size: int) -> bool:
