@@ -15,11 +15,13 @@ from gpuyard.model.job import Phase
 from gpuyard.model.node import CORDONED, Closure
 from gpuyard.runtime import telling
 from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support import yards
 from tests.support.hearing import Heard
+from tests.support.toy_world import ToyWorld
 from tests.support.yards import ADMIN, ME, OVER, TestYard, sh
 
 
@@ -142,7 +144,55 @@ class Sim:
         """It never was."""
 
 
-WORLDS: dict[str, Callable[[Path, str], Place]] = {"local": Local, "sim": Sim}
+class Toy:
+    """A world of a page, under the same driver."""
+
+    def __init__(self, folder: Path, fleet: str) -> None:
+        self.world = ToyWorld(yards.fleet(fleet))
+        self.loop = Loop(self.world, SystemClock())
+        self.driver = Driver(self.loop, SystemClock())
+        self.loop.open()
+        self.driver.turn()
+
+    def submit(self, name: str, seconds: float, **keys: Any) -> None:
+        self.world.submit(files.read_submission({"name": name, **keys}, self.world.now(), "job").job, seconds)
+        self.driver.turn()
+
+    def until(self, name: str, *phases: str) -> dict[str, Any]:
+        while (document := self._told(name))["phase"] not in (phases or OVER):
+            assert self.world.wait(), f"nothing will happen any more: {document}"
+            self.driver.turn()
+        return document
+
+    def _told(self, name: str) -> dict[str, Any]:
+        life = self.world.jobs[name]
+        phase = life.over or ("running" if life.places else "waiting")
+        places = [telling.placement_document(place) for place in life.places]
+        return {
+            "name": name, "phase": phase, "message": life.told, "placements": places,
+            "attempts": life.attempts, "evictions": life.evictions,
+        }  # fmt: skip
+
+    def lose_node(self, name: str) -> None:
+        self.world.lose_node(name)
+        self.driver.turn()
+
+    def cordon(self, name: str) -> None:
+        self.world.shut(name, CORDONED)
+        self.driver.turn()
+
+    def drain(self, name: str) -> None:
+        self.world.shut(name, Closure(drains=True))
+        self.driver.turn()
+
+    def why(self, name: str) -> str:
+        return next(str(each.reason) for each in self.world.plan.waiting if each.job == name)
+
+    def stop(self) -> None:
+        self.world.close()
+
+
+WORLDS: dict[str, Callable[[Path, str], Place]] = {"local": Local, "sim": Sim, "toy": Toy}
 
 
 @pytest.fixture(params=sorted(WORLDS))

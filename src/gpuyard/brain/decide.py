@@ -14,6 +14,7 @@ from gpuyard.brain.controllers.deadlock import Deadlocks
 from gpuyard.brain.controllers.drain import Drains
 from gpuyard.brain.controllers.durations import DurationsSeen
 from gpuyard.brain.controllers.evictions import EvictionsSeen
+from gpuyard.brain.controllers.time_limits import TimeLimits
 from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
@@ -30,7 +31,10 @@ class Steps(NamedTuple):
     after: tuple[Controller[Any], ...] = ()
 
 
-STEPS = Steps(before=(EvictionsSeen(), DurationsSeen(), Deadlocks(), Drains()))
+STEPS = Steps(
+    before=(EvictionsSeen(), DurationsSeen(), Deadlocks(), Drains()),
+    after=(TimeLimits(),),
+)
 
 
 class Observation(NamedTuple):

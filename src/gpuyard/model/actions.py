@@ -46,10 +46,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    """End a job for good."""
+    """End a job for good: it is warned by its checkpoint signal, if it knows one, and has `grace` seconds to save."""
 
     job: str
     reason: Reason
+    grace: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

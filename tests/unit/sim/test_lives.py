@@ -8,14 +8,17 @@ import pytest
 
 from gpuyard import files
 from gpuyard.model.actions import Evict, Move, Plan, Start
-from gpuyard.model.events import JobGone, JobSeen, NodeLost
+from gpuyard.model.events import JobSeen, NodeLost
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
+from gpuyard.runtime.driving.loop import Loop
 from gpuyard.worlds.sim.measuring import Measure
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Live, Rules, SimWorld
+from tests.support import yards
 from tests.support.hearing import Heard
+from tests.support.pretend import StillClock
 
 WHY = Reason(Code.OVER_QUOTA)
 
@@ -42,29 +45,56 @@ def pass_time(world: SimWorld, moment: float) -> None:
         assert world.wait()
 
 
+def driven(work: float | None, overhead: float = 0.0) -> tuple[Loop, SimWorld, Live]:
+    """A world under the one loop, in which a job with a limit of ten seconds runs."""
+    fleet = yards.fleet("nodes: [{name: n0, gpus: 1, model: H100}, {name: n1, gpus: 1, model: H100}]")
+    world = SimWorld(Trace("none", ()), Rules(), Heard(), fleet)
+    loop = Loop(world, StillClock())
+    loop.open()
+    job = files.read_submission({"name": "a", "gpus": 1, "time_limit": "10s"}, 0.0, "job").job
+    world.submit(Arrival(0.0, job, work, overhead))
+    live = world.jobs["a"]
+    loop.turn()
+    return loop, world, live
+
+
+def until_over(loop: Loop, world: SimWorld) -> None:
+    while world.jobs and world.wait():
+        loop.turn()
+
+
 @pytest.mark.parametrize(("work", "ends", "expired"), [(30.0, 10.0, True), (None, 10.0, True), (10.0, 10.0, False)])
 def test_a_time_limit_ends_whoever_has_work_left(work: float | None, ends: float, expired: bool):
-    world, live, heard = begun(work, "n0", time_limit="10s")
-    assert world.wait()
+    loop, world, live = driven(work)
+    until_over(loop, world)
     assert (world.now(), live.expired) == (ends, expired)
-    assert list(world.observe()) == [JobGone("a")]
-    assert heard.names[-1] == "finished"
-    assert not world.wait()
 
 
-def test_what_a_start_costs_does_not_count_against_the_limit():
-    world, live, _ = begun(10.0, "n0", overhead=5.0, time_limit="10s")
-    assert world.wait()
-    assert (world.now(), live.expired) == (15.0, False)
+@pytest.mark.parametrize(("work", "expired"), [(10.0, False), (11.0, True)])
+def test_what_a_start_costs_does_not_count_against_the_limit(work: float, expired: bool):
+    loop, world, live = driven(work, overhead=5.0)
+    until_over(loop, world)
+    assert (world.now(), live.expired) == (15.0, expired)
 
 
 def test_each_attempt_has_the_whole_limit():
-    world, live, _ = begun(30.0, "n0", time_limit="10s")
+    loop, world, live = driven(30.0)
     pass_time(world, 6.0)
-    world.apply(Plan((Evict("a", WHY),)), 1)
-    world.apply(Plan((Start("a", places("n1"), WHY),)), 1)
-    assert world.wait()
+    world.apply(Plan((Evict("a", WHY),)), 2)
+    loop.open()
+    loop.turn()
+    until_over(loop, world)
     assert (world.now(), live.expired) == (16.0, True)
+
+
+def test_whoever_waits_for_what_a_limit_frees_starts_in_the_same_moment():
+    loop, world, _ = driven(30.0)
+    job = files.read_submission({"name": "b", "gpus": 1, "tasks": 2}, 0.0, "job").job
+    world.submit(Arrival(0.0, job, 5.0))
+    other = world.jobs["b"]
+    loop.turn()
+    until_over(loop, world)
+    assert other.first_start == 10.0
 
 
 def test_a_job_without_end_or_limit_stays_for_ever():

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuyard.model.events import Event, TasksRunning
+from gpuyard.model.events import Event, TasksAssigned, TasksRunning
 from gpuyard.model.node import Node, Pool
 from gpuyard.model.ports import Clock
 from gpuyard.worlds.local.aside import Aside
@@ -67,7 +67,7 @@ class Desk:
     @property
     def has_news(self) -> bool:
         """Whether the brain should hear soon: that what it planned has begun can wait for the next turn."""
-        return any(not isinstance(event, TasksRunning) for event in self.events)
+        return any(not isinstance(event, TasksAssigned | TasksRunning) for event in self.events)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from gpuyard.model.events import JobEvicted, JobSeen, TasksEnded, TasksRunning, TasksStopping
+from gpuyard.model.events import JobEvicted, JobSeen, TasksAssigned, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
 from gpuyard.worlds.local import giving_up, holdings, ledger, orders
@@ -42,7 +42,7 @@ class Life:
         attempt = self._new_attempt(entry, places)
         entry.attempt = attempt
         entry.phase, entry.reason = Phase.STARTING, None
-        self.desk.events.append(TasksRunning(entry.key, tuple(places), attempt.created))
+        self._tell_assigned(entry, attempt, attempt.tasks.values())
         self.desk.keep_attempt(entry, attempt, *attempt.tasks.values())
         self.desk.keep(entry)
         self.desk.say("starting", entry, attempt=attempt.number, placements=_told_places(places))
@@ -91,10 +91,14 @@ class Life:
             self.desk.events.append(JobSeen(entry.job()))
             return
         tasks = self._add_tasks(entry, attempt, places)
-        self.desk.events.append(TasksRunning(entry.key, tuple(places), attempt.created))
+        self._tell_assigned(entry, attempt, tasks)
         self.desk.keep_attempt(entry, attempt, *tasks)
         self.desk.say("growing", entry, placements=_told_places(places))
         self.launch(entry)
+
+    def _tell_assigned(self, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
+        places = tuple(entry.told_place(attempt, task) for task in tasks)
+        self.desk.events.append(TasksAssigned(entry.key, places, attempt.created))
 
     def launch(self, entry: Entry) -> None:
         """Bring up the tasks that have no supervisor yet, if their devices are free; else they wait their turn."""
@@ -210,7 +214,15 @@ class Life:
             entry.phase, entry.started = Phase.RUNNING, entry.started or report.at
             self.desk.keep_attempt(entry, attempt, *attempt.live())
             self.desk.keep(entry)
+            self._tell_running(entry, attempt, attempt.live(), report.at)
             self.desk.say("started", entry, attempt=attempt.number)
+        elif attempt.state == "running":
+            self._tell_running(entry, attempt, [task], report.at)
+
+    def _tell_running(self, entry: Entry, attempt: Attempt, tasks: Iterable[Task], at: float) -> None:
+        if entry.shown:
+            places = tuple(entry.told_place(attempt, task) for task in tasks)
+            self.desk.events.append(TasksRunning(entry.key, places, at))
 
     def _ended(self, entry: Entry, attempt: Attempt, task: Task, report: Report) -> None:
         never_ran = task.state in ("starting", "ready")
@@ -242,14 +254,12 @@ class Life:
     def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:
         if not entry.shown:
             return
-        twins = [other for other in attempt.live() if other.rank == task.rank]
         elastic = any(group.min < group.tasks for group in entry.template.job.task_groups())
-        if entry.following is not None or twins or elastic:  # of an elastic gang it matters which number has run
-            # An event names places by task and node, and there may be another task under that name: tell it whole.
+        if entry.following is not None or elastic:  # of an elastic gang it matters which number has run
             self.desk.events.append(JobSeen(entry.job()))
             return
         counts = {"succeeded": int(task.outcome == "succeeded"), "failed": int(task.outcome == "failed")}
-        self.desk.events.append(TasksEnded(entry.key, (task.placement,), **counts))
+        self.desk.events.append(TasksEnded(entry.key, (entry.told_place(attempt, task),), **counts))
 
     # --- stopping --------------------------------------------------------------------------------
 
@@ -286,7 +296,7 @@ class Life:
         for task in begun:
             task.state = "stopping"
         if begun:
-            self.desk.events.append(TasksStopping(entry.key, tuple(task.placement for task in begun)))
+            self.desk.events.append(TasksStopping(entry.key, tuple(entry.told_place(attempt, task) for task in begun)))
             self.desk.then(lambda: self.tell_to_stop(entry, attempt, begun))
         for task in tasks:
             if task.state != "stopping":  # it was still to get its devices: there is nobody to tell
@@ -327,10 +337,17 @@ class Life:
             self._enough(entry, attempt)  # what succeeded has succeeded, also where it was to stop
         elif attempt.why in ("cancelled", "preempted", "moved", "requeued", "held", "node", "drained"):
             self._given_up(entry, attempt)
-        elif first is None or (attempt.why != "timeout" and survives(entry, attempt)):
+        elif attempt.why == "timeout":
+            self._timed_out(entry, attempt)
+        elif first is None or survives(entry, attempt):
             self._enough(entry, attempt)
         else:
             self._failed(entry, attempt, first)
+
+    def _timed_out(self, entry: Entry, attempt: Attempt) -> None:
+        limit = entry.description().time_limit or 0.0
+        code = next((task.exit for task in attempt.tasks.values() if task.exit), None)
+        self.over(entry, Phase.FAILED, f"ran into its time limit of {limit:g} s", code)
 
     def _enough(self, entry: Entry, attempt: Attempt) -> None:
         """The gang has what it must have; tasks that had no room so far come now."""
@@ -391,8 +408,8 @@ class Life:
     def _failed(self, entry: Entry, attempt: Attempt, first: Task) -> None:
         told = f"rank {first.rank}: {first.told or f'exit code {first.exit}'}"
         run = entry.description().run
-        if first.outcome == "timeout":
-            self.over(entry, Phase.FAILED, first.told, first.exit)
+        if first.outcome == "timeout":  # nobody decided, and its supervisor did
+            self._timed_out(entry, attempt)
         elif first.outcome == "lost":
             # Not the job's fault: it is tried again however often, ever more patiently.
             entry.losses += 1

@@ -22,6 +22,8 @@ KEPT = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS = "127.0.0.1"
 TERM_GRACE_S = 10.0
+LAST_RESORT_S = 15.0
+"""So much later than the brain would a supervisor end a task at its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         uid=entry.owner.uid,
         gid=entry.owner.gid,
         user=entry.owner.user,
-        time_limit=job.time_limit or 0.0,
+        time_limit=last_resort(job),
         warn_signal=checkpoint.signal if checkpoint else "",
         warn_grace=checkpoint.grace if checkpoint else 0.0,
         memory=next(group.request.memory for group in job.task_groups() if group.name == task.placement.group),
@@ -67,6 +69,13 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         container=container_name(env) if job.run.image else "",
         home=_person(entry.owner).get("HOME", "/"),
     )
+
+
+def last_resort(job: Job) -> float:
+    """When a supervisor ends its task by itself: limits are the brain's business, and hold while nobody decides."""
+    if job.time_limit is None:
+        return 0.0
+    return job.time_limit + LAST_RESORT_S
 
 
 def environment(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surroundings) -> dict[str, str]:

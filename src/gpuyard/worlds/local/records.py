@@ -207,9 +207,22 @@ class Entry:
             return job
         job = replace(job, on_hold=self.held or attempt.why in NOT_TO_FOLLOW)
         if self.following is not None:
-            places = (*_places(attempt), *_places(self.following))
+            places = (*self._places(attempt), *self._places(self.following))
             return replace(job, placements=places, started=self.following.created)
-        return replace(job, placements=_places(attempt), started=attempt.created)
+        return replace(job, placements=self._places(attempt), started=attempt.started or attempt.created)
+
+    def told_place(self, attempt: Attempt, task: Task) -> Placement:
+        """Where a task is, for the brain, which knows it by its attempt and serial."""
+        return replace(
+            task.placement,
+            terminating=task.state == "stopping",
+            assigned=task.state in ("starting", "ready"),
+            uid=f"{self.id}.{attempt.number}.{task.serial}",
+        )
+
+    def _places(self, attempt: Attempt) -> tuple[Placement, ...]:
+        places = [self.told_place(attempt, task) for task in attempt.live()]
+        return tuple(sorted(places, key=lambda place: (place.group, place.task, place.node)))
 
     def note(self, attempt: Attempt) -> None:
         """What an attempt that is over leaves behind."""
@@ -226,11 +239,6 @@ class Entry:
         self.anew = self.attempts
         for numbers in (self.succeeded, self.spent, self.tried):
             numbers.clear()
-
-
-def _places(attempt: Attempt) -> tuple[Placement, ...]:
-    places = [replace(task.placement, terminating=task.state == "stopping") for task in attempt.live()]
-    return tuple(sorted(places, key=lambda place: (place.group, place.task, place.node)))
 
 
 def _counted(bundle: Bundle, entry: Entry, tasks: Collection[Task]) -> Bundle:

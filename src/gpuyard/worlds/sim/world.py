@@ -47,7 +47,7 @@ class Rules:
 class Live:
     """One job from its arrival to its end."""
 
-    __slots__ = ("arrival", "attempts", "checked", "due", "epoch", "evictions", "expired", "first_start", "held",
+    __slots__ = ("arrival", "attempts", "checked", "epoch", "evictions", "expired", "first_start", "held",
                  "left", "overhead", "placements", "started", "stops")  # fmt: skip
 
     def __init__(self, arrival: Arrival, overhead: float) -> None:
@@ -67,8 +67,6 @@ class Live:
         """Starts of the whole gang, moves among them."""
         self.evictions = 0
         """Stops and moves that a plan wanted; faults are not among them."""
-        self.due = inf
-        """When its time limit ends the present attempt; what a start costs does not count."""
         self.expired = False
         """Ended by its time limit, with work left."""
 
@@ -128,6 +126,8 @@ class SimWorld:
         """Ends foreseen: when, in which order foreseen, in which epoch of whom."""
         self._entries = 0
         self._ticking = float("-inf")
+        self._at_once = False
+        """Whether a plan ended somebody, so that there is more to plan in the same moment."""
         self.busy = 0
         """Jobs that run."""
         self._kept: dict[str, tuple[Placement, ...]] = {}
@@ -161,6 +161,9 @@ class SimWorld:
         """
         if self.trace.tried_once:
             return self._next_arrival()
+        if self._at_once:
+            self._at_once = False
+            return True
         moment = self._next_moment()
         if moment is None:
             return False
@@ -188,7 +191,7 @@ class SimWorld:
             if isinstance(action, Evict):
                 self._evict(self.jobs[action.job], action.placements)
             elif isinstance(action, Terminate):
-                self._gone(self.jobs[action.job])
+                self._expire(self.jobs[action.job])
         self._move_all([action for action in plan.actions if isinstance(action, Move)])
         for action in plan.actions:  # reservations and cordons bind the brain, not the jobs
             if isinstance(action, Start):
@@ -282,7 +285,7 @@ class SimWorld:
             self._resize(live, (*live.placements, *placements))
             return
         self._begin(live, placements)
-        self.tell(TasksRunning(live.arrival.job.name, placements, self._now))
+        self.tell(TasksRunning(live.arrival.job.name, placements, live.checked))
         self.listener.placed(self._now, live, moved=False)
 
     def _begin(self, live: Live, placements: tuple[Placement, ...]) -> None:
@@ -295,21 +298,27 @@ class SimWorld:
             live.first_start = self._now
         if not self.rules.overhead_every_event:
             live.checked += live.overhead
-        limit = live.arrival.job.time_limit
-        live.due = inf if limit is None else live.checked + limit
         self._foresee_end(live)
 
     def _foresee_end(self, live: Live) -> None:
         live.epoch += 1
-        end = min(_done(live), live.due)
+        end = _done(live)
         if end < inf:
             self._entries += 1
             heappush(self._ends, (end, self._entries, live.epoch, live))
 
     def _finish(self, live: Live) -> None:
-        live.expired = _done(live) > self._now
-        if not live.expired:
-            live.left = 0.0
+        live.left = 0.0
+        self._over(live)
+
+    def _expire(self, live: Live) -> None:
+        """Ended by its time limit; those who waited for its places are to hear of it at once."""
+        live.expired = True
+        self._count_work(live)
+        self._over(live)
+        self._at_once = True
+
+    def _over(self, live: Live) -> None:
         live.held += self._now - live.started
         self.listener.finished(self._now, live)
         self._gone(live)

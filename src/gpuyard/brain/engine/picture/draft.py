@@ -102,6 +102,10 @@ class Draft:
         if row.name not in self.before:
             self.before[row.name] = tuple(row.held) if held is None else held
 
+    def is_changed(self, row: JobRow) -> bool:
+        """Whether the plan so far has it elsewhere than it was."""
+        return row.name in self.before and sorted(self.before[row.name]) != sorted(row.held)
+
     def origin(self, row: JobRow) -> tuple[Held, ...]:
         """What a job held when the plan began."""
         return self.before.get(row.name, tuple(row.held))

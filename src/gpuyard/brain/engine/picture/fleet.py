@@ -156,7 +156,7 @@ class Fleet(Standing):
         match event:
             case TasksAssigned(placements=placements, at=at):
                 assigned = [replace(place, assigned=True) for place in placements]
-                self._set_placements(row, (*row.placements, *assigned), started=row.started or at)
+                self._set_placements(row, (*row.placements, *assigned), started=_first(row.started, at))
             case TasksRunning():
                 self._run_tasks(row, named, event)
             case TasksStopping():
@@ -180,7 +180,7 @@ class Fleet(Standing):
             row.started = event.at if begins else row.started
             return
         placements = [replace(p, assigned=False) if p.identity in named else p for p in row.placements]
-        self._set_placements(row, (*placements, *new), started=event.at if begins else row.started or event.at)
+        self._set_placements(row, (*placements, *new), started=event.at if begins else _first(row.started, event.at))
 
     def _count_ended(self, row: JobRow, event: TasksEnded) -> None:
         if not (event.succeeded or event.failed):
@@ -193,7 +193,7 @@ class Fleet(Standing):
         """The same job on other places: all that was worked out about it stands."""
         self._unsettle(row)
         row.placements = tuple(sorted(placements, key=_order))
-        row.started = started or (row.started if row.placements else None)
+        row.started = _first(started, row.started if row.placements else None)
         self._settle(row)
 
     def _apply_node(self, event: NodeSeen | NodeLost | GpuHealthChanged) -> None:
@@ -263,6 +263,11 @@ class Fleet(Standing):
             self._book_all(row, bookings)
             self._enter(row)
         self._charge_all(bookings)
+
+
+def _first(*moments: float | None) -> float | None:
+    """The first that is known; time may begin at 0."""
+    return next((at for at in moments if at is not None), None)
 
 
 def _order(placement: Placement) -> tuple[str, int, str, str]:

@@ -59,6 +59,8 @@ class Standing:
         """Held by foreign loads that stand in no queue."""
         self.limited: dict[str, JobRow] = {}
         """Jobs with a time limit."""
+        self._running_limited: dict[str, JobRow] = {}
+        """Those of them that run."""
         self._elastic: dict[str, JobRow] = {}
         self.avoiders: dict[str, JobRow] = {}
         """Jobs that will not share a domain with somebody (rule 14)."""
@@ -70,7 +72,8 @@ class Standing:
         """Nobody is there; those who were are told of again."""
         self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
         self.seen = Seen()
-        self.limited, self.outside, self.halves, self.waiting_lines = {}, {}, {}, WaitingLines()
+        self.limited, self._running_limited, self.outside, self.halves = {}, {}, {}, {}
+        self.waiting_lines = WaitingLines()
 
     def _set_pools(self, pools: Iterable[Pool]) -> None:
         self.pools = {pool.name: pool for pool in pools}
@@ -162,6 +165,8 @@ class Standing:
             self._elastic[row.name] = row
         if row.job.time_limit is not None:
             self.limited[row.name] = row
+            if row.running:
+                self._running_limited[row.name] = row
         self._demand(row, 1)
         self._count_size(row, 1)
         if not row.complete():
@@ -173,6 +178,7 @@ class Standing:
         self._count_size(row, -1)
         if row.job.time_limit is not None:
             del self.limited[row.name]
+            self._running_limited.pop(row.name, None)
         del self.jobs[row.name]
         for held in list(row.held):
             self.shift(row, held, -1)
@@ -257,6 +263,10 @@ class Standing:
     def any_limits(self) -> bool:
         """Whether any job has a time limit that runs, or is started by the plan that is being made."""
         return any(row.held for row in self.limited.values())
+
+    def running_limited(self) -> Iterable[JobRow]:
+        """Jobs with a time limit that ran when the plan began."""
+        return self._running_limited.values()
 
     def elastic_rows(self) -> list[JobRow]:
         """Jobs whose size may change."""

@@ -61,5 +61,5 @@ def _as_told(entry: Entry, life: Life) -> tuple[Job, tuple[Placement, ...]]:
         return job, ()
     if attempt.state == "promised":
         return replace(job, placements=(), started=None), job.placements
-    late = {task.placement for task in life.unbegun(entry, attempt)}
-    return replace(job, placements=tuple(place for place in job.placements if place not in late)), ()
+    late = {entry.told_place(attempt, task).uid for task in life.unbegun(entry, attempt)}
+    return replace(job, placements=tuple(place for place in job.placements if place.uid not in late)), ()
