@@ -152,7 +152,10 @@ def candidates(draft: Draft, leave: Leave, node: int) -> list[Unit]:
 
 
 def _alone(leave: Leave, vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
+    short = vacancy.request.gpus * (base + 1) - vacancy.whole
     for unit in units:
+        if short > 0 and sum(len(held.gpus) for held in unit.places if held.node == vacancy.node) < short:
+            continue  # it has not the devices to leave
         _leave(vacancy, unit)
         enough = vacancy.room() > base
         _enter(vacancy, unit)

@@ -6,7 +6,7 @@ Made by `Fleet` when a job is seen, and by `Fleet.probe` for a job as it might b
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import replace
 
 from gpuyard.brain.engine.nodes.columns import Held
@@ -163,11 +163,13 @@ def rank_in_queue(row: JobRow) -> Rank:
 class WaitingLine:
     """Jobs of one queue that are answered alike, first come first."""
 
-    __slots__ = ("_rows", "_seen", "key")
+    __slots__ = ("_ranks", "_rows", "_seen", "key")
 
     def __init__(self, key: object) -> None:
         self.key = key
         self._rows: list[JobRow] = []
+        self._ranks: list[Rank] = []
+        """Those of the rows, side by side: a search compares them without asking the rows."""
         self._seen: tuple[JobRow, ...] | None = None
 
     def rows(self) -> tuple[JobRow, ...]:
@@ -178,14 +180,17 @@ class WaitingLine:
 
     def join(self, row: JobRow) -> None:
         """Stand where the job's rank puts it."""
-        insort(self._rows, row, key=rank_in_queue)
+        rank = rank_in_queue(row)
+        at = bisect_left(self._ranks, rank)
+        self._ranks.insert(at, rank)
+        self._rows.insert(at, row)
         self._seen = None
 
     def leave(self, row: JobRow) -> None:
         """Out of the line; the rest keep their order."""
-        at = bisect_left(self._rows, rank_in_queue(row), key=rank_in_queue)
+        at = bisect_left(self._ranks, rank_in_queue(row))
         assert self._rows[at] is row
-        del self._rows[at]
+        del self._rows[at], self._ranks[at]
         self._seen = None
 
     def __bool__(self) -> bool:

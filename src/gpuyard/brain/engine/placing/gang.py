@@ -103,13 +103,23 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region:
         region = within(topology.home(draft.fleet.columns, row, (leaf,), levels.required) or region, region)
     most = count if extra else max(count, row.pending(leaf))
     wish = GroupWish(row, leaf, count, most, levels.required, levels.preferred)
+    lone = most == 1 and levels is ANYWHERE and _goes_freely(draft, row, leaf, region)
     for shape in shapes(draft, row, leaf):
         for place in _near(draft, wish, shape, region):
             mark = draft.tx.checkpoint()
-            if topology.lay(draft, wish, shape, place) and admission.allowed(draft, row, mark):
+            laid = topology.lay_one(draft, wish, shape) if lone else topology.lay(draft, wish, shape, place)
+            if laid and admission.allowed(draft, row, mark):
                 return True
             draft.tx.rollback(mark)
     return False
+
+
+def _goes_freely(draft: Draft, row: JobRow, leaf: int, region: Region) -> bool:
+    """Whether a task of the group is packed anywhere at all, with nobody to stay close to or away from."""
+    fleet = draft.fleet
+    if row.live[leaf] or fleet.avoiders or fleet.capped or row.requests[leaf].style is not Style.PACK:
+        return False
+    return region == fleet.columns.everywhere
 
 
 def _near(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> Iterator[Region]:

@@ -45,6 +45,14 @@ def lay(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> bool:
     return _lay_in_one(draft, wish, shape, region, limits)
 
 
+def lay_one(draft: Draft, wish: GroupWish, shape: Shape) -> bool:
+    """Put a single task wherever it packs best: what `lay` does where no level, neighbour or cap has a say."""
+    counts = _pack(draft.fleet.columns, wish, shape, draft.fleet.columns.everywhere)
+    if counts is None:
+        return False
+    return put_one(draft, wish, shape, counts[0][0], wish.row.lowest_free_tasks(wish.leaf, 1)[0])
+
+
 def _narrower(columns: Columns, level: str, than: str) -> bool:
     order = (*columns.level_names, NVLINK)
     return level in order and (not than or order.index(level) > order.index(than))
@@ -194,7 +202,11 @@ def _pack(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> li
     if wish.most == 1 and len(columns.levels) == 1:
         best = int(shape.score[region.start : region.stop].argmax())
         return [(region.start + best, 1)] if room[best] > 0 else None
-    if int(np.minimum(room, wish.tasks).sum()) < wish.tasks:
+    if wish.most == 1:
+        holding = np.flatnonzero(room)
+        if len(holding) < 2:  # a full fleet has no choice to weigh
+            return [(region.start + int(holding[0]), 1)] if len(holding) else None
+    elif int(np.minimum(room, wish.tasks).sum()) < wish.tasks:
         return None
     levels = columns.level_names
     if wish.preferred in levels:
