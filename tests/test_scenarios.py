@@ -9,35 +9,17 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.brain.foresee import outlook
-from gpuyard.files import parse_snapshot
 from gpuyard.model.outlook import Outlook
-from tests.support.expectations import Result, differences
-from tests.support.invariants import restless, violations
+from tests.support.judging import judged
 from tests.support.scenario import FOLDER, Scenario, load_all
 from tests.support.telling import told
 
 
 @pytest.mark.parametrize("scenario", load_all(FOLDER), ids=lambda s: s.name)
 def test_scenario(scenario: Scenario):
-    snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
-    result = Result(snapshot, outlook(snapshot, cycles=scenario.cycles))
-    problems = differences(scenario.expect, result) + violations(snapshot, result.outlook)
-    problems += turned(scenario, result.outlook)
-    if scenario.cycles is None:
-        problems += restless(snapshot, result.outlook, outlook)
+    problems, found = judged(scenario)
     if problems:
-        pytest.fail(report(scenario, problems, result.outlook), pytrace=False)
-
-
-def turned(scenario: Scenario, first: Outlook) -> list[str]:
-    """Nothing depends on input order: the same moment written backwards gives the same outlook."""
-    snapshot = parse_snapshot(scenario.text(turned=True), scenario.file, scenario.now)
-    second = outlook(snapshot, cycles=scenario.cycles)
-    if second == first:
-        return []
-    parts = [part for part in Outlook.__slots__ if getattr(first, part) != getattr(second, part)]
-    return [f"the same moment written backwards gives other {', '.join(parts)}:\n{told(second)}"]
+        pytest.fail(report(scenario, problems, found), pytrace=False)
 
 
 def report(scenario: Scenario, problems: list[str], found: Outlook) -> str:

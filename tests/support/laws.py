@@ -14,7 +14,7 @@ from gpuyard.files import snapshot_document
 from gpuyard.model.snapshot import Snapshot
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
-TRIES = {"quick": 20, "proof": 10_000}.get(PROFILE, 200)
+TRIES = {"mutants": 4, "quick": 20, "proof": 10_000}.get(PROFILE, 200)
 """Random clusters per law: a few in `make quick`, 200 in `make test`, ten thousand in `make proof`."""
 
 

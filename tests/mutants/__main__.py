@@ -1,0 +1,157 @@
+"""`python -m tests.mutants`: so many small mistakes in the brain, and who notices them.
+
+Each mutant is one operator, constant or branch changed; it is tried with what reaches its statement: scenarios, moments
+of the oracle, fast tests with fixed seeds. Whatever nobody notices is printed. Exit code 1 if too much survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from tests.mutants import argued, importing, reaching
+from tests.mutants.changing import Mutant, mutants, mutated
+from tests.support.scenario import Scenario, load_all
+
+LEAST = 0.85
+"""The share that must be noticed."""
+
+Verdict = tuple[Mutant, str | None]
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(prog="python -m tests.mutants")
+    asked.add_argument("-n", type=int, default=200, help="how many mutants")
+    asked.add_argument("--seed", type=int, default=1)
+    asked.add_argument("--only", nargs="+", metavar="FILE:LINE/N", help="these, as they are printed; a part of it does")
+    asked.add_argument("--jobs", type=int, default=max((os.cpu_count() or 2) // 2, 1))
+    asked.add_argument("--scenario", help="try nothing but scenarios whose name or file has this in it")
+    asked.add_argument("--verbose", action="store_true", help="also say who noticed each")
+    given = asked.parse_args()
+    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
+    chosen = choose(given.n, given.seed, given.only)
+    scenarios = [s for s in load_all() if not given.scenario or given.scenario in f"{s.file} {s.name}"]
+    trials = None if given.scenario else in_another(lambda: survey(scenarios))
+    verdicts: list[Verdict] = []
+    for verdict in all_tried(chosen, trials, scenarios, given.jobs):
+        verdicts.append(verdict)
+        if given.verbose or verdict[1] is None:
+            print(said(verdict), flush=True)
+    return summed_up(verdicts, given.seed)
+
+
+def choose(count: int, seed: int, only: list[str] | None) -> list[Mutant]:
+    """A random choice of every mutant there is, or those that are named."""
+    paths = sorted(importing.BRAIN.rglob("*.py"))
+    every = [m for path in paths for m in mutants(path, path.relative_to(importing.BRAIN).as_posix())]
+    if only:
+        return [m for m in every if any(part in m.name for part in only)]
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+# --- processes: one for the survey, one for each mutant ------------------------------------------
+
+
+def survey(scenarios: list[Scenario]) -> Any:
+    reached = reaching.watch()
+    from tests.mutants import trials
+
+    return trials.survey(scenarios, reached)
+
+
+def attempt(mutant: Mutant, everything: Any, scenarios: list[Scenario]) -> str | None:
+    """Who notices the mutant."""
+    importing.install(lambda file, source: mutated(source, mutant) if file == mutant.file else None)
+    from tests.mutants import trials
+
+    place = f"{mutant.file}:{mutant.statement}"
+    if everything is None:
+        everything = [trials.Trial(scenario.name, frozenset([place]), 1.0) for scenario in scenarios]
+    relevant = [t for t in everything if mutant.statement is None or place in t.reached]
+    try:
+        return trials.killer(relevant, scenarios)
+    except Exception as error:  # noqa: BLE001 - a brain that cannot even be imported
+        return f"{type(error).__name__}: {error}"
+
+
+def in_another(work: Callable[[], Any]) -> Any:
+    """The result of the work, done in a process of its own."""
+    process, reading = begun(work)
+    try:
+        return reading.recv()
+    finally:
+        process.join()
+
+
+def begun(work: Callable[[], Any]) -> tuple[Any, Connection]:
+    """A process that does the work and sends its result."""
+    context = get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: writing.send(work()))
+    process.start()
+    writing.close()
+    return process, reading
+
+
+def all_tried(chosen: list[Mutant], everything: Any, scenarios: list[Scenario], jobs: int) -> Iterator[Verdict]:
+    """Each mutant with whoever noticed it, as it comes; so many at once."""
+    waiting = chosen[::-1]
+    under_way: dict[Any, tuple[Mutant, Any]] = {}
+    while waiting or under_way:
+        while waiting and len(under_way) < jobs:
+            mutant = waiting.pop()
+            process, reading = begun(partial(attempt, mutant, everything, scenarios))
+            under_way[reading] = mutant, process
+        for ready in wait(list(under_way)):
+            mutant, process = under_way.pop(ready)
+            yield mutant, received(ready)
+            process.join()
+
+
+def received(reading: Any) -> str | None:
+    """What the process sent; one that died noticed the mutant in its own way."""
+    try:
+        told: str | None = reading.recv()
+    except EOFError:
+        return "the process broke"
+    return told
+
+
+# --- what is said --------------------------------------------------------------------------------
+
+
+def said(verdict: Verdict) -> str:
+    mutant, who = verdict
+    change = f"{mutant.name}  {mutant.before}  ->  {mutant.after}"
+    if who is not None:
+        return f"  {change}\n      noticed: {' '.join(who.split())[:160]}"
+    why = argued.why(mutant)
+    return f"{'argued ' if why else 'SURVIVES'} {change}" + (
+        "" if mutant.text == mutant.before else f"\n      {mutant.text}"
+    )
+
+
+def summed_up(verdicts: list[Verdict], seed: int) -> int:
+    """The share by file and in all; 1 if it is too small."""
+    by_file: dict[str, list[bool]] = defaultdict(list)
+    for mutant, who in verdicts:
+        by_file[mutant.file].append(who is not None)
+    for file, noticed in sorted(by_file.items()):
+        print(f"{sum(noticed):4d} of {len(noticed):3d}  {file}")
+    killed = sum(who is not None for _, who in verdicts)
+    reasoned = sum(who is None and argued.why(mutant) is not None for mutant, who in verdicts)
+    share = killed / max(len(verdicts), 1)
+    print(f"seed {seed}: {killed} of {len(verdicts)} noticed ({share:.1%}); of the others {reasoned} change nothing")
+    return int(share < LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

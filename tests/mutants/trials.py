@@ -1,0 +1,181 @@
+"""What a mutant is tried with: scenarios, moments for the oracle, and the fast tests with fixed seeds.
+
+A trial says what is wrong, or nothing. All of this runs in a process of its own that has imported no brain before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.mutants.reaching import Reached
+from tests.support.scenario import Scenario
+
+ORACLE_SEEDS = range(40)
+FOLDERS = ("tests/unit/brain", "tests/unit/cli", "tests/properties")
+LEFT_OUT = ("tests/properties/test_oracle.py", "test_the_hash_seed_means_nothing")
+"""Judged here by themselves, or in other processes, which have no mutant."""
+
+PYTEST = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0", *FOLDERS]
+
+SLOWER = 20
+"""A trial that takes so many times its usual time will never end, or is no use to anybody."""
+
+PATIENCE_S = 5.0
+MEMORY_BYTES = 6 << 30
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial on the brain as it is: what it reaches and how much processor time it takes."""
+
+    name: str
+    reached: frozenset[str]
+    seconds: float
+
+
+class Endless(BaseException):
+    """A trial took too long."""
+
+
+# --- on the brain as it is -----------------------------------------------------------------------
+
+
+def survey(scenarios: list[Scenario], reached: Reached) -> list[Trial]:
+    """Every trial, once; all must be content."""
+    found: list[Trial] = []
+    imported = start(reached)
+    for name, ask in [*of_scenarios(scenarios), *of_moments()]:
+        began = time.process_time()
+        if wrong := ask():
+            raise AssertionError(f"{name} fails without any mutant: {wrong}")
+        found.append(Trial(name, reached.take() | imported, time.process_time() - began))
+    plugin = Survey(reached)
+    run_pytest(plugin)
+    if plugin.wrong:
+        raise AssertionError(f"{plugin.wrong} fails without any mutant")
+    return found + plugin.found
+
+
+def start(reached: Reached) -> frozenset[str]:
+    """What is reached by importing alone: everybody reaches it."""
+    import tests.oracle.engine
+    import tests.support.judging  # noqa: F401
+
+    return reached.take()
+
+
+class Survey:
+    """A pytest plugin that notes what each test reaches."""
+
+    def __init__(self, reached: Reached) -> None:
+        self.reached = reached
+        self.found: list[Trial] = []
+        self.wrong = ""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if not any(part in item.nodeid for part in LEFT_OUT)]
+        self.reached.take()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        began = time.process_time()
+        said = yield
+        self.found.append(Trial(item.nodeid, self.reached.take(), time.process_time() - began))
+        return said
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.wrong = report.nodeid
+
+
+# --- on a mutant ---------------------------------------------------------------------------------
+
+
+def killer(trials: list[Trial], scenarios: list[Scenario]) -> str | None:
+    """The first trial that notices that something is wrong, the most particular ones asked first."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    signal.signal(signal.SIGPROF, give_up)
+    wanted = {trial.name: trial for trial in sorted(trials, key=lambda t: (len(t.reached), t.name))}
+    asked = {**dict(of_scenarios(scenarios)), **dict(of_moments())}
+    for name, trial in wanted.items():
+        if name in asked and (wrong := bounded(asked[name], trial.seconds)):
+            return f"{name}: {wrong}"
+    rest = [name for name in wanted if name not in asked]
+    return bounded(lambda: noticed(rest), sum(wanted[name].seconds for name in rest)) if rest else None
+
+
+def give_up(signum: int, frame: Any) -> None:
+    raise Endless
+
+
+def bounded(ask: Callable[[], str | None], usual_s: float) -> str | None:
+    """What the trial says; that it never ends; or how it breaks."""
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE_S + SLOWER * usual_s)
+    try:
+        return ask()
+    except Endless:
+        return "never ends"
+    except Exception as error:  # noqa: BLE001 - a mutant may break in any way, and every way is noticed
+        return f"{type(error).__name__}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def noticed(names: list[str]) -> str | None:
+    """The first of these tests that fails."""
+    plugin = Choosing(names)
+    code = run_pytest(plugin)
+    return plugin.wrong or (f"pytest ends with {code}" if code else None)
+
+
+class Choosing:
+    """A pytest plugin that runs some tests, in this order, until one fails."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.rank = {name: i for i, name in enumerate(names)}
+        self.wrong: str | None = None
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((i for i in items if i.nodeid in self.rank), key=lambda i: self.rank[i.nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.wrong = report.nodeid
+
+
+# --- the trials ----------------------------------------------------------------------------------
+
+
+def of_scenarios(scenarios: list[Scenario]) -> Iterator[tuple[str, Callable[[], str | None]]]:
+    """One for each scenario: its first problem."""
+    from tests.support.judging import judged
+
+    for scenario in scenarios:
+        yield scenario.name, lambda scenario=scenario: next(iter(judged(scenario)[0]), None)  # type: ignore[misc]
+
+
+def of_moments() -> Iterator[tuple[str, Callable[[], str | None]]]:
+    """One for each moment of the oracle: its first verdict."""
+    from tests.oracle import engine, moments
+    from tests.oracle.judge import judge
+
+    for seed in ORACLE_SEEDS:
+        yield (
+            f"oracle {seed}",
+            lambda seed=seed: next((v.sentence for v in judge(moments.draw(seed), engine.plan)), None),  # type: ignore[misc]
+        )
+
+
+def run_pytest(plugin: object) -> int:
+    """The fast tests, quietly; only the plugin's word counts."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return int(pytest.main(PYTEST, plugins=[plugin]))

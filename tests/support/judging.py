@@ -1,0 +1,32 @@
+"""What is wrong with the plan of a scenario: the test of all scenarios and the mutants ask the same questions."""
+
+from __future__ import annotations
+
+from gpuyard.brain.foresee import outlook
+from gpuyard.files import parse_snapshot
+from gpuyard.model.outlook import Outlook
+from tests.support.expectations import Result, differences
+from tests.support.invariants import restless, violations
+from tests.support.scenario import Scenario
+from tests.support.telling import told
+
+
+def judged(scenario: Scenario) -> tuple[list[str], Outlook]:
+    """Every problem in a sentence, and the outlook that has them."""
+    snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
+    result = Result(snapshot, outlook(snapshot, cycles=scenario.cycles))
+    problems = differences(scenario.expect, result) + violations(snapshot, result.outlook)
+    problems += turned(scenario, result.outlook)
+    if scenario.cycles is None:
+        problems += restless(snapshot, result.outlook, outlook)
+    return problems, result.outlook
+
+
+def turned(scenario: Scenario, first: Outlook) -> list[str]:
+    """Nothing depends on input order: the same moment written backwards gives the same outlook."""
+    snapshot = parse_snapshot(scenario.text(turned=True), scenario.file, scenario.now)
+    second = outlook(snapshot, cycles=scenario.cycles)
+    if second == first:
+        return []
+    parts = [part for part in Outlook.__slots__ if getattr(first, part) != getattr(second, part)]
+    return [f"the same moment written backwards gives other {', '.join(parts)}:\n{told(second)}"]
