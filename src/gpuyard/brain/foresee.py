@@ -102,18 +102,16 @@ class Foresight:
         """Rule 25, of the fleet as it stands now."""
         requested = served = 0
         left = int(self.fleet.columns.idle.sum())
-        mark = self.draft.tx.checkpoint()
-        for row in sorted(self._waiting(), key=rank_in_queue):
-            needed = self.fleet.shortfall(row)[0]
-            if not self._entitled(row) or needed == 0 or needed > min(left, self._free_for(row)):
-                continue
-            requested, left = requested + needed, left - needed
-            inner = self.draft.tx.checkpoint()
-            if gang.place(self.draft, row):
-                served += needed
-            else:
-                self.draft.tx.rollback(inner)
-        self.draft.tx.rollback(mark)
+        with self.draft.trial():
+            for row in sorted(self._waiting(), key=rank_in_queue):
+                needed = self.fleet.shortfall(row)[0]
+                if not self._entitled(row) or needed == 0 or needed > min(left, self._free_for(row)):
+                    continue
+                requested, left = requested + needed, left - needed
+                with self.draft.trial() as trial:
+                    if gang.place(self.draft, row):
+                        served += needed
+                        trial.keep()
         return measure(self.fleet, requested, served)
 
     def _free_for(self, row: JobRow) -> int:
@@ -154,10 +152,8 @@ class Foresight:
         alone = JobRow(job, tuple(fleet.request(job, group) for group in job.task_groups()), row.queue, fleet.policy)
         if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
             return False
-        mark = self._empty.tx.checkpoint()
-        fits = gang.place(self._empty, alone)
-        self._empty.tx.rollback(mark)
-        return fits
+        with self._empty.trial():
+            return gang.place(self._empty, alone)
 
     @cached_property
     def _empty(self) -> Draft:

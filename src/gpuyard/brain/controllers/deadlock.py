@@ -68,17 +68,11 @@ def find(draft: Draft) -> Deadlock | None:
 
 def _who_is_helped(draft: Draft, victim: JobRow, rows: list[JobRow]) -> str:
     """The gang that completes once this one has given way; "" if none does, and nothing is gained by breaking."""
-    mark = draft.tx.checkpoint()
-    saved, noted = (dict(draft.because), dict(draft.served)), draft.waits.checkpoint()
-    draft.remember(victim)
-    draft.tx.lift_all(victim, victims.whole(victim).places)
-    helped = next(
-        (row.name for row in stale_gangs.in_order(rows) if row is not victim and stale_gangs.repair(draft, row)), ""
-    )
-    draft.tx.rollback(mark)
-    draft.because, draft.served = saved
-    draft.waits.rollback(noted)
-    return helped
+    with draft.trial():
+        draft.remember(victim)
+        draft.tx.lift_all(victim, victims.whole(victim).places)
+        others = (row for row in stale_gangs.in_order(rows) if row is not victim)
+        return next((row.name for row in others if stale_gangs.repair(draft, row)), "")
 
 
 def _half_placed(draft: Draft) -> list[JobRow]:
@@ -89,14 +83,10 @@ def _half_placed(draft: Draft) -> list[JobRow]:
 def _can_be_repaired(draft: Draft, row: JobRow) -> bool:
     """Whether the gang can be completed without disturbing another one that is half-placed itself."""
     others = {other.name: tuple(other.held) for other in _half_placed(draft) if other is not row}
-    mark = draft.tx.checkpoint()
-    saved, noted = (dict(draft.because), dict(draft.served)), draft.waits.checkpoint()
-    repaired = stale_gangs.repair(draft, row)
-    disturbed = any(sorted(draft.fleet.jobs[name].held) != sorted(held) for name, held in others.items())
-    draft.tx.rollback(mark)
-    draft.because, draft.served = saved
-    draft.waits.rollback(noted)
-    return repaired and not disturbed
+    with draft.trial():
+        repaired = stale_gangs.repair(draft, row)
+        disturbed = any(sorted(draft.fleet.jobs[name].held) != sorted(held) for name, held in others.items())
+        return repaired and not disturbed
 
 
 def _waits_for(draft: Draft, row: JobRow, stuck: dict[str, JobRow]) -> list[str]:

@@ -133,12 +133,13 @@ def _take_away(draft: Draft, struck: Struck) -> str:
         draft.tx.lift_all(row, there)  # it grows again elsewhere when there is room, without a restart
         return ""
     for leaving in (there, list(victims.whole(row).places)):
-        mark, live = draft.tx.checkpoint(), list(row.live)
-        draft.tx.lift_all(row, leaving)
-        if gang.place(draft, row):
-            _regrow(draft, row, live)
-            return ""
-        draft.tx.rollback(mark)
+        live = list(row.live)
+        with draft.trial() as trial:
+            draft.tx.lift_all(row, leaving)
+            if gang.place(draft, row):
+                _regrow(draft, row, live)
+                trial.keep()
+                return ""
     if row.firm and not struck.closure.force:
         return "has no other place now, and may not be stopped"
     draft.tx.lift_all(row, victims.whole(row).places)

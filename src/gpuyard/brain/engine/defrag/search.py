@@ -93,12 +93,11 @@ class DefragSearch:
         self._usable, self._stranded = self._value()
         found: list[tuple[tuple[object, ...], Step]] = []
         for candidate in self._promising():
-            mark = self.draft.tx.checkpoint()
-            step = self._attempt(candidate)
-            if step is not None:
-                net = (step.gain_gpu_s - step.cost_gpu_s) / step.jobs()
-                found.append(((not self._pays(step), -net, step.jobs(), candidate.goals), step))
-            self.draft.tx.rollback(mark)
+            with self.draft.trial():
+                step = self._attempt(candidate)
+                if step is not None:
+                    net = (step.gain_gpu_s - step.cost_gpu_s) / step.jobs()
+                    found.append(((not self._pays(step), -net, step.jobs(), candidate.goals), step))
         return min(found, key=lambda each: each[0])[1] if found else None
 
     def _value(self) -> tuple[float, float]:
@@ -126,11 +125,11 @@ class DefragSearch:
             units = self._leavers(candidate, stuck)
             if not units or len({unit.row.name for unit in units}) > self._jobs_left():
                 return None
-            mark = self.draft.tx.checkpoint()
-            failed = relocate(self.draft, units, [(goal.node, goal.mask) for goal in candidate.goals])
-            if failed is None:
-                return self._judge(candidate, units)
-            self.draft.tx.rollback(mark)
+            with self.draft.trial() as trial:
+                failed = relocate(self.draft, units, [(goal.node, goal.mask) for goal in candidate.goals])
+                if failed is None:
+                    trial.keep()
+                    return self._judge(candidate, units)
             stuck.add(failed.row.name)
         return None
 
@@ -160,11 +159,10 @@ class DefragSearch:
 
     def _leavers(self, candidate: Candidate, stuck: set[str]) -> tuple[Unit, ...]:
         """The cheapest units whose leaving reaches every goal; none if nothing does."""
-        mark = self.draft.tx.checkpoint()
         gone: list[Unit] = []
-        reached = all(self._clear(candidate.shape, goal, stuck, gone) for goal in candidate.goals)
-        kept = [unit for unit in self._dearest_first(gone) if reached and self._not_needed(candidate, unit)]
-        self.draft.tx.rollback(mark)
+        with self.draft.trial():
+            reached = all(self._clear(candidate.shape, goal, stuck, gone) for goal in candidate.goals)
+            kept = [unit for unit in self._dearest_first(gone) if reached and self._not_needed(candidate, unit)]
         return tuple(unit for unit in gone if unit not in kept) if reached else ()
 
     def _clear(self, shape: int, goal: NodeGoal, stuck: set[str], gone: list[Unit]) -> bool:
@@ -206,13 +204,14 @@ class DefragSearch:
 
     def _not_needed(self, candidate: Candidate, unit: Unit) -> bool:
         """Let a unit back if the goals hold without it."""
-        mark = self.draft.tx.checkpoint()
-        if all(stands_free(self.draft.fleet.columns, held) for held in unit.places):
+        if not all(stands_free(self.draft.fleet.columns, held) for held in unit.places):
+            return False
+        with self.draft.trial() as trial:
             for held in unit.places:
                 self.draft.tx.put(unit.row, held)
             if all(self.useful.room_at(candidate.shape, goal.node) >= goal.room for goal in candidate.goals):
+                trial.keep()
                 return True
-        self.draft.tx.rollback(mark)
         return False
 
     # --- what stands ----------------------------------------------------------------------------------------------
@@ -228,12 +227,10 @@ class DefragSearch:
 
     def _trial(self, step: Step) -> Offer:
         """The offer of a step that is not made."""
-        mark = self.draft.tx.checkpoint()
         origin = {unit.row.name: tuple(unit.row.held) for unit in step.units}
-        self._attempt(step.candidate)
-        found = self._offer(origin, step.gain_gpu_s)
-        self.draft.tx.rollback(mark)
-        return found
+        with self.draft.trial():
+            self._attempt(step.candidate)
+            return self._offer(origin, step.gain_gpu_s)
 
     def offer(self) -> Offer:
         """All steps taken, as one."""

@@ -50,9 +50,9 @@ class Explainer:
         if not self.started:
             return
         asked = [row for row in rows if row not in self.started and _refused(self.draft, row) is None]
-        mark = self._step_aside(None)
-        self._if_first.update((row.name, self._fits(row)) for row in asked)
-        self.draft.tx.rollback(mark)
+        with self.draft.trial():
+            self._step_aside(None)
+            self._if_first.update((row.name, self._fits(row)) for row in asked)
 
     def explain(self, row: JobRow) -> Explanation:
         """The whole story of one waiting job."""
@@ -87,25 +87,21 @@ class Explainer:
         """Whether it would start had it gone before those that start in this plan."""
         fits = self._if_first.get(row.name)
         if fits is None:
-            mark = self._step_aside(row)
-            fits = self._if_first[row.name] = self._fits(row)
-            self.draft.tx.rollback(mark)
+            with self.draft.trial():
+                self._step_aside(row)
+                fits = self._if_first[row.name] = self._fits(row)
         return fits
 
-    def _step_aside(self, row: JobRow | None) -> int:
-        """Lift what others started in this plan; returns the mark to roll back to."""
+    def _step_aside(self, row: JobRow | None) -> None:
+        """Lift what others started in this plan."""
         draft = self.draft
-        mark = draft.tx.checkpoint()
         for other in self.started:
             if other is not row:
                 draft.tx.lift_all(other, [held for held in other.held if held not in draft.origin(other)])
-        return mark
 
     def _fits(self, row: JobRow) -> bool:
-        mark = self.draft.tx.checkpoint()
-        fits = gang.place(self.draft, row)
-        self.draft.tx.rollback(mark)
-        return fits
+        with self.draft.trial():
+            return gang.place(self.draft, row)
 
 
 PATIENT = frozenset((Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.OVER_QUOTA))
@@ -153,28 +149,24 @@ def _not_together(draft: Draft, row: JobRow, view: NodesView) -> Reason:
 
 def _over_where_it_fits(draft: Draft, row: JobRow) -> Reason | None:
     """A limit or quota on the model that has room; on another model the job would stay within it."""
-    mark = draft.tx.checkpoint()
-    draft.quota_aside = True
-    fits = gang.place(draft, row)
-    draft.quota_aside = False
-    excess = admission.excess_of(draft, row, mark) if fits else None
-    draft.tx.rollback(mark)
+    with draft.relaxed(quota=False) as trial:
+        fits = gang.place(draft, row)
+        excess = admission.excess_of(draft, row, trial.mark) if fits else None
     return None if excess is None else admission.over_reason(row, excess)
 
 
 def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
     """Caps or neighbours that let single tasks in, but not all of them together."""
     fleet = draft.fleet
-    capped, fleet.capped = fleet.capped, []
-    fits = bool(capped) and would_start(draft, row)
-    fleet.capped = capped
+    capped, avoided = bool(fleet.capped), bool(fleet.avoiders)
+    with draft.relaxed(caps=False):
+        fits = capped and would_start(draft, row)
     needed = fleet.shortfall(row)[0]
     if fits:
         message = f"{row.name} needs {gpu_words(needed)}; a pool's cap on busy GPUs leaves no room for all of them"
         return Reason(Code.POWER_CAP, needed=needed, message=message)
-    avoiders, fleet.avoiders = fleet.avoiders, {}
-    fits = bool(avoiders) and would_start(draft, row)
-    fleet.avoiders = avoiders
+    with draft.relaxed(neighbours=False):
+        fits = avoided and would_start(draft, row)
     message = f"{row.name} would fit, but not beside those it avoids or who avoid it"
     return Reason(Code.NEIGHBOURS, needed=needed, message=message) if fits else None
 
@@ -189,13 +181,8 @@ BARRED: Mapping[Code, Barred] = {Code.GPUS_SICK: sick, Code.NODES_UNAVAILABLE: c
 
 
 def _if_usable(draft: Draft, row: JobRow, barred: Barred) -> bool:
-    columns = draft.fleet.columns
-    columns.pretend(barred, True)
-    draft.fleet.shapes.revalue()
-    fits = would_start(draft, row)
-    columns.pretend(barred, False)
-    draft.fleet.shapes.revalue()
-    return fits
+    with draft.relaxed(barred=barred):
+        return would_start(draft, row)
 
 
 def _outranked(row: JobRow, started: list[JobRow]) -> Reason:

@@ -78,11 +78,9 @@ class Anybody:
 
 def in_the_way(draft: Draft, row: JobRow, floors: Floors) -> list[Obstacle]:
     """The jobs that would have to stop or move so that this one starts, and what that would lose."""
-    mark, effort = draft.tx.checkpoint(), draft.effort
     maker = RoomMaker(draft, row, Anybody(draft, row, floors))
-    outcome = maker.first(maker.tries())
-    draft.tx.rollback(mark)
-    draft.effort = effort
+    with draft.relaxed():
+        outcome = maker.first(maker.tries())
     if outcome is None:
         return []
     stopped = [_obstacle(draft, unit, "stop") for unit in outcome.stopped]

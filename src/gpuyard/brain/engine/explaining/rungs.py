@@ -295,9 +295,5 @@ def required_levels(bundle: Bundle) -> list[str]:
 
 def would_start(draft: Draft, row: JobRow) -> bool:
     """Whether the job (or a stand-in for it) finds its places now, quota aside."""
-    mark = draft.tx.checkpoint()
-    draft.quota_aside = True
-    fits = gang.place(draft, row)
-    draft.quota_aside = False
-    draft.tx.rollback(mark)
-    return fits
+    with draft.relaxed(quota=False):
+        return gang.place(draft, row)

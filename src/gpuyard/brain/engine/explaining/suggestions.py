@@ -45,11 +45,9 @@ def starts(draft: Draft, row: JobRow) -> bool:
     """Whether the job (or a stand-in) finds its places now, and its queues and others' reservations let it."""
     if draft.fleet.tree.refuses(row.queue, draft.fleet.shortfall(row), row.firm) is not None:
         return False
-    mark = draft.tx.checkpoint()
-    backfill.hold_against(draft, row)
-    fits = gang.place(draft, row)
-    draft.tx.rollback(mark)
-    return fits
+    with draft.trial():
+        backfill.hold_against(draft, row)
+        return gang.place(draft, row)
 
 
 def _probe(draft: Draft, row: JobRow, job: Job) -> JobRow:
@@ -174,12 +172,9 @@ def _room_left_behind(draft: Draft, row: JobRow, other: JobRow) -> dict[int, int
 
 
 def _fits_after_moving(draft: Draft, row: JobRow, other: JobRow) -> bool:
-    mark = draft.tx.checkpoint()
-    places = list(other.held)
-    draft.tx.lift_all(other, places)
-    fits = gang.place(draft, row) and gang.place(draft, other)
-    draft.tx.rollback(mark)
-    return fits
+    with draft.trial():
+        draft.tx.lift_all(other, list(other.held))
+        return gang.place(draft, row) and gang.place(draft, other)
 
 
 # --- ask for something else -------------------------------------------------------------------------------------------

@@ -47,17 +47,18 @@ def _plain_or_mixed(claim: Claim) -> RoomMade | None:
     if there is no plain one, or it leaves a queue below its quota; else only where few could go."""
     takers = Takers(claim)
     plain = RoomMaker(claim.draft, claim.row, takers)
-    mark = claim.draft.tx.checkpoint()
-    outcome = plain.best(chain(plain.tries(), plain.small_tries()))
-    if not claim.draft.policy.consolidate:
-        return outcome
-    everywhere = outcome is None or takers.pushes_below_quota(outcome)
-    rank = takers.rank(outcome) if outcome is not None else None
-    claim.draft.tx.rollback(mark)
-    mixed = _mixed(claim) if everywhere else _few_mixed(claim)
-    if mixed is not None and (rank is None or takers.rank(mixed) < rank):
-        return mixed
-    claim.draft.tx.rollback(mark)
+    with claim.draft.trial() as trial:
+        outcome = plain.best(chain(plain.tries(), plain.small_tries()))
+        if not claim.draft.policy.consolidate:
+            trial.keep()
+            return outcome
+        everywhere = outcome is None or takers.pushes_below_quota(outcome)
+        rank = takers.rank(outcome) if outcome is not None else None
+        trial.undo()
+        mixed = _mixed(claim) if everywhere else _few_mixed(claim)
+        if mixed is not None and (rank is None or takers.rank(mixed) < rank):
+            trial.keep()
+            return mixed
     return plain.again()
 
 

@@ -94,16 +94,16 @@ class Settling:
 
     def _best_of(self, taken: tuple[Held, ...], gone: list[Unit]) -> RoomMade | None:
         """Who goes where decides who stops: several orders of looking for places, the best outcome stands."""
-        mark = self.draft.tx.checkpoint()
         best: tuple[Key, FindPlaces] | None = None
         for find in (self._stay_first, self._dear_first, self._large_first):
-            outcome = self._judged(taken, find(gone))
-            if outcome is not None and not outcome.stopped:
-                return outcome
-            if outcome is not None:
-                rank = self.rights.rank(outcome)
-                best = (rank, find) if best is None or rank < best[0] else best
-            self.draft.tx.rollback(mark)
+            with self.draft.trial() as trial:
+                outcome = self._judged(taken, find(gone))
+                if outcome is not None and not outcome.stopped:
+                    trial.keep()
+                    return outcome
+                if outcome is not None:
+                    rank = self.rights.rank(outcome)
+                    best = (rank, find) if best is None or rank < best[0] else best
         return None if best is None else self._judged(taken, best[1](gone))
 
     def excess(self) -> Excess | None:
@@ -151,12 +151,13 @@ class Settling:
 
     def _stand_again(self, unit: Unit) -> bool:
         """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""
-        mark, fleet = self.draft.tx.checkpoint(), self.draft.fleet
-        for held in unit.places:
-            if not stands_free(fleet.columns, held) or not neighbours.welcome(fleet, unit.row, held):
-                self.draft.tx.rollback(mark)
-                return False
-            self.draft.tx.put(unit.row, held)
+        fleet = self.draft.fleet
+        with self.draft.trial() as trial:
+            for held in unit.places:
+                if not stands_free(fleet.columns, held) or not neighbours.welcome(fleet, unit.row, held):
+                    return False
+                self.draft.tx.put(unit.row, held)
+            trial.keep()
         return True
 
     def _may_return(self, unit: Unit) -> bool:
@@ -179,10 +180,10 @@ class Settling:
         return moved, stopped
 
     def _try_to_move(self, unit: Unit) -> bool:
-        mark = self.draft.tx.checkpoint()
-        if self._move_one(unit):
-            return True
-        self.draft.tx.rollback(mark)
+        with self.draft.trial() as trial:
+            if self._move_one(unit):
+                trial.keep()
+                return True
         return False
 
     def _move_one(self, unit: Unit) -> bool:

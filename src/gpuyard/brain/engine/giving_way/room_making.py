@@ -57,13 +57,12 @@ class RoomMaker:
         for attempt in options:
             if not self._go_on():
                 break
-            mark = self.draft.tx.checkpoint()
-            outcome = attempt()
-            if outcome is not None:
-                rank = self.rights.rank(outcome)
-                if self._chosen is None or rank < best_rank:
-                    self._chosen, best_rank = attempt, rank
-            self.draft.tx.rollback(mark)
+            with self.draft.trial():
+                outcome = attempt()
+                if outcome is not None:
+                    rank = self.rights.rank(outcome)
+                    if self._chosen is None or rank < best_rank:
+                        self._chosen, best_rank = attempt, rank
         return self.again()
 
     def again(self) -> RoomMade | None:
@@ -75,12 +74,12 @@ class RoomMaker:
         for attempt in tries:
             if not self._go_on():
                 break
-            mark = self.draft.tx.checkpoint()
-            outcome = attempt()
-            if outcome is not None:
-                self._chosen = attempt
-                return outcome
-            self.draft.tx.rollback(mark)
+            with self.draft.trial() as trial:
+                outcome = attempt()
+                if outcome is not None:
+                    self._chosen = attempt
+                    trial.keep()
+                    return outcome
         return None
 
     def _go_on(self) -> bool:
@@ -262,14 +261,14 @@ class RoomMaker:
         """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
         best: tuple[Key, tuple[Unit, ...]] | None = None
         for those in self._subsets(units):
-            mark = self.draft.tx.checkpoint()
-            outcome = self._by_these(those)
-            if outcome is not None:
-                if not self.rights.moves_too:
-                    return outcome
-                rank = self.rights.rank(outcome)
-                best = (rank, those) if best is None or rank < best[0] else best
-            self.draft.tx.rollback(mark)
+            with self.draft.trial() as trial:
+                outcome = self._by_these(those)
+                if outcome is not None:
+                    if not self.rights.moves_too:
+                        trial.keep()
+                        return outcome
+                    rank = self.rights.rank(outcome)
+                    best = (rank, those) if best is None or rank < best[0] else best
         return self._by_these(best[1]) if best is not None else None
 
     def _subsets(self, units: list[Unit]) -> Iterator[tuple[Unit, ...]]:
@@ -332,10 +331,8 @@ class RoomMaker:
         return True
 
     def _fits(self) -> bool:
-        mark = self.draft.tx.checkpoint()
-        fits = self.goal.place(self.draft, self.row)
-        self.draft.tx.rollback(mark)
-        return fits
+        with self.draft.trial():
+            return self.goal.place(self.draft, self.row)
 
 
 def _covered(unit: Unit, those: Iterable[Unit]) -> bool:

@@ -100,10 +100,10 @@ def resume(draft: Draft, row: JobRow) -> bool:
     before = draft.before.get(row.name)
     if not before or row.held or not (draft.policy.order.time_slicing and draft.policy.order.stay):
         return False
-    mark = draft.tx.checkpoint()
-    for held in before:
-        if not stands_free(draft.fleet.columns, held):
-            draft.tx.rollback(mark)
-            return False
-        draft.tx.put(row, held)
+    with draft.trial() as trial:
+        for held in before:
+            if not stands_free(draft.fleet.columns, held):
+                return False
+            draft.tx.put(row, held)
+        trial.keep()
     return True

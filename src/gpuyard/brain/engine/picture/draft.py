@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes.columns import Held, Ints
+from gpuyard.brain.engine.nodes.columns import Barred, Held, Ints
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Refusals
 from gpuyard.brain.engine.picture.notes import Kept, Profile
 from gpuyard.brain.engine.picture.transaction import Transaction
+from gpuyard.brain.engine.picture.trial import Log, Notes, Relaxed, Trial
 from gpuyard.brain.engine.picture.waits import Waits
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.engine.sharing.fair_share import Shares
@@ -32,16 +33,18 @@ class Draft:
         self._capacity = fleet.capacity()
         self._shares: Shares | None = None
         self._dues: Shares | None = None
-        self.before: dict[str, tuple[Held, ...]] = {}
+        self.log: Log = []
+        """What was noted, for trials to take back."""
+        self.before: dict[str, tuple[Held, ...]] = Notes(self.log)
         """What changed jobs held when the cycle began."""
-        self.because: dict[str, Reason] = {}
+        self.because: dict[str, Reason] = Notes(self.log)
         """Why a job was changed."""
-        self.served: dict[str, str] = {}
+        self.served: dict[str, str] = Notes(self.log)
         """For whom a job was moved or evicted."""
         self.waits = Waits()
         """Why jobs could not start."""
         self.quota_aside = False
-        """Set while `explain` asks whether a job would fit if its queues let it."""
+        """Whether a trial asks what would fit if queues let it."""
         self.clearings: dict[object, object] = {}
         """What equal claims left behind for the next one; `room_making` knows what it is."""
         self.profiles: dict[JobRow, Profile] = {}
@@ -57,7 +60,7 @@ class Draft:
         self._free: tuple[Ints, Ints, Ints, Ints]
         self._free_at = 0
         self._largest: list[int] | None = None
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, Kept] = Notes(self.log)
         """Reservations in force, by job."""
         self.reserves: list[Reserve] = []
         self.promises = 0
@@ -69,6 +72,16 @@ class Draft:
         """What controllers in shadow mode would have done."""
         self.look_again_at: float | None = None
         """When time alone may change the plan."""
+
+    def trial(self) -> Trial:
+        """The one way to try something: what is not kept, or fails, leaves everything as it was."""
+        return Trial(self)
+
+    def relaxed(
+        self, *, quota: bool = True, caps: bool = True, neighbours: bool = True, barred: Barred | None = None
+    ) -> Trial:
+        """Ask what would be without some of the rules: quotas, caps, neighbours, or with devices that are barred."""
+        return Relaxed(self, quota, caps, neighbours, barred)
 
     @property
     def shares(self) -> Shares:

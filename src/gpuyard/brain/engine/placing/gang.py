@@ -25,12 +25,13 @@ from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk
 
 def start(draft: Draft, row: JobRow) -> bool:
     """Bring the job to its minimum, all groups or none; whether it worked. Quota is checked before and after."""
-    mark, before = draft.tx.checkpoint(), tuple(row.held)
-    if place(draft, row) and admission.allowed(draft, row, mark):
+    before = tuple(row.held)
+    with draft.trial() as trial:
+        if not place(draft, row) or not admission.allowed(draft, row, trial.mark):
+            return False
         draft.remember(row, before)
+        trial.keep()
         return True
-    draft.tx.rollback(mark)
-    return False
 
 
 def might_fit(draft: Draft, row: JobRow, unless: object = None) -> bool:
@@ -106,11 +107,11 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region:
     lone = most == 1 and levels is ANYWHERE and _goes_freely(draft, row, leaf, region)
     for shape in shapes(draft, row, leaf):
         for place in _near(draft, wish, shape, region):
-            mark = draft.tx.checkpoint()
-            laid = topology.lay_one(draft, wish, shape) if lone else topology.lay(draft, wish, shape, place)
-            if laid and admission.allowed(draft, row, mark):
-                return True
-            draft.tx.rollback(mark)
+            with draft.trial() as trial:
+                laid = topology.lay_one(draft, wish, shape) if lone else topology.lay(draft, wish, shape, place)
+                if laid and admission.allowed(draft, row, trial.mark):
+                    trial.keep()
+                    return True
     return False
 
 
@@ -204,10 +205,10 @@ class _Tree:
         if isinstance(group, TaskGroup):
             return lay_group(self.draft, self.row, first, group.topology, region)
         for place in self._places(group, first, region):
-            mark = self.draft.tx.checkpoint()
-            if self._inside(group, first, place):
-                return True
-            self.draft.tx.rollback(mark)
+            with self.draft.trial() as trial:
+                if self._inside(group, first, place):
+                    trial.keep()
+                    return True
         return False
 
     def _inside(self, bundle: Bundle, first: int, region: Region) -> bool:
@@ -223,11 +224,10 @@ class _Tree:
         for group, at in waiting:
             if done >= bundle.min_groups:
                 break
-            mark = self.draft.tx.checkpoint()
-            if self.place(group, at, region):
-                done += 1
-            else:
-                self.draft.tx.rollback(mark)
+            with self.draft.trial() as trial:
+                if self.place(group, at, region):
+                    done += 1
+                    trial.keep()
         return done >= bundle.min_groups
 
     def complete(self, group: Bundle | TaskGroup, leaf: int) -> bool:
@@ -312,12 +312,13 @@ def bundles(bundle: Bundle) -> Iterator[Bundle]:
 
 def grow(draft: Draft, row: JobRow) -> bool:
     """Add one more task, or one more group that was left out so far, to a job that has its minimum."""
-    mark, before = draft.tx.checkpoint(), tuple(row.held)
+    before = tuple(row.held)
     for extra in _extras(row.job.gang, 0):
-        if _add(draft, row, extra) and admission.allowed(draft, row, mark):
-            draft.remember(row, before)
-            return True
-        draft.tx.rollback(mark)
+        with draft.trial() as trial:
+            if _add(draft, row, extra) and admission.allowed(draft, row, trial.mark):
+                draft.remember(row, before)
+                trial.keep()
+                return True
     return False
 
 

@@ -62,10 +62,10 @@ def _lay_in_one(
     draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.ClosedNodes | None
 ) -> bool:
     for place in _places(draft, wish, shape, region, limits):
-        mark = draft.tx.checkpoint()
-        if _lay_inside(draft, wish, shape, place, limits):
-            return True
-        draft.tx.rollback(mark)
+        with draft.trial() as trial:
+            if _lay_inside(draft, wish, shape, place, limits):
+                trial.keep()
+                return True
         shape.sync()
     return False
 

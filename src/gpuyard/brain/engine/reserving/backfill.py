@@ -24,18 +24,18 @@ def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
     aside = [kept for kept in draft.kept.values() if not _binds(draft, kept, row)]
     if not aside:
         return attempt()
-    mark = draft.tx.checkpoint()
-    for kept in aside:
-        draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
-    if attempt():
+    with draft.trial() as trial:
+        for kept in aside:
+            draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
+        if not attempt():
+            return False
         for kept in aside:
             if kept.row is row:
                 del draft.kept[row.name]
             else:
                 hold(draft, kept)
+        trial.keep()
         return True
-    draft.tx.rollback(mark)
-    return False
 
 
 def hold_against(draft: Draft, row: JobRow) -> None:
@@ -76,12 +76,10 @@ def _would_fit(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
         enough = _enough_aside(draft, row, aside)
         if not enough or _goes_anywhere(draft, row):
             return enough
-    mark = draft.tx.checkpoint()
-    for kept in aside:
-        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
-    fits = gang.might_fit(draft, row) and gang.place(draft, row)
-    draft.tx.rollback(mark)
-    return fits
+    with draft.trial():
+        for kept in aside:
+            draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
+        return gang.might_fit(draft, row) and gang.place(draft, row)
 
 
 def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:

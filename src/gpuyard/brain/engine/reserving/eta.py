@@ -96,10 +96,8 @@ def duration_key(row: JobRow) -> str:
 
 
 def _earliest(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow] | tuple[()]) -> SureStart | None:
-    mark = draft.tx.checkpoint()
-    found = _replay(draft, row, ending, list(ahead))
-    draft.tx.rollback(mark)
-    return found
+    with draft.trial():
+        return _replay(draft, row, ending, list(ahead))
 
 
 def _replay(draft: Draft, row: JobRow, ending: Ending, ahead: list[JobRow]) -> SureStart | None:

@@ -50,15 +50,15 @@ def _all_back(draft: Draft, origin: Origin, back: list[JobRow]) -> bool:
 
 def _back_around(draft: Draft, origin: Origin, back: list[JobRow], others: list[JobRow]) -> bool:
     """The same with the others placed in this order."""
-    mark = draft.tx.checkpoint()
     stood = {row.name: tuple(row.held) for row in (*back, *others)}
-    for row in (*back, *others):
-        before = origin[row.name]
-        draft.tx.lift_all(row, [held for held in row.held if held not in before])
-    fits = all(_put_back(draft, row, origin[row.name], stood[row.name]) for row in back)
-    fits = fits and all(_refill(draft, row, len(stood[row.name])) for row in (*back, *others))
-    if not fits:
-        draft.tx.rollback(mark)
+    with draft.trial() as trial:
+        for row in (*back, *others):
+            before = origin[row.name]
+            draft.tx.lift_all(row, [held for held in row.held if held not in before])
+        fits = all(_put_back(draft, row, origin[row.name], stood[row.name]) for row in back)
+        fits = fits and all(_refill(draft, row, len(stood[row.name])) for row in (*back, *others))
+        if fits:
+            trial.keep()
     return fits
 
 
