@@ -5,11 +5,13 @@ Each field's metadata carries `unit` and `doc`; `files` turns them into JSON Sch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from gpuyard.model.job import Job, JobClass
+from gpuyard.model.queue import Queue
 from gpuyard.model.topology import NODE
 
 
@@ -227,3 +229,51 @@ class Policy:
     def preemptible(self, job: Job) -> bool:
         """Whether the job may be taken back: as it says, else as its class says."""
         return self.of(job).preemptible if job.preemptible is None else job.preemptible
+
+
+# --- how long a job may ask for ------------------------------------------------------------------
+
+# While a job saves its work or is inside its minimum runtime nobody takes its GPUs back, so without bounds a quota
+# would be whatever a user writes.
+
+GRACE = "max_grace"
+MIN_RUNTIME = "max_min_runtime"
+TIME_LIMIT = "max_time_limit"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bound:
+    """Seconds, whose bound it is, and the key that sets it."""
+
+    seconds: float
+    whose: str
+    key: str
+
+
+def bound_of(job: Job, policy: Policy, queues: Sequence[Queue], name: str) -> Bound | None:
+    """The one that holds for a job, of its class and of every queue above it; 0 bounds nothing."""
+    return min((bound for bound in _bounds(job, policy, queues, name) if bound.seconds > 0), default=None)
+
+
+def _bounds(job: Job, policy: Policy, queues: Sequence[Queue], name: str) -> Iterator[Bound]:
+    word = job.job_class.value
+    yield Bound(getattr(policy.of(job), name), f"class {word}", f"policy classes.{word}.{name}")
+    known = {queue.name: queue for queue in queues}
+    queue = known.get(job.queue)
+    while queue is not None:
+        yield Bound(getattr(queue, name), f"queue {queue.name}", name)
+        queue = known.get(queue.parent)
+
+
+def kept_within(job: Job, policy: Policy, queues: Sequence[Queue]) -> Job:
+    """A job that was accepted before, with no more grace and minimum runtime than it could ask for now.
+
+    Its time limit stays: that keeps nobody from anything that is theirs, and a later bound ends no work that was
+    promised its time.
+    """
+    grace, least = (bound_of(job, policy, queues, name) for name in (GRACE, MIN_RUNTIME))
+    if grace is not None and job.checkpoint is not None and job.checkpoint.grace > grace.seconds:
+        job = replace(job, checkpoint=replace(job.checkpoint, grace=grace.seconds))
+    if least is not None and job.min_runtime is not None and job.min_runtime > least.seconds:
+        job = replace(job, min_runtime=least.seconds)
+    return job

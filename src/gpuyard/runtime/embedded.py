@@ -137,9 +137,14 @@ class EmbeddedYard:
             entry = self._find(key)
             if entry is not None and viewer.sees(entry):
                 return entry
-        if any(map(viewer.sees, self._members(viewer, name))):
+        if self._is_array(viewer, name):
             raise NotFound(f"{name} is an array, not one job; its jobs are {name}-0 and so on")
         raise NotFound(f"there is no job {name}{self._hint(viewer, name)}")
+
+    def _is_array(self, viewer: Viewer, name: str) -> bool:
+        """Whether the caller may know of an array of that name, also of one that has ended."""
+        owners = (owner for key in viewer.keys(name) for owner in books.array_owners(self.store, key))
+        return any(viewer.sees_all or viewer.owns(owner) for owner in owners)
 
     def _hint(self, viewer: Viewer, name: str) -> str:
         """Operators are told under which name they find it."""
@@ -192,10 +197,11 @@ class EmbeddedYard:
                     raise Denied(f"{entry.name} belongs to {entry.owner.user}, who alone can {verb} it")
                 if verb == "vouch" and not caller.admin:
                     raise Denied(f"{caller.user} may not vouch for {entry.name}; an administrator can")
-                self._act(entry, verb, caller.user)
+                self._act(viewer, entry, verb)
         return {"name": name, "phase": entries[0].phase.value, "jobs": len(entries)}
 
-    def _act(self, entry: Entry, verb: str, user: str) -> None:
+    def _act(self, viewer: Viewer, entry: Entry, verb: str) -> None:
+        user = viewer.caller.user
         if entry.over and verb != "requeue":
             raise Conflict(f"{entry.name} has ended already: {entry.phase.value}")
         match verb:
@@ -206,6 +212,8 @@ class EmbeddedYard:
             case "release":
                 self.world.release(entry)
             case "requeue":
+                if entry.over:
+                    self._submitting.let_begin_again(viewer, entry)
                 self.world.requeue(entry)
             case "vouch":
                 self.world.vouch(entry, user)
@@ -327,9 +335,10 @@ class EmbeddedYard:
         columns = [column.strip() for column in by.replace("team", "queue").split(",")]
         if not columns or set(columns) - {"user", "queue"}:
             raise Refused(f"a report is by user or by queue, not by {by}")
+        viewer = self._viewer(caller)
+        whose = None if viewer.sees_all or "user" not in columns else viewer.owner.identity
         with self._desk.lock:
-            rows = reporting.report(self.store, self._desk, columns, since)
-        return [row for row in rows if self._viewer(caller).sees_all or row.get("user", caller.user) == caller.user]
+            return reporting.report(self.store, self._desk, columns, since, whose)
 
     def events(self, caller: Caller, after: int, limit: int) -> list[Document]:
         """What happened, each with a growing `id`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuyard import files
@@ -16,7 +16,7 @@ from gpuyard.files.submissions import Submission
 from gpuyard.files.units import write_duration
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Job, Phase
-from gpuyard.model.policy import Policy
+from gpuyard.model.policy import GRACE, MIN_RUNTIME, TIME_LIMIT, Policy, bound_of
 from gpuyard.model.queue import Queue
 from gpuyard.runtime import budgets
 from gpuyard.runtime.service import Caller, Document
@@ -96,13 +96,13 @@ class Intake:
                     raise Conflict(f"there is a job {name} already, and it has not ended; choose another name")
                 seen.add(key)
 
-    def check_caps(self, caller: Caller, asked: Sequence[Submission], book: Book) -> None:
+    def check_caps(self, caller: Caller, owner: Owner, asked: Sequence[Submission], book: Book) -> None:
         """Nobody fills the yard alone; what is more than may ever run at once is refused rather than kept waiting."""
         for submission in asked:
             self._check_tasks(caller, submission.job)
         if not self.caps.jobs or caller.admin:
             return
-        own = sum(entry.owner.user == caller.user for entry in book.active())
+        own = sum(entry.owner.identity == owner.identity for entry in book.active())
         if own + sum(len(names_of(each)) for each in asked) > self.caps.jobs:
             told = f"{caller.user} has {own} jobs that are not over, and {self.caps.jobs} are allowed"
             raise Refused(f"{told}; wait for some to end")
@@ -159,45 +159,23 @@ def digest(documents: Sequence[Document]) -> str:
 
 # --- how long a job may ask for ------------------------------------------------------------------
 
-Bound = tuple[float, str, str]
-"""Seconds, whose it is, and the key that sets it."""
-
 
 def kept_to(asked: Submission, policy: Policy, queues: Sequence[Queue]) -> Submission:
-    """The submission, if it asks for no more than it may; one without a time limit gets the one that is allowed.
-
-    While a job saves its work or is inside its minimum runtime nobody takes its GPUs back, so without bounds a quota
-    would be whatever a user writes. The smallest holds, of the class and of every queue above.
-    """
+    """The submission, if it asks for no more than it may; one without a time limit gets the one that is allowed."""
     job = asked.job
     grace = job.checkpoint.grace if job.checkpoint is not None else None
     for key, wanted, name in (
-        ("checkpoint.grace", grace, "max_grace"),
-        ("min_runtime", job.min_runtime, "max_min_runtime"),
-        ("time_limit", job.time_limit, "max_time_limit"),
+        ("checkpoint.grace", grace, GRACE),
+        ("min_runtime", job.min_runtime, MIN_RUNTIME),
+        ("time_limit", job.time_limit, TIME_LIMIT),
     ):
-        bound = smallest(_bounds(job, policy, queues, name))
-        if bound is not None and wanted is not None and wanted > bound[0]:
+        bound = bound_of(job, policy, queues, name)
+        if bound is not None and wanted is not None and wanted > bound.seconds:
             raise Refused(
-                f"job {job.name} asks for {key} {write_duration(wanted)}, and {bound[1]} allows at most "
-                f"{write_duration(bound[0])} ({bound[2]}); ask for less"
+                f"job {job.name} asks for {key} {write_duration(wanted)}, and {bound.whose} allows at most "
+                f"{write_duration(bound.seconds)} ({bound.key}); ask for less"
             )
-    limit = smallest(_bounds(job, policy, queues, "max_time_limit"))
+    limit = bound_of(job, policy, queues, TIME_LIMIT)
     if job.time_limit is None and limit is not None:
-        return replace(asked, job=replace(job, time_limit=limit[0]))
+        return replace(asked, job=replace(job, time_limit=limit.seconds))
     return asked
-
-
-def smallest(bounds: Iterable[Bound]) -> Bound | None:
-    """The one that holds; 0 bounds nothing."""
-    return min((bound for bound in bounds if bound[0] > 0), default=None)
-
-
-def _bounds(job: Job, policy: Policy, queues: Sequence[Queue], name: str) -> Iterator[Bound]:
-    word = job.job_class.value
-    yield getattr(policy.of(job), name), f"class {word}", f"policy classes.{word}.{name}"
-    known = {queue.name: queue for queue in queues}
-    queue = known.get(job.queue)
-    while queue is not None:
-        yield getattr(queue, name), f"queue {queue.name}", name
-        queue = known.get(queue.parent)

@@ -16,34 +16,47 @@ from gpuyard.worlds.local.store import Store
 Sums = dict[tuple[str, ...], list[float]]
 
 
-def report(store: Store, desk: Desk, columns: Sequence[str], since: float) -> list[Mapping[str, Any]]:
-    """GPU-seconds and money since a moment (whole days), with what still runs up to now."""
-    names = ", ".join(columns)
+def report(
+    store: Store, desk: Desk, columns: Sequence[str], since: float, whose: str | None = None
+) -> list[Mapping[str, Any]]:
+    """GPU-seconds and money since a moment (whole days), with what still runs up to now; of one identity, or of all.
+
+    Users are told apart by who they really are: a name that was given to another user has two lines.
+    """
+    keys = [*columns, *(["owner"] if "user" in columns else [])]
+    names = ", ".join(keys)
     rows = store.rows(
         f"SELECT {names}, sum(gpu_seconds), sum(money), sum(tasks), sum(lost) FROM ledger "
-        f"WHERE day >= ? GROUP BY {names}",
-        (int(since // ledger.DAY_S),),
+        f"WHERE day >= ? AND (? IS NULL OR owner = ?) GROUP BY {names}",
+        (int(since // ledger.DAY_S), whose, whose),
     )
-    width = len(columns)
+    width = len(keys)
     sums: Sums = {tuple(row[:width]): [float(amount) for amount in row[width:]] for row in rows}
-    _add_running(sums, desk, columns, since)
-    return [
-        {"name": "/".join(key), **dict(zip(columns, key, strict=True)), "gpu_seconds": round(amounts[0], 3),
-         "lost_gpu_seconds": round(amounts[3], 3), "money": round(amounts[1], 4), "tasks": int(amounts[2])}
-        for key, amounts in sorted(sums.items())
-    ]  # fmt: skip
+    _add_running(sums, desk, keys, since, whose)
+    return [_line(dict(zip(keys, key, strict=True)), amounts) for key, amounts in sorted(sums.items())]
 
 
-def _add_running(sums: Sums, desk: Desk, columns: Sequence[str], since: float) -> None:
+def _line(known: dict[str, str], amounts: Sequence[float]) -> Mapping[str, Any]:
+    uid = known.pop("owner", "").partition(":")[0]
+    return {
+        "name": "/".join(known.values()), **known, **({"uid": int(uid)} if uid.isdecimal() else {}),
+        "gpu_seconds": round(amounts[0], 3), "lost_gpu_seconds": round(amounts[3], 3),
+        "money": round(amounts[1], 4), "tasks": int(amounts[2]),
+    }  # fmt: skip
+
+
+def _add_running(sums: Sums, desk: Desk, keys: Sequence[str], since: float, whose: str | None) -> None:
     now = desk.now()
     for entry in desk.book.active():
         attempt = entry.attempt
-        known = {"user": entry.owner.user, "queue": entry.template.job.queue}
+        known = {"user": entry.owner.user, "queue": entry.template.job.queue, "owner": entry.owner.identity}
+        if whose is not None and entry.owner.identity != whose:
+            continue
         for task in attempt.live() if attempt is not None and attempt.state != "promised" else ():
             node = desk.nodes.get(task.placement.node)
             price = ledger.gpu_hour(desk.pools.get(node.pool)) if node is not None else 0.0
             seconds = (now - max(attempt.created, since)) * ledger.gpus_of(entry, task, node) if attempt else 0.0
-            sum_ = sums.setdefault(tuple(known[column] for column in columns), [0.0, 0.0, 0.0, 0.0])
+            sum_ = sums.setdefault(tuple(known[key] for key in keys), [0.0, 0.0, 0.0, 0.0])
             sum_[0] += seconds
             sum_[1] += seconds * price / ledger.HOUR_S
             sum_[2] += 1

@@ -74,6 +74,14 @@ class Submitting:
             return before
         return [_accepted(entry, forecasts) for entry in entries]
 
+    def let_begin_again(self, viewer: Viewer, entry: Entry) -> None:
+        """A job that has ended is asked for anew: by the rights, caps and bounds of now. The caller has the lock."""
+        queues = self._plane.world.queues
+        asked = files.Submission(entry.template.job)
+        self._intake.check(viewer.caller, asked, queues)
+        self._intake.check_caps(viewer.caller, entry.owner, [asked], self._plane.desk.book)
+        entry.template.job = intake.kept_to(asked, self._plane.settings.fleet.policy, queues).job
+
     def preview(self, viewer: Viewer, jobs: Sequence[Document]) -> list[Document]:
         """What would happen, in one plan for all of them."""
         budgets.check_count(jobs, budgets.PREVIEWS_MAX, "preview")
@@ -125,7 +133,7 @@ class Submitting:
         with desk.lock:
             asked = [self._intake.named(each, desk.book.next_job + number) for number, each in enumerate(read)]
             self._intake.check_names(owner, asked, desk.book)
-            self._intake.check_caps(viewer.caller, asked, desk.book)
+            self._intake.check_caps(viewer.caller, owner, asked, desk.book)
         self._check_followed(viewer, asked)
         return asked
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,3 +100,34 @@ def test_the_more_urgent_goes_first_when_there_is_room_again(make: MakeYard, tmp
     (tmp_path / "end").touch()
     yard.until("low", "succeeded")
     assert (tmp_path / "order").read_text().split() == ["high", "low"]
+
+
+def test_a_job_that_begins_again_counts_like_a_new_one(make: MakeYard):
+    """The attack: jobs that end at once, and are then all requeued past the cap."""
+    yard = make(Caps(jobs=2))
+    for number in range(3):
+        yard.put(sh("true" if number else "sleep 600", name=f"a{number}"), caller=ANN)
+        yard.until(f"a{number}", *(() if number else ("running",)))
+    yard.put(sh("sleep 600", name="a3"), caller=ANN)
+    with pytest.raises(Refused, match="ann has 2 jobs that are not over, and 2 are allowed"):
+        yard.act(ANN, "a1", "requeue")
+    assert yard.job(ANN, "a1")["phase"] == "succeeded"
+    yard.act(ADMIN, "a1", "requeue")
+    assert yard.until("a1")["attempts"] == 2
+
+
+def test_a_name_that_was_given_to_another_user_does_not_inherit_what_was_used_of_a_cap(tmp_path: Path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can run tasks as somebody else")
+    yard = TestYard(tmp_path / "state", shared=True, caps=Caps(jobs=1, user_tasks=1))
+    yard.start()
+    old, new = (Caller("nobody", pwd.getpwnam(name).pw_uid) for name in ("nobody", "daemon"))
+    yard.put(sh("sleep 600", name="a", gpus=1), caller=old)
+    yard.until("nobody/a", "running")
+    yard.put(sh("sleep 600", name="b", gpus=1), caller=new)
+    yard.until("nobody/b", "running")
+    assert [line["uid"] for line in yard.report(ADMIN, "user", 0.0)] == sorted((old.uid, new.uid))
+    for caller in (old, new):
+        (line,) = yard.report(caller, "user", 0.0)
+        assert (line["uid"], line["tasks"]) == (caller.uid, 1)
+    yard.stop()

@@ -55,3 +55,20 @@ def test_events_have_growing_numbers_and_tell_the_story(yard: TestYard):
     assert [event["kind"] for event in events] == ["submitted", "starting", "started", "ended"]
     assert [event["id"] for event in events] == sorted(event["id"] for event in events)
     assert [document["name"] for document in yard.jobs(ME)] == ["a"]
+
+
+def test_a_chain_of_very_many_ends_with_its_first_and_holds_nobody_up(yard: TestYard):
+    """The attack: each follows the one before it, and the first fails; what recursed was lost, and waited for ever."""
+    chain = [sh("true", name=f"j{n}", after=[f"j{n - 1}"] if n else [], run={}) for n in range(600)]
+    chain[0]["run"] = {"command": ["false"]}
+    yard.put(*chain)
+    assert yard.until("j599")["phase"] == "cancelled"
+    yard.put(sh("true", name="other"))
+    assert yard.until("other")["phase"] == "succeeded"
+
+
+def test_whoever_follows_what_has_failed_already_is_told_at_once(yard: TestYard):
+    yard.put(sh("false", name="a"))
+    yard.until("a", "failed")
+    yard.put(sh("true", name="b", after=["a"]), sh("true", name="c", after=["b"]))
+    assert yard.until("c")["message"] == "b cancelled, and c was to follow its success"

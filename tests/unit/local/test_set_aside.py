@@ -79,7 +79,7 @@ def test_a_row_that_cannot_be_read_stops_one_job_and_no_yard(tmp_path: Path, sta
         assert told.startswith("1 job in ")
         (kept,) = (tmp_path / "set-aside").iterdir()
         assert kept.stat().st_mode & 0o777 == 0o600
-        assert json.loads(kept.read_text())["name"] == "bad"
+        assert json.loads(kept.read_text())["name"] == "bad@1"
         until_held(yard, 1)
         yard.put(sh("true", name="bad"))  # the name is free again
         yard.until("bad", "succeeded")

@@ -73,3 +73,29 @@ def test_a_drain_says_who_is_still_there(yard: TestYard):
     while yard.drain(ADMIN, {"node": "n0"})["held_gpus"]:
         yard.wait_events(yard.store.last_event, 0.02)
     assert "is empty" in yard.drain(ADMIN, {"node": "n0"})["message"]
+
+
+def test_a_bound_that_came_later_holds_for_jobs_that_were_accepted_before(yard: TestYard, tmp_path: Path):
+    """Their time limits stay: no work ends that was promised its time."""
+    asked = {"checkpoint": {"grace": "20m"}, "min_runtime": "3h", "time_limit": "5h"}
+    yard.put(sh("sleep 600", name="runs", gpus=8, **asked), sh("true", name="waits", gpus=8, **asked))
+    yard.until("runs", "running")
+    tight = {"name": "default", "max_grace": "1m", "max_min_runtime": "2m", "max_time_limit": "1h"}
+    yard.set_queue(ADMIN, tight, dry_run=False)
+    for name in ("runs", "waits"):
+        assert _asks(yard, name) == ("1m", "2m", "5h")
+    yard.close()
+    again = TestYard(tmp_path, FLEET)
+    again.start()
+    assert _asks(again, "waits") == ("1m", "2m", "5h")
+    again.act(ADMIN, "waits", "cancel")
+    again.until("waits", "cancelled")
+    with pytest.raises(Refused, match="grace 20m, and queue default allows at most 1m"):
+        again.act(ADMIN, "waits", "requeue")
+    again.stop()
+    yard.start()
+
+
+def _asks(yard: TestYard, name: str) -> tuple[str, str, str]:
+    job = yard.job(ADMIN, name)
+    return job["checkpoint"]["grace"], job["min_runtime"], job["time_limit"]

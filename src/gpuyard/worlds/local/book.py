@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpuyard import files
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import MAIN, Job, Phase, Placement, TaskGroup, one_group
+from gpuyard.model.policy import Policy, kept_within
+from gpuyard.model.queue import Queue
 from gpuyard.model.resources import Request
 from gpuyard.worlds.local.records import Attempt, Entry, Owner, Task, Template
+from gpuyard.worlds.local.schema import KEY
 from gpuyard.worlds.local.store import Batch, Store
 
 KEEP_ENDED = 100
@@ -94,6 +97,16 @@ class Book:
         for old in self.ended:
             if old.key in keys:
                 old.name = f"{old.name}@{old.id}"
+
+    def keep_within(self, policy: Policy, queues: Sequence[Queue]) -> list[Entry]:
+        """Bounds that came after jobs hold for them too; those that ask for less now."""
+        changed: set[int] = set()
+        for template in {entry.template.id: entry.template for entry in self.entries.values()}.values():
+            kept = kept_within(template.job, policy, queues)
+            if kept != template.job:
+                template.job, template.document = kept, None
+                changed.add(template.id)
+        return [entry for entry in self.entries.values() if entry.template.id in changed]
 
     def active(self) -> Iterator[Entry]:
         """Jobs that are not over, oldest first."""
@@ -225,6 +238,15 @@ def entries(store: Store, where: str, parameters: tuple[Any, ...], known: dict[i
     return [
         _entry(row, known.get(row[14]) or stand_in(row[14], row[1], "", "what was submitted is gone")) for row in rows
     ]
+
+
+def array_owners(store: Store, key: str) -> list[Owner]:
+    """Whose arrays of that key there are, also those that have ended."""
+    asked = (
+        f"SELECT DISTINCT t.user, t.uid FROM templates t WHERE {KEY} = ? "
+        "AND EXISTS (SELECT 1 FROM jobs j WHERE j.template = t.id AND j.member IS NOT NULL)"
+    )
+    return [Owner(user, uid) for user, uid in store.rows(asked, (key,))]
 
 
 def _templates(store: Store, which: str) -> dict[int, Template]:

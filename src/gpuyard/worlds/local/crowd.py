@@ -39,11 +39,11 @@ class Crowd:
         self.caps = caps
         self._holdings = holdings
         self._waiting: dict[str, list[tuple[int, int, Entry]]] = {}
-        """By user, the most urgent first."""
+        """By who it really is (`Owner.identity`), the most urgent first."""
 
     def hindrance(self, entry: Entry, count: int) -> Reason | None:
         """Why so many tasks more of a job cannot run now."""
-        user, own = entry.owner.user, self._holdings.tasks(entry.owner.user)
+        user, own = entry.owner.user, self._holdings.tasks(entry.owner.identity)
         every = self._holdings.tasks()
         if self.caps.tasks and every + count > self.caps.tasks:
             told = f"{every} tasks run here, and {self.caps.tasks} may at once"
@@ -58,20 +58,20 @@ class Crowd:
         """Until there is room."""
         urgency = entry.description().priority
         rank = -(PRIORITY if urgency is None else urgency)
-        heapq.heappush(self._waiting.setdefault(entry.owner.user, []), (rank, entry.id, entry))
+        heapq.heappush(self._waiting.setdefault(entry.owner.identity, []), (rank, entry.id, entry))
 
     def next(self) -> Iterator[Entry]:
         """Those who may be tried now that somebody has ended, as many as there is room for."""
         room_in_all = self.caps.tasks - self._holdings.tasks() if self.caps.tasks else len(self._waiting) << 20
-        for user in list(self._waiting):
-            queue = self._waiting[user]
-            own = self.caps.user_tasks - self._holdings.tasks(user) if self.caps.user_tasks else room_in_all
+        for owner in list(self._waiting):
+            queue = self._waiting[owner]
+            own = self.caps.user_tasks - self._holdings.tasks(owner) if self.caps.user_tasks else room_in_all
             while queue and (queue[0][2].owner.uid == 0 or tasks_of(queue[0][2]) <= own) and room_in_all > 0:
                 entry = heapq.heappop(queue)[2]
                 own, room_in_all = own - tasks_of(entry), room_in_all - tasks_of(entry)
                 yield entry
             if not queue:
-                del self._waiting[user]
+                del self._waiting[owner]
 
 
 def tasks_of(entry: Entry) -> int:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,6 +56,7 @@ class Desk:
         self._clock = clock
         self._batch: Batch | None = None
         self._effects: list[Callable[[], None]] = []
+        self._carrying = False
 
     def now(self) -> float:
         """The present, to the microsecond: what is written down reads back equal."""
@@ -119,18 +121,35 @@ class Desk:
             self._carry_out()
 
     def _carry_out(self) -> None:
-        """All of them: what one cannot do for want of room keeps no other from being done, and is tried again."""
-        effects, self._effects = self._effects, []
+        """All of them: what one cannot do for want of room keeps no other from being done, and is tried again.
+
+        What an effect leads to comes after it and not inside it: a chain of ten thousand jobs, of which each ends the
+        next, is as long as it likes.
+        """
+        if self._carrying:
+            return
+        self._carrying = True
         again: list[Callable[[], None]] = []
-        for effect in effects:
-            try:
-                effect()
-            except OSError as error:
-                if error.errno not in SCARCE:
-                    raise
-                self.trouble = f"what was decided cannot be carried out yet: {error}"
-                again.append(effect)
-        self._effects = again + self._effects
+        try:
+            while self._effects and not (again or self.trouble):
+                effects, self._effects = deque(self._effects), []
+                try:
+                    while effects:
+                        self._attempt(effects.popleft(), again)
+                finally:
+                    self._effects = [*effects, *self._effects]
+        finally:
+            self._carrying = False
+            self._effects = again + self._effects
+
+    def _attempt(self, effect: Callable[[], None], again: list[Callable[[], None]]) -> None:
+        try:
+            effect()
+        except OSError as error:
+            if error.errno not in SCARCE:
+                raise
+            self.trouble = f"what was decided cannot be carried out yet: {error}"
+            again.append(effect)
 
     def then(self, effect: Callable[[], None]) -> None:
         """Do this once the change is on disk."""

@@ -50,5 +50,5 @@ def _note(desk: Desk, entry: Entry, why: str) -> str:
         "UPDATE attempts SET state = 'ended', why = 'set aside' WHERE job = ? AND state != 'ended'", (entry.id,)
     )
     content = {"id": entry.id, "user": entry.owner.user, "phase": entry.phase.value, "text": entry.template.text}
-    desk.aside.put("job", entry.name, why, content)
+    desk.aside.put("job", f"{entry.key}@{entry.id}", why, content)
     return f"it was set aside, because the yard cannot deal with it: {ascii(why)[1:-1]}"

@@ -42,11 +42,12 @@ def book(batch: Batch, entry: Entry, use: Use) -> None:
     for day in range(int(use.begin // DAY_S), int(use.end // DAY_S) + 1):
         held = max(0.0, min(use.end, (day + 1) * DAY_S) - max(use.begin, day * DAY_S)) * use.gpus
         batch.add(
-            "INSERT INTO ledger(day, queue, user, tasks, gpu_seconds, money, lost) VALUES (?, ?, ?, 1, ?, ?, ?) "
-            "ON CONFLICT(day, queue, user) DO UPDATE SET tasks=tasks+1, gpu_seconds=gpu_seconds+excluded.gpu_seconds, "
-            "money=money+excluded.money, lost=lost+excluded.lost",
-            (day, entry.template.job.queue, entry.owner.user, held, held * use.price / HOUR_S, held * use.lost),
-        )
+            "INSERT INTO ledger(day, queue, user, owner, tasks, gpu_seconds, money, lost) "
+            "VALUES (?, ?, ?, ?, 1, ?, ?, ?) ON CONFLICT(day, queue, user, owner) DO UPDATE SET tasks=tasks+1, "
+            "gpu_seconds=gpu_seconds+excluded.gpu_seconds, money=money+excluded.money, lost=lost+excluded.lost",
+            (day, entry.template.job.queue, entry.owner.user, entry.owner.identity, held, held * use.price / HOUR_S,
+             held * use.lost),
+        )  # fmt: skip
 
 
 def is_lost(entry: Entry, attempt: Attempt, task: Task) -> bool:

@@ -141,7 +141,8 @@ class Life:
         node = self.desk.nodes.get(task.placement.node)
         if node is not None:
             key = TaskKey(entry.id, attempt.number, task.serial)
-            self.desk.holdings.take(key, holdings.shares(entry.description(), task.placement, node), entry.owner.user)
+            wanted = holdings.shares(entry.description(), task.placement, node)
+            self.desk.holdings.take(key, wanted, entry.owner.identity)
             uuids = [gpu.uuid for gpu in node.gpus if gpu.index in task.placement.gpus and gpu.uuid]
             self.desk.keeper.take(key.name, entry.owner.uid, uuids)
             if task.placement.mig:
@@ -453,8 +454,12 @@ class Life:
 
     def _let_follow(self, entry: Entry) -> None:
         self.gates.ended(entry)
-        doomed, self.gates.doomed = self.gates.doomed, []
-        if doomed:
+        self.end_doomed()
+
+    def end_doomed(self) -> None:
+        """Jobs that were to follow a success that will not come are over too."""
+        while self.gates.doomed:
+            doomed, self.gates.doomed = self.gates.doomed, []
             with self.desk.change():
                 for follower, told in doomed:
                     if not follower.over:

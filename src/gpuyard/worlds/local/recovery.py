@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpuyard.model.events import JobSeen
 from gpuyard.model.job import Phase
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local import book as books
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.giving_up import lay_aside
@@ -17,9 +18,10 @@ from gpuyard.worlds.local.records import Attempt, Entry, Task
 from gpuyard.worlds.local.store import RESTORED
 
 
-def recover(desk: Desk, life: Life) -> None:
+def recover(desk: Desk, life: Life, fleet: Snapshot) -> None:
     """Read everything back, take over what runs, show the brain what there is."""
     desk.book = books.load(desk.store)
+    desk.book.keep_within(fleet.policy, fleet.queues)
     job, template = desk.numbers.highest()
     desk.book.next_job = max(desk.book.next_job, job + 1)
     desk.book.next_template = max(desk.book.next_template, template + 1)

@@ -92,5 +92,20 @@ ALTER TABLE jobs ADD COLUMN anew INTEGER NOT NULL DEFAULT 0;
 MARKED = 4
 """The version from which on every file is marked."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED)
+_WHOSE = """
+CREATE TABLE used (
+  day INTEGER NOT NULL, queue TEXT NOT NULL, user TEXT NOT NULL, owner TEXT NOT NULL, tasks INTEGER NOT NULL,
+  gpu_seconds REAL NOT NULL, money REAL NOT NULL, lost REAL NOT NULL,
+  PRIMARY KEY (day, queue, user, owner)
+) STRICT, WITHOUT ROWID;
+INSERT INTO used(day, queue, user, owner, tasks, gpu_seconds, money, lost) SELECT day, queue, user, coalesce(
+  (SELECT CASE WHEN count(DISTINCT t.uid) = 1 THEN max(t.uid) || ':' || l.user END
+   FROM templates t WHERE t.user = l.user), ''
+), tasks, gpu_seconds, money, lost FROM ledger l;
+DROP TABLE ledger;
+ALTER TABLE used RENAME TO ledger;
+"""
+"""What was used is an owner's identity's; where it is not known whose it was, it is for operators alone."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE)
 """What to run to come from version n to n + 1."""

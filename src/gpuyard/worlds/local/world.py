@@ -138,6 +138,7 @@ class LocalWorld:
     def _on_time(self) -> None:
         now = self.desk.monotonic()
         self.gates.rested(now)
+        self.life.end_doomed()
         while self._faults and self._faults[0].at <= now:
             self.break_down(self._faults.pop(0))
 
@@ -382,6 +383,8 @@ class LocalWorld:
         with self.desk.lock:
             self.fleet = replace(self.fleet, queues=queues)
             self.desk.events.append(QueuesChanged(queues))
+            changed = self.desk.book.keep_within(self.fleet.policy, queues)
+            self.desk.events += [JobSeen(entry.job()) for entry in changed if entry.shown]
         self.desk.launcher.wake()
 
     # --- what breaks and what is closed ----------------------------------------------------------
@@ -463,7 +466,7 @@ class LocalWorld:
         """Take over what the store knows: attempts of this boot are looked for, those of an earlier one are lost."""
         from gpuyard.worlds.local.recovery import recover
 
-        recover(self.desk, self.life)
+        recover(self.desk, self.life, self.fleet)
 
 
 def _standing(attempt: Attempt, places: Iterable[Placement]) -> list[Task]:
