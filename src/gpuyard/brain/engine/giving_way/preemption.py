@@ -47,12 +47,13 @@ def _plain_or_mixed(claim: Claim) -> RoomMade | None:
     if there is no plain one, or it leaves a queue below its quota; else only where few could go."""
     takers = Takers(claim)
     plain = RoomMaker(claim.draft, claim.row, takers)
+    few = plain.few_could_go()
     with claim.draft.trial() as trial:
         outcome = plain.best(chain(plain.tries(), plain.small_tries()))
-        if not claim.draft.policy.consolidate:
-            trial.keep()
-            return outcome
         everywhere = outcome is None or takers.pushes_below_quota(outcome)
+        if not claim.draft.policy.consolidate or not (everywhere or few):
+            trial.keep()  # as it stands: there is nothing to compare it with
+            return outcome
         rank = takers.rank(outcome) if outcome is not None else None
         trial.undo()
         mixed = _mixed(claim) if everywhere else _few_mixed(claim)

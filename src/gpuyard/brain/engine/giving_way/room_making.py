@@ -114,6 +114,10 @@ class RoomMaker:
             if 1 < len(units) <= MOST_WEIGHED:
                 yield partial(self._by_subsets, units)
 
+    def few_could_go(self) -> bool:
+        """Whether there is any region where every set can be weighed."""
+        return any(self._few_in(region) for region in self.regions(None))
+
     def _few_in(self, region: Region) -> bool:
         """Whether so few jobs stand in the region that every set of them can be weighed."""
         found: set[JobRow] = set()
