@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gpuyard.brain.controllers import Controller
 from gpuyard.brain.controllers.deadlock import Deadlocks
+from gpuyard.brain.controllers.defragmentation import Defragmentation
 from gpuyard.brain.controllers.drain import Drains
 from gpuyard.brain.controllers.durations import DurationsSeen
 from gpuyard.brain.controllers.evictions import EvictionsSeen
@@ -33,7 +34,7 @@ class Steps(NamedTuple):
 
 STEPS = Steps(
     before=(EvictionsSeen(), DurationsSeen(), Deadlocks(), Drains()),
-    after=(TimeLimits(),),
+    after=(TimeLimits(), Defragmentation()),
 )
 
 

@@ -141,7 +141,7 @@ class Foresight:
 
     @cached_property
     def _explainer(self) -> Explainer:
-        self.draft.before = dict(self.origin)
+        self.draft.before.update(self.origin)
         started = [self.fleet.jobs[name] for name in sorted(self.origin) if self.fleet.jobs[name].alive()]
         return Explainer(self.draft, started, self._could_ever)
 
@@ -221,7 +221,7 @@ def defrag(snapshot: Snapshot) -> DefragPlan:
     fleet = foresight.fleet
     fleet.reservations += tuple(Reservation(r.job, r.placements, r.until) for r in foresight.draft.reserves)
     foresight.draft = draft = Draft(fleet, foresight.memory, snapshot.now)
-    draft.before = dict(foresight.origin)  # what the plan disturbed counts against the same budgets
+    draft.before.update(foresight.origin)  # what the plan disturbed counts against the same budgets
     reservations.restore(draft)
     before = foresight.fragmentation()
     search = defragmentation.propose(draft, settled=foresight.origin)

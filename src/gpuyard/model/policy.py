@@ -44,6 +44,14 @@ class DeadlockRule(Enum):
     PROPOSE = "propose"
 
 
+class DefragRule(Enum):
+    """What becomes of moves that nobody waits for (rule 15)."""
+
+    OFF = "off"
+    PROPOSE = "propose"
+    DO = "do"
+
+
 class Curve(Enum):
     """How GPUs saved from being stranded become a score: in proportion, or flattened out far from zero."""
 
@@ -214,6 +222,10 @@ class Policy:
     search_limit: int = _knob(512, "How many victim sets are tried for one claim before it waits.", "sets")
     search_total: int = _knob(20_000, "How many victim sets one cycle tries for all claims together.", "sets")
     claim_again: float = _knob(5.0, "A claim that found no room to make is asked again after this long.", "seconds")
+    defragment: DefragRule = _knob(DefragRule.OFF, "Timed defragmentation: off, propose (only say what), or do.")
+    defrag_every: float = _knob(3600.0, "How often timed defragmentation looks for moves that pay.", "seconds")
+    defrag_from: float = _knob(0.0, "From this hour of the day on (UTC); the same as defrag_until: always.", "hours")
+    defrag_until: float = _knob(0.0, "Until this hour of the day (UTC).", "hours")
     defrag_budget: int = _knob(8, "How many jobs one timed defragmentation may move.", "jobs")
     defrag_pays: float = _knob(1.0, "Timed defragmentation must gain this many times what it costs.", "ratio")
     defrag_horizon: float = _knob(3600.0, "How long at most a gap counts that timed defragmentation closes.", "seconds")

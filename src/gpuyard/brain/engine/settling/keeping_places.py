@@ -13,19 +13,26 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.placing import gang, neighbours
 from gpuyard.brain.engine.placing.devices import stands_free
+from gpuyard.model.reasons import Code
 
 Origin = Mapping[str, tuple[Held, ...]]
 
 
 def keep_places(draft: Draft, origin: Origin) -> bool:
     """Let every job that was moved stand where it stood, if all that runs still runs then; whether any does."""
-    displaced = [row for row in _rows(draft, origin) if _displaced(row, origin[row.name])]
+    displaced = [row for row in _rows(draft, origin) if _displaced(row, origin[row.name]) and not _tidied(draft, row)]
     if not displaced:
         return False
     if _all_back(draft, origin, displaced):
         return True
     back = [_all_back(draft, origin, [row]) for row in displaced]
     return any(back)
+
+
+def _tidied(draft: Draft, row: JobRow) -> bool:
+    """Whether it was moved for the sake of moving it."""
+    reason = draft.because.get(row.name)
+    return reason is not None and reason.code is Code.DEFRAGMENTED
 
 
 def _rows(draft: Draft, origin: Origin) -> list[JobRow]:
