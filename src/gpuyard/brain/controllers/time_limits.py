@@ -14,7 +14,7 @@ from gpuyard.brain.controllers import Controller
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Part
-from gpuyard.model.actions import Terminate
+from gpuyard.brain.engine.settling import evacuation
 from gpuyard.model.reasons import Code, Reason
 
 AGAIN_S = 60.0
@@ -47,7 +47,7 @@ class TimeLimits(Controller[Ended]):
                 ends = part.told[row.name] + _grace(row) + AGAIN_S
                 told[row.name] = part.told[row.name]
             if draft.now >= ends:
-                draft.emit(Terminate(row.name, _why(row), _grace(row)))
+                evacuation.end(draft, row, _why(row), _grace(row))
                 told[row.name] = draft.now
             draft.look_again(ends)
         return Ended(told)

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.model.actions import Action, Evict, Move, Start
+from gpuyard.model.actions import Action, Evict, Move, Start, Terminate
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Reason
 
@@ -42,6 +43,11 @@ def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...
     moves = [action for change in changes for action in _moves(fleet, change, story, leaving)]
     starts = [action for change in changes for action in _starts(fleet, change, story, leaving)]
     return (*evicts, *moves, *starts)
+
+
+def end(draft: Draft, row: JobRow, reason: Reason, grace: float) -> None:
+    """The job is over: warned, given so long to save its work, then ended; its places stay its own till then."""
+    draft.emit(Terminate(row.name, reason, grace))
 
 
 class _Change(NamedTuple):
