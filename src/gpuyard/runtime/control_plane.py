@@ -108,7 +108,7 @@ class ControlPlane:
         if self.settings.shared:  # people find the sockets of their terminals, and can look nowhere else
             folder.chmod(0o711)
             (folder / "tty").chmod(0o711)
-        around = orders.surroundings(str(folder.resolve()), self.settings.environ)
+        around = orders.surroundings(str(folder.resolve()), self.settings.environ, self.settings.shared)
         self.desk = Desk(self.store, self.launcher, self.clock, around)
         life = Life(self.desk, Gates(self.desk, self.settings.caps), self.settings.backoff, self.settings.term_grace)
         self.world = LocalWorld(self.desk, self._fleet(), life, self._timed_faults())
@@ -117,7 +117,7 @@ class ControlPlane:
         if self.devices is not None and self.settings.shared:
             self.devices.keeper.separate()
         housekeeping.tidy(self.store, self.launcher, self.desk)
-        self._housekeeper = housekeeping.Housekeeper(self.desk, housekeeping.EVERY_S)
+        self._housekeeper = housekeeping.Housekeeper(self.desk, housekeeping.EVERY_S, self.settings.caps.output)
         self._housekeeper.start()
         self._drive()
 

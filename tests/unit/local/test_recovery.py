@@ -16,7 +16,7 @@ from gpuyard.model.actions import Start
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.driving import journal
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local import housekeeping
+from gpuyard.worlds.local import adopt, housekeeping
 from gpuyard.worlds.local import store as stores
 from gpuyard.worlds.local.seam.archive import StoreArchive
 from gpuyard.worlds.local.store import FILE, Store
@@ -108,13 +108,34 @@ def test_after_a_restore_nothing_runs_that_the_state_does_not_know(tmp_path: Pat
     yard.close()
     stores.restore(tmp_path / "backup.db", tmp_path / FILE, 0.0)
     yard = again(tmp_path)
-    end = time.monotonic() + 30
-    while [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < end, "what the state does not know runs on"
-        time.sleep(0.02)
+    assert not [pid for pid in pids if alive(pid)]
     document = yard.until("a")
     assert (document["phase"], document["attempts"]) == ("succeeded", 2)
     assert [job["name"] for job in yard.jobs(ME)] == ["a"]
+    yard.stop()
+
+
+def test_what_cannot_be_ended_at_once_keeps_its_gpus_and_no_yard_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    yard = again(tmp_path)
+    yard.backup(ADMIN, str(tmp_path / "backup.db"))
+    yard.put(sh("sleep 600", name="later", gpus=8))
+    yard.until("later", "running")
+    yard.close()
+    supervisor = int(adopt.read(tmp_path / "runs/1/1/0/claim")["pid"])
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        stores.restore(tmp_path / "backup.db", tmp_path / FILE, 0.0)
+        monkeypatch.setattr(housekeeping, "SEE_OFF_S", 0.2)
+        yard = again(tmp_path)
+        yard.put(sh("true", name="a", tasks=2, gpus=8))
+        yard.until("a", "starting")
+        yard.put(sh("true", name="other"))
+        yard.until("other", "succeeded")  # the loop turns, and nobody else has the GPUs
+        job = yard.job(ME, "a")
+        assert (job["phase"], job["held_gpus"], yard.world.desk.holdings.devices()) == ("starting", 0, 8)
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    assert yard.until("a")["phase"] == "succeeded"
     yard.stop()
 
 

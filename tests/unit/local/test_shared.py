@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 from collections.abc import Iterator
@@ -139,3 +140,32 @@ def test_my_own_name_may_look_like_the_one_others_get(shared: TestYard):
     shared.until("nobody/a", "running")
     shared.put(sh("true", name="other-1", gpus=8), caller=DAEMON)
     assert shared.why(DAEMON, "other-1")["in_the_way"][0]["job"] == "other-1'"
+
+
+# --- what a task gets of others ------------------------------------------------------------------
+
+
+def test_a_task_finds_programs_only_where_root_alone_puts_them(tmp_path: Path):
+    """The attack: a program in a folder of the yard's PATH that some user may write is run for everybody."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can run tasks as somebody else")
+    open_to_all, closed = tmp_path / "open", tmp_path / "closed"
+    for folder, mode in ((open_to_all, 0o777), (closed, 0o700)):
+        folder.mkdir()
+        folder.chmod(mode)
+    path = f"{open_to_all}:.::{closed}:/usr/bin:/bin"
+    yard = TestYard(tmp_path / "state", shared=True, environ={"PATH": path, "TMPDIR": str(closed)})
+    yard.start()
+    yard.put(sh("echo $PATH:$TMPDIR", name="a"), caller=NOBODY)
+    yard.until("nobody/a")
+    assert yard.output("nobody/a") == "/usr/bin:/bin:\n"
+    yard.stop()
+
+
+def test_a_name_that_was_given_away_brings_no_groups_to_the_one_who_had_it(shared: TestYard):
+    """The attack: a job waits while its owner's name is given to somebody who is in more groups."""
+    rich = next(name for name in grp.getgrall() if name.gr_mem)
+    member = pwd.getpwnam(rich.gr_mem[0])
+    shared.put(sh("id -G", name="a"), caller=Caller(member.pw_name, NOBODY.uid))
+    assert shared.until(f"{member.pw_name}/a")["phase"] == "succeeded"
+    assert shared.output(f"{member.pw_name}/a").split() == [str(pwd.getpwuid(NOBODY.uid).pw_gid)]

@@ -38,6 +38,8 @@ USER_CAP = 10_000
 USER_TASKS = 128
 MAX_TASKS = 1024
 """A supervisor and its task take some megabytes: so many fit on any machine that has GPUs."""
+KEEP_OUTPUT = 20
+GIB = 1 << 30
 COUNT = click.IntRange(min=0)
 
 
@@ -52,6 +54,7 @@ class UpWish:
     user_cap: int | None = None
     user_tasks: int | None = None
     max_tasks: int = MAX_TASKS
+    keep_output: int = KEEP_OUTPUT
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     certificate: str = ""
@@ -80,6 +83,7 @@ class UpWish:
 @click.option("--user-cap", type=COUNT, metavar="N", help=f"Jobs of one user in a shared yard.  [default: {USER_CAP}]")
 @click.option("--user-tasks", type=COUNT, metavar="N", help=f"Tasks of one that run at once.  [default: {USER_TASKS}]")
 @click.option("--max-tasks", default=MAX_TASKS, show_default=True, type=COUNT, help="Tasks in all that run at once.")
+@click.option("--keep-output", default=KEEP_OUTPUT, show_default=True, type=COUNT, metavar="GIB", help="Of ended jobs.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where the live page listens.")
 @click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="The first tried.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate; required beyond this machine.")
@@ -140,10 +144,11 @@ def _caps(wish: UpWish) -> Caps:
     """As asked, else what is sensible where others are to get something too; 0 is no cap."""
     from gpuyard.worlds.local.crowd import Caps
 
+    output = wish.keep_output * GIB
     if not wish.shared:
-        return Caps(tasks=wish.max_tasks)
+        return Caps(tasks=wish.max_tasks, output=output)
     jobs = USER_CAP if wish.user_cap is None else wish.user_cap
-    return Caps(jobs, USER_TASKS if wish.user_tasks is None else wish.user_tasks, wish.max_tasks)
+    return Caps(jobs, USER_TASKS if wish.user_tasks is None else wish.user_tasks, wish.max_tasks, output)
 
 
 def doors(wish: UpWish) -> Any:
@@ -196,7 +201,8 @@ def _arguments(wish: UpWish) -> list[str]:
     given = {
         "--state": str(wish.state), "--fleet": str(Path(wish.fleet).absolute()) if wish.fleet else "",
         "--group": wish.group, "--user-cap": _given(wish.user_cap), "--user-tasks": _given(wish.user_tasks),
-        "--max-tasks": str(wish.max_tasks), "--host": wish.host, "--port": str(wish.port),
+        "--max-tasks": str(wish.max_tasks), "--keep-output": str(wish.keep_output),
+        "--host": wish.host, "--port": str(wish.port),
         "--certificate": wish.certificate and str(Path(wish.certificate).absolute()),
         "--key": wish.key and str(Path(wish.key).absolute()),
     }  # fmt: skip

@@ -139,10 +139,21 @@ def remove_as_submitter(uid: str, gid: str, user: str, home: str, words: Sequenc
 def give_up_rights(order: Order) -> None:
     """The calling process is the submitter from now on, where tasks run as their submitters."""
     if order.text("uid"):
-        gid = int(order.text("gid"))
-        os.initgroups(order.text("user"), gid)
+        uid, gid = int(order.text("uid")), int(order.text("gid"))
+        os.setgroups(_groups(order.text("user"), uid, gid))
         os.setgid(gid)
-        os.setuid(int(order.text("uid")))
+        os.setuid(uid)
+
+
+def _groups(user: str, uid: int, gid: int) -> list[int]:
+    """Those of the submitter; none but the first where the name has been given to somebody else since."""
+    import pwd
+
+    try:
+        same = pwd.getpwnam(user).pw_uid == uid
+    except KeyError:
+        same = False
+    return os.getgrouplist(user, gid) if same else [gid]
 
 
 def _wait_for(pid: int) -> None:
@@ -158,9 +169,12 @@ def _wait_for(pid: int) -> None:
 def sweep(order: Order) -> None:
     """End what left the process group: it still carries the task's mark in its environment."""
     mark = f"GPUYARD_MARK={order.env.get('GPUYARD_MARK', '')}".encode()
+    whose = (0, int(order.text("uid") or os.getuid()))
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
+                if os.stat(f"/proc/{name}").st_uid not in whose:
+                    continue  # a mark says little of another user's process, and reading it is up to them
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
                         os.kill(int(name), signal.SIGKILL)

@@ -27,6 +27,8 @@ class Caps:
     """Tasks of one user that run; more wait."""
     tasks: int = 0
     """Tasks in all that run; more wait."""
+    output: int = 0
+    """Bytes of output that are kept of jobs that ended; beyond that the oldest goes, of whoever has most."""
 
 
 NO_CAPS = Caps()

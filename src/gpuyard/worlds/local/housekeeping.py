@@ -1,4 +1,5 @@
-"""What grows is cut, when a yard begins and ever after: old events, used keys, the output of jobs that ended long ago.
+"""What grows is cut, when a yard begins and ever after: old events, used keys, the output of jobs that ended
+long ago, and of all that ended whatever is too much.
 
 `tidy` is called once at the start, before anything is begun; a `Housekeeper` goes on in a thread of its own, in bites
 so small that nobody waits for it. Jobs, attempts and the ledger stay: they are small, and reports ask for them.
@@ -7,9 +8,12 @@ so small that nobody waits for it. Jobs, attempts and the ledger stay: they are 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import pathlib
 import shutil
 import threading
+from collections import deque
 
 from gpuyard.model.resources import WHOLE
 from gpuyard.worlds.local.desk import Desk
@@ -22,6 +26,8 @@ BITE = 1_000
 """Events that are cut at once, and jobs that are asked about."""
 GOING = "going"
 """The folder for output that is about to be removed: a crash in between leaves nothing half there."""
+SEE_OFF_S = 10.0
+"""How long a yard that comes up waits for what it ends; what takes longer keeps its GPUs, and nobody waits for it."""
 EVENTS_KEPT = 100_000
 KEYS_S = 7 * 86400.0
 """An idempotency key is for retries, and nobody retries for longer."""
@@ -29,7 +35,7 @@ OUTPUT_S = 30 * 86400.0
 
 
 def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
-    """Cut what is too long."""
+    """Cut what is too long, and end what runs that the state does not know."""
     now = desk.now()
     shutil.rmtree(store.path.parent / GOING, ignore_errors=True)
     batch = Batch()
@@ -47,13 +53,16 @@ def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
         desk.aside.move(path)
     for stray in launcher.tidy(live, old):
         desk.holdings.take(stray.key, [((stray.node, gpu, ""), WHOLE) for gpu in stray.gpus])
+    launcher.see_off(SEE_OFF_S)
 
 
 class Housekeeper:
     """Cuts what grows while the yard runs."""
 
-    def __init__(self, desk: Desk, every: float) -> None:
+    def __init__(self, desk: Desk, every: float, output_bytes: int = 0) -> None:
         self._desk = desk
+        self._output_bytes = output_bytes
+        """So much output of ended jobs is kept; 0 is all of it, until it is old."""
         self._every = max(every, PAUSE_S)
         self._folder = desk.store.path.parent
         self._over = threading.Event()
@@ -82,7 +91,11 @@ class Housekeeper:
         for job in self._old():
             if self._over.wait(PAUSE_S):
                 return
-            self._remove(job)
+            self._remove(job, self._folder / "runs" / str(job))
+        for job in self._beyond():
+            if self._over.wait(PAUSE_S):
+                return
+            self._remove(job, self._folder / "runs" / str(job) / "log")  # what else it left is not output
 
     def _cut_events(self) -> bool:
         """Whether there is more to cut."""
@@ -95,19 +108,55 @@ class Housekeeper:
 
     def _old(self) -> list[int]:
         """Jobs that ended long ago and whose output is still there."""
+        return [job for job, _ in self._ended("j.ended < ?", self._desk.now() - OUTPUT_S)]
+
+    def _beyond(self) -> list[int]:
+        """Jobs whose output is too much in all: of whoever has most the oldest first, so nobody's is another's loss."""
+        if not self._output_bytes:
+            return []
+        kept: dict[str, deque[tuple[int, int]]] = {}
+        for job, owner in self._ended("j.ended < ?", math.inf):
+            size = _bytes_below(self._folder / "runs" / str(job) / "log")
+            if size:
+                kept.setdefault(owner, deque()).append((job, size))
+        sums = {owner: sum(size for _, size in theirs) for owner, theirs in kept.items()}
+        going: list[int] = []
+        while sum(sums.values()) > self._output_bytes:
+            most = max(sums, key=lambda owner: sums[owner])
+            job, size = kept[most].popleft()
+            sums[most] -= size
+            going.append(job)
+        return going
+
+    def _ended(self, where: str, parameter: float) -> list[tuple[int, str]]:
+        """Jobs that ended and have a folder, with whose they are, the oldest first."""
         there = [int(name) for name in os.listdir(self._folder / "runs") if is_number(name)]
-        found: list[int] = []
+        found: list[tuple[float, int, str]] = []
         for at in range(0, len(there), BITE):
             numbers = ",".join(map(str, there[at : at + BITE]))
-            asked = f"SELECT id FROM jobs WHERE ended < ? AND id IN ({numbers})"
-            found += [row[0] for row in self._desk.store.rows(asked, (self._desk.now() - OUTPUT_S,))]
-        return found
+            asked = (
+                "SELECT j.ended, j.id, t.uid || ':' || t.user FROM jobs j JOIN templates t ON t.id = j.template "
+                f"WHERE {where} AND j.id IN ({numbers})"
+            )
+            found += [(row[0], row[1], row[2]) for row in self._desk.store.rows(asked, (parameter,))]
+        return [(job, owner) for _, job, owner in sorted(found)]
 
-    def _remove(self, job: int) -> None:
+    def _remove(self, job: int, path: pathlib.Path) -> None:
         going = self._folder / GOING
         going.mkdir(mode=0o700, exist_ok=True)
         with self._desk.lock:
             if job in self._desk.book.entries:  # its owner has let it begin again
                 return
-            os.rename(self._folder / "runs" / str(job), going / str(job))
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, going / str(job))
         shutil.rmtree(going / str(job), ignore_errors=True)
+
+
+def _bytes_below(folder: pathlib.Path) -> int:
+    """What the files in there take, as far as they can be seen."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_size
+    return total

@@ -64,6 +64,8 @@ class Supervisors:
         self._by_descriptor: dict[int, TaskKey] = {}
         self._reports: list[Report] = []
         self._burials = Burials(clock, self.boot, self.task_folder)
+        self._ending: set[TaskKey] = set()
+        """What a start finds and ends, until it has been seen off."""
         for name in ("runs", "tty"):
             (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fifo = _fifo(folder / "notify")
@@ -197,11 +199,19 @@ class Supervisors:
         self._settle()
         return unbegun
 
+    def see_off(self, seconds: float) -> None:
+        """Wait until what is being ended is gone, but no longer than this: what hangs in a driver stays withheld."""
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0 and any(key in self._burials for key in self._ending):
+            self._listen(left)
+        self._ending.clear()
+
     def bury(self, keys: Sequence[TaskKey], told: str) -> None:
         """End whatever is left of tasks of an earlier control plane; each is reported lost when it is proven gone."""
         for key in keys:
             watched = adopt.claimant(self.task_folder(key), self.boot)
             self._burials.begin(key, told)
+            self._ending.add(key)
             if watched is not None:
                 self._watch(key, watched)
                 self._poke(key, KILL)
@@ -248,8 +258,10 @@ class Supervisors:
 
     def wait(self, timeout: float | None) -> None:
         """Until something happened, somebody woke us, or the time is up."""
-        if self._reports:
-            return
+        if not self._reports:
+            self._listen(timeout)
+
+    def _listen(self, timeout: float | None) -> None:
         # What a supervisor told comes before its end: a task that ran for a moment did run.
         for descriptor, _ in sorted(
             self._poll.poll(self._burials.patience(timeout)),

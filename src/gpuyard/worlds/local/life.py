@@ -193,10 +193,13 @@ class Life:
                 self.desk.say("withheld", entry, attempt=attempt.number, message=withheld(task.placement, report.told))
 
     def _hear_stray(self, report: Report) -> None:
-        """A task that no job knows of any more, as after a backup was restored."""
+        """A task that no job knows of any more, as after a backup was restored: nobody plans anew because it ended."""
         if report.kind == "ended":
             self.desk.holdings.leave(report.key)
             self.desk.then(lambda: self.desk.launcher.forget(report.key.job, report.key.attempt))
+            for entry in list(self.desk.book.active()):
+                if entry.attempt is not None and entry.attempt.state == "promised":
+                    self.launch(entry)
 
     def _ready(self, entry: Entry, attempt: Attempt, task: Task) -> None:
         if task.state == "starting":

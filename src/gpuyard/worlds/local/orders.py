@@ -36,11 +36,30 @@ class Surroundings:
     """The program that runs images, by its whole path; empty where there is none."""
 
 
-def surroundings(folder: str, environ: Mapping[str, str]) -> Surroundings:
-    """Of a state folder and the server's environment."""
-    base = {name: environ[name] for name in KEPT if name in environ}
+def surroundings(folder: str, environ: Mapping[str, str], shared: bool = False) -> Surroundings:
+    """Of a state folder and the server's environment; where many share it, only what is nobody's in particular."""
+    base = {name: environ[name] for name in KEPT if name in environ and not (shared and name == "TMPDIR")}
     base = {"PATH": PATH} | base
+    if shared:
+        base["PATH"] = ":".join(filter(everybodys, base["PATH"].split(":"))) or PATH
     return Surroundings(hashlib.sha256(os.fsencode(folder)).hexdigest()[:12], base, containers.find(base["PATH"]))
+
+
+def everybodys(folder: str) -> bool:
+    """Whether programs of a folder may be run for anybody: all may look there, and only root puts something there."""
+    if folder in PATH.split(":") or not folder.startswith("/"):
+        return bool(folder) and folder.startswith("/")
+    path = os.path.realpath(folder)
+    try:
+        while True:
+            found = os.stat(path)
+            if found.st_uid != 0 or found.st_mode & 0o022 or found.st_mode & 0o005 != 0o005:
+                return False
+            if path == "/":
+                return True
+            path = os.path.dirname(path)
+    except OSError:
+        return False
 
 
 def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surroundings) -> TaskOrder:
