@@ -64,7 +64,7 @@ class Local:
         return self.yard.until(name, *phases)
 
     def lose_node(self, name: str) -> None:
-        self.yard.world.lose_node(name)
+        self.yard.world.breakage.lose_node(name)
 
     def cordon(self, name: str) -> None:
         self.yard.world.cordon(name, True)

@@ -75,25 +75,25 @@ def happen(yard: TestYard, dice: Random) -> None:
     """Now and then something that is nobody's job."""
     match dice.randrange(12):
         case 0:
-            yard.world.set_health("n0", dice.randrange(4), dice.choice(list(Health)))
+            yard.world.breakage.set_health("n0", dice.randrange(4), dice.choice(list(Health)))
         case 1:
             yard.drain(ADMIN, {"node": dice.choice(["n0", "n2"]), "gpu": dice.choice([None, 1])})
         case 2:
             yard.set_queue(ADMIN, {"name": "b", "quota": dice.choice([4, 6, 8])}, dry_run=False)
         case 3 if "n1" in yard.world.desk.nodes:
-            yard.world.lose_node("n1")
+            yard.world.breakage.lose_node("n1")
         case 4:
-            yard.world.return_node("n1")
+            yard.world.breakage.return_node("n1")
         case _:
             yard.wait_events(yard.store.last_event, 0.05)
 
 
 def heal(yard: TestYard) -> None:
-    yard.world.return_node("n1")
+    yard.world.breakage.return_node("n1")
     for place, _ in yard.world.closures.draining():
         yard.undrain(ADMIN, {"node": place.node, "gpu": place.gpu})
     for gpu in range(4):
-        yard.world.set_health("n0", gpu, Health.HEALTHY)
+        yard.world.breakage.set_health("n0", gpu, Health.HEALTHY)
 
 
 @pytest.mark.slow

@@ -39,8 +39,9 @@ from gpuyard.worlds.local.launch import Supervisors
 from gpuyard.worlds.local.life import Life
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.seam.archive import StoreArchive
+from gpuyard.worlds.local.seam.breakage import Fault
 from gpuyard.worlds.local.store import FILE, Store, StoreError
-from gpuyard.worlds.local.world import Fault, LocalWorld
+from gpuyard.worlds.local.world import LocalWorld
 
 QUEUES = "queues"
 """The fact that holds queues as they were set while the yard was up."""
@@ -191,7 +192,7 @@ class ControlPlane:
     def _end_all(self) -> None:
         with self.desk.change():
             for entry in list(self.desk.book.active()):
-                self.world.cancel(entry, "the yard was taken down with its jobs")
+                self.world.requests.cancel(entry, "the yard was taken down with its jobs")
         deadline = self.clock.monotonic() + self.settings.term_grace + 5.0
         seen = -1
         while any(self.desk.book.entries.values()) and self.clock.monotonic() < deadline:

@@ -206,17 +206,17 @@ class EmbeddedYard:
             raise Conflict(f"{entry.name} has ended already: {entry.phase.value}")
         match verb:
             case "cancel":
-                self.world.cancel(entry, f"cancelled by {user}")
+                self.world.requests.cancel(entry, f"cancelled by {user}")
             case "hold":
-                self.world.hold(entry)
+                self.world.requests.hold(entry)
             case "release":
-                self.world.release(entry)
+                self.world.requests.release(entry)
             case "requeue":
                 if entry.over:
                     self._submitting.let_begin_again(viewer, entry)
-                self.world.requeue(entry)
+                self.world.requests.requeue(entry)
             case "vouch":
-                self.world.vouch(entry, user)
+                self.world.requests.vouch(entry, user)
             case _:
                 raise Refused(f"there is no such act: {verb}; a job can be cancelled, held, released or requeued")
 
@@ -251,7 +251,7 @@ class EmbeddedYard:
                 "store": self._desk.trouble or "ok",
                 **self._plane.checks(),
                 "disk": self._disk_check(),
-                "processes": "; ".join(self.world.withheld()) or "ok",
+                "processes": "; ".join(self.world.requests.withheld()) or "ok",
                 "devices": "; ".join(self._plane.devices.keeper.notices() if self._plane.devices else ()) or "ok",
                 "set aside": self._desk.aside.told() or "ok",
             }

@@ -66,7 +66,7 @@ class Submitting:
         numbers = json.dumps([entry.id for entry in entries])
         row = (viewer.owner.identity, key, digest, numbers, desk.now()) if key else None
         try:
-            self._plane.world.accept(templates, entries, row)
+            self._plane.world.requests.accept(templates, entries, row)
         except Refused:
             before = self._known_key(viewer, key, digest)  # somebody with the same key was quicker
             if before is None:

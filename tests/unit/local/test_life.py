@@ -211,7 +211,7 @@ def test_a_job_that_could_never_run_may_be_queued_anyway(yard: TestYard):
 def test_a_sick_gpu_gets_nothing_new(tmp_path: Path):
     yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 2, model: H100}]")
     yard.start()
-    yard.world.set_health("n0", 0, Health.SICK)
+    yard.world.breakage.set_health("n0", 0, Health.SICK)
     yard.put(sh("true", name="a", gpus=1))
     assert yard.until("a")["phase"] == "succeeded"
     assert yard.job(ME, "a")["history"][0]["tasks"][0]["gpus"] == [1]
@@ -239,8 +239,8 @@ def test_a_node_that_comes_back_takes_jobs_again(tmp_path: Path):
     yard.start()
     yard.put(sh("sleep 60", name="a", gpus=4))
     yard.until("a", "running")
-    yard.world.lose_node("n0")
+    yard.world.breakage.lose_node("n0")
     yard.until("a", "waiting")
-    yard.world.return_node("n0")
+    yard.world.breakage.return_node("n0")
     assert yard.until("a", "running")["attempts"] == 2
     yard.stop()

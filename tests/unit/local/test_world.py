@@ -22,8 +22,9 @@ from gpuyard.worlds.local import orders
 from gpuyard.worlds.local.desk import Desk
 from gpuyard.worlds.local.gates import Gates
 from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.seam.breakage import Fault
 from gpuyard.worlds.local.store import Store, StoreError
-from gpuyard.worlds.local.world import Fault, LocalWorld
+from gpuyard.worlds.local.world import LocalWorld
 from tests.support.pretend import Pretender, StillClock
 from tests.support.yards import fleet
 
@@ -48,7 +49,7 @@ class Bench:
         document = {"run": {"command": ["true"]}, **keys}
         asked = taker.named(taker.read(ME, document, self.clock.at), book.next_job)
         template, entries = taker.make(ME, asked, book, json.dumps({**document, "user": "me"}))
-        self.world.accept([template], entries, None)
+        self.world.requests.accept([template], entries, None)
 
     def turn(self, times: int = 4) -> None:
         for _ in range(times):
@@ -199,7 +200,7 @@ def test_a_promise_of_a_gpu_that_falls_sick_is_taken_back(bench: Bench, monkeypa
     bench.put(name="high", gpus=4, priority=99)
     bench.turn()
     node = bench.place("high").node
-    bench.world.set_health(node, 0, Health.SICK)
+    bench.world.breakage.set_health(node, 0, Health.SICK)
     assert bench.world.desk.book.get("high").attempt is None
     for order in list(bench.launcher.prepared):
         bench.launcher.end(order.key, "stopped")
@@ -216,7 +217,7 @@ def test_a_move_to_a_node_that_is_gone_waits_again(bench: Bench, monkeypatch: py
     other = "n1" if source.node == "n0" else "n0"
     move = Move("a", (source,), (Placement(other, (0,)),), Reason(Code.CONSOLIDATED))
     bench.world.apply(Plan((move,)), 1)
-    bench.world.lose_node(other)
+    bench.world.breakage.lose_node(other)
     bench.launcher.end(bench.launcher.prepared[0].key, "stopped")
     bench.turn()
     assert bench.phase("a") == "running"
@@ -245,7 +246,7 @@ def test_a_task_that_never_got_its_devices_is_over_as_soon_as_it_is_not_wanted(b
         bench.world.life.shrink(entry, [task for task in attempt.live() if task.rank == 1])
         bench.world.life.grow(entry, [late])
     assert [order.rank for order in bench.launcher.prepared].count(1) == 1
-    bench.world.carry_out([Evict("e", Reason(Code.RECLAIMED), placements=(late,))])
+    bench.world.deeds.carry_out([Evict("e", Reason(Code.RECLAIMED), placements=(late,))])
     assert [task.state for task in attempt.tasks.values() if task.placement == late] == ["ended"]
     bench.turn()
     assert bench.phase("e") == "running"

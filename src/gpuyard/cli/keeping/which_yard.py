@@ -44,7 +44,7 @@ def of_file(path: Path, now: float) -> YardFleet:
 def of_text(text: str, name: str, now: float) -> YardFleet:
     """Virtual nodes as a fleet file's text has them."""
     from gpuyard import files
-    from gpuyard.worlds.local.world import Fault
+    from gpuyard.worlds.local.seam.breakage import Fault
 
     snapshot, faults = files.parse_fleet(text, name, now)
     made = (Fault(each.at, each.node, each.gpu, each.health, each.lasts, each.kills) for each in faults)

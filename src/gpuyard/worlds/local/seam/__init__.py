@@ -1,1 +1,1 @@
-"""What the driver sees of this machine besides its events: whole moments, and an archive."""
+"""Where this machine meets the driver and people: moments, the archive, plans become deeds, wishes, what breaks."""
