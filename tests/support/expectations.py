@@ -18,6 +18,7 @@ expect:
   queues: {q: {quota: 8, limit: 16, used: 4, fair_share: 6.5}}
   fragmentation: {ratio: 1, stranded_gpus: 4, free: 32, largest_gang: {node: 4},
                       shapes: {8 in node: {now: 0, packed: 1}}}
+  bill: {v: {gpus: 2, lost_gpu_s: 600, moved: true}}   # exactly these are disturbed, at this cost
   deadlocks: [{jobs: [a, b], break: b, message_has: holds}]     # [] means none
 
 places, all optional:
@@ -36,7 +37,7 @@ waiting, all optional:
   code: Fragmented (or a list: any of them), outcome: never, where: rack, message_has: text (or a list),
   needed: 8, free: 32, largest_fit: 4 (GPUs; cores for NotEnoughCpu; bytes or 64Gi for NotEnoughMemory),
   suggests: [size, {kind: quota, has: "4"}], suggests_not: [quota], suggests_nothing: true,
-      in_the_way: [x],
+      in_the_way: [x],                     # or {x: {must: move, gpus: 2, lost: 600, preemptible: false}}, and nobody else
   ladder: {fragmentation: 8, model: 2}   nodes per rung; rungs left out are not looked at
 """
 
@@ -347,9 +348,28 @@ def explained(job: str, spec: Spec, line: Explanation) -> Problems:
             yield f'{job}: the message should have "{text}", is "{reason}"'
     yield from suggested(job, spec, line)
     yield from on_the_ladder(job, spec.get("ladder", {}), line)
-    blockers = {obstacle.job for obstacle in line.in_the_way}
-    if absent := set(spec.get("in_the_way", ())) - blockers:
-        yield f"{job}: {sorted(absent)} should be said to stand in the way, not {sorted(blockers)}"
+    yield from blocked(job, spec.get("in_the_way", ()), line)
+
+
+def blocked(job: str, wanted: Any, line: Explanation) -> Problems:
+    """Who is said to stand in the way; a map names all of them."""
+    found = {obstacle.job: obstacle for obstacle in line.in_the_way}
+    if absent := set(wanted) - set(found):
+        yield f"{job}: {sorted(absent)} should be said to stand in the way, not {sorted(found)}"
+    elif isinstance(wanted, dict) and (more := set(found) - set(wanted)):
+        yield f"{job}: {sorted(more)} should not be said to stand in the way"
+    else:
+        for name, spec in named(wanted).items():
+            yield from amounts(f"{name}, in the way of {job}", spec, found[name])
+
+
+def amounts(what: str, spec: Spec, found: object) -> Problems:
+    """Each named part of a value; GPUs are counted whole."""
+    for key, expected in spec.items():
+        amount = getattr(found, key, None)
+        told = gpus(amount) if key == "gpus" and amount is not None else amount
+        if told is None or isinstance(expected, bool) != isinstance(told, bool) or not near(expected, told):
+            yield f"{what}: `{key}` should be {expected}, is {told}"
 
 
 def suggested(job: str, spec: Spec, line: Explanation) -> Problems:
@@ -527,6 +547,16 @@ def check_queues(wanted: dict[str, Spec], result: Result) -> Problems:
                 yield f"queue {name}: `{key}` should be {amount}, is {found}"
 
 
+def check_bill(wanted: dict[str, Spec], result: Result) -> Problems:
+    """What it costs that these are disturbed."""
+    found = {toll.job: toll for toll in result.outlook.bill.tolls}
+    if set(found) != known_jobs(wanted, result):
+        yield f"the bill should name {sorted(wanted)}, names {sorted(found)}"
+        return
+    for job, spec in wanted.items():
+        yield from amounts(f"the bill of {job}", spec, found[job])
+
+
 def check_fragmentation(wanted: Spec, result: Result) -> Problems:
     """The numbers of rule 25."""
     strict(wanted, {"ratio", "stranded_gpus", "free", "largest_gang", "shapes"}, "fragmentation")
@@ -573,5 +603,6 @@ CHECKS: dict[str, Callable[[Any, Result], Problems]] = {
     "not_reserved": check_not_reserved,
     "queues": check_queues,
     "fragmentation": check_fragmentation,
+    "bill": check_bill,
     "deadlocks": check_deadlocks,
 }

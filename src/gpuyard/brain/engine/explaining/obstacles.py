@@ -89,6 +89,6 @@ def in_the_way(draft: Draft, row: JobRow, floors: Floors) -> list[Obstacle]:
 
 def _obstacle(draft: Draft, unit: Unit, must: str) -> Obstacle:
     row = unit.row
-    queue = draft.fleet.tree.queues[row.queue].name if row.queue >= 0 else ""
+    queue = draft.fleet.tree.queues[row.queue].name
     lost = victims.lost_work(draft, unit) / max(unit.cost, 1)
     return Obstacle(row.name, must, unit.cost, queue, row.priority, not row.firm, lost)
