@@ -25,7 +25,7 @@ FOLDERS = ("tests/unit/brain", "tests/unit/cli", "tests/properties")
 LEFT_OUT = ("tests/properties/test_oracle.py", "test_the_hash_seed_means_nothing")
 """Judged here by themselves, or in other processes, which have no mutant."""
 
-PYTEST = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0", *FOLDERS]
+PYTEST = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0", "--assert=plain", *FOLDERS]
 
 SLOWER = 20
 """A trial that takes so many times its usual time will never end, or is no use to anybody."""

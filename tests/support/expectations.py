@@ -37,7 +37,7 @@ waiting, all optional:
   code: Fragmented (or a list: any of them), outcome: never, where: rack, message_has: text (or a list),
   needed: 8, free: 32, largest_fit: 4 (GPUs; cores for NotEnoughCpu; bytes or 64Gi for NotEnoughMemory),
   suggests: [size, {kind: quota, has: "4"}], suggests_not: [quota], suggests_nothing: true,
-      in_the_way: [x],                     # or {x: {must: move, gpus: 2, lost: 600, preemptible: false}}, and nobody else
+      in_the_way: [x],                 # or exactly {x: {must: move, gpus: 2, lost: 600, preemptible: false}}
   ladder: {fragmentation: 8, model: 2}   nodes per rung; rungs left out are not looked at
 """
 

@@ -15,7 +15,8 @@ from tests.support.moments import moment
 CROWD = """
 nodes:
   - {name: n0, gpus: 4, cpu: 16, memory: 64Gi, unhealthy: [3]}
-  - {name: n1, gpus: 2, cpu: 16, memory: 64Gi, model: A100-SXM4-40GB, mig: {0: [3g.20gb, 3g.20gb], 1: [2g.10gb, 1g.5gb]}}
+  - {name: n1, gpus: 2, cpu: 16, memory: 64Gi, model: A100-SXM4-40GB,
+     mig: {0: [3g.20gb, 3g.20gb], 1: [2g.10gb, 1g.5gb]}}
 jobs:
   - {name: whole, cpu: 2, memory: 8Gi, at: "n0:0"}
   - {name: half, fraction: 0.5, cpu: 3, memory: 4Gi, at: "n0:1"}
@@ -50,7 +51,7 @@ def test_room_after_leaving_is_the_room_that_lifting_makes(group: str):
         for gone in chain.from_iterable(combinations(there, size) for size in range(len(there) + 1)):
             vacancy = Vacancy(columns, request, n)
             before = vacancy.room(), vacancy.lacks_devices_only()
-            for row, held in gone:
+            for _, held in gone:
                 vacancy.leave(held)
             room = vacancy.room()
             for row, held in gone:
