@@ -56,7 +56,8 @@ def observe(fleet: Fleet, memory: Memory, events: Sequence[Event], now: float, s
     """Take in what happened: controllers learn from it, then the picture is brought up to date."""
     for controller in (*steps.before, *steps.after):
         part = memory.of(controller.part)
-        memory = memory.keeping(controller.observe(part, fleet, events, now))
+        learnt = controller.observe(part, fleet, events, now)
+        memory = memory if learnt is part else memory.keeping(learnt)
     return Observation(memory, fleet.apply(events))
 
 
@@ -74,7 +75,8 @@ def plan(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS, timed: 
 def _act(controller: Controller[Any], draft: Draft, timed: bool) -> None:
     if timed or not controller.timed:
         part = draft.memory.of(controller.part)
-        draft.memory = draft.memory.keeping(controller.act(draft, part))
+        kept = controller.act(draft, part)
+        draft.memory = draft.memory if kept is part else draft.memory.keeping(kept)
 
 
 def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> Decision:
