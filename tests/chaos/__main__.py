@@ -20,13 +20,17 @@ def main() -> int:
     given = asked.parse_args()
     seed = secrets.randbelow(1 << 31) if given.seed is None else given.seed
     without = frozenset(filter(None, given.without.split(",")))
+    print(f"seed {seed}: SEED={seed} draws the same again", flush=True)
     wrong = 0
     for cgroup in {"with": [True], "without": [False], "both": [True, False]}[given.cgroup]:
         began = time.monotonic()
         outcome = storm.run(storm.Forecast(seed, given.seconds, cgroup, without))
         print(f"\nseed {seed}, {'with' if cgroup else 'without'} cgroup, {time.monotonic() - began:.0f} s")
         print("".join(f"  {name:<28}{count:>6}\n" for name, count in sorted(outcome.counts.items())), end="")
-        print("".join(f"  {each}\n" for each in outcome.wrong) or "  nothing lost, nothing doubled, nothing stuck")
+        print(
+            "".join(f"  {each}\n" for each in outcome.wrong) or "  nothing lost, doubled, held twice or stuck",
+            flush=True,
+        )
         wrong += len(outcome.wrong)
     return min(wrong, 1)
 

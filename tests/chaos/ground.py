@@ -136,6 +136,14 @@ class Plane:
             os.kill(self.process.pid, number)
             self.stopped = number == signal.SIGSTOP
 
+    def close(self) -> bool:
+        """Told to end; whether it did."""
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self.process is not None:
+                self.process.wait(PATIENCE_S)
+        return not self.lives()
+
     def last_words(self) -> str:
         """What it said since it was started."""
         return (self.folder / "plane.log").read_text(errors="replace")[self.began_at :][-2500:]
@@ -199,6 +207,17 @@ def holders(folder: Path) -> dict[int, str]:
                     if (target := os.readlink(descriptor)).startswith(str(folder)):
                         found[pid] = target
     return found
+
+
+def described(pid: int) -> str:
+    """What the kernel knows of a process: for whoever looks for the reason that it is there."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        groups = Path(f"/proc/{pid}/cgroup").read_text().split("\n")
+        inside = next((line for line in groups if line.startswith("0::")), "")
+        return f"{words.strip()}, state {stat[0]}, parent {stat[1]}, begun at {stat[19]} ticks, in {inside}"
+    return "gone"
 
 
 def control_groups(state: Path) -> list[Path]:

@@ -362,9 +362,8 @@ class Storm:
 
     def _judge(self) -> None:
         phases = self._all_phases()
-        self.plane.signal(signal.SIGTERM)
-        if self.plane.process is not None:
-            self.plane.process.wait(ground.PATIENCE_S)
+        if not self.plane.close():
+            self.wrong("STUCK: the control plane does not close")
         for state in self._left_behind():
             self.wrong(state)
         self.plane.start()
@@ -373,10 +372,11 @@ class Storm:
         self.plane.kill()
         with contextlib.closing(sqlite3.connect(self.plane.state / "yard.db")) as file:
             told = file.execute("PRAGMA integrity_check").fetchone()[0]
+            stopped = set(file.execute("SELECT job, attempt, serial FROM tasks WHERE outcome = 'stopped' AND exit = 0"))
         if told != "ok":
             self.wrong(f"LOST: the database is damaged: {told}")
         lines = self.truth.lines()
-        for each in Verdict(lines, self.wishes, self.blows).wrong(phases):
+        for each in Verdict(lines, self.wishes, self.blows, stopped).wrong(phases):
             self.wrong(each)
         for line in lines:
             self.outcome.counts[f"tasks: {line.kind}"] += 1
@@ -393,6 +393,8 @@ class Storm:
             yield f"LEFT: the task {pid} of {ground.key_of(pid)}"
         for name, said in self.truth.held_locks():
             yield f"LEFT: {name} is still locked by {said}"
+        for pid, name in ground.holders(self.truth.folder / "locks").items():
+            yield f"LEFT: process {pid} has {name} open: {ground.described(pid)}"
         for path in ground.control_groups(self.plane.state):
             yield f"LEFT: the control group {path}"
 

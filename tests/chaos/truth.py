@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,7 +105,11 @@ def _line(text: str) -> Line:
 class Verdict:
     """Everything that is wrong, each in a sentence."""
 
-    def __init__(self, lines: list[Line], wishes: dict[str, Wish], blows: list[Blow]) -> None:
+    def __init__(
+        self, lines: list[Line], wishes: dict[str, Wish], blows: list[Blow], stopped: Set[Key] = frozenset()
+    ) -> None:
+        """`stopped` is the one thing believed of the yard: who was told to stop and then ended with exit code 0. That
+        crosses with a task's last line once in hundreds of stops, in the moment in which it ends; not more often."""
         self.lines = lines
         self.wishes = wishes
         self._killed = {blow.key for blow in blows if blow.kills}
@@ -114,6 +118,9 @@ class Verdict:
             if not blow.kills:
                 self._stopped[blow.key].append(blow.at)
         self._told = {line.key for line in lines if line.kind == "told"}
+        done = {line.key for line in lines if line.kind == "done"}
+        self._crossed = (stopped & done) - self._told
+        self._crossed_max = max(2, len(done) // 30)
         self._by_job: dict[str, list[Line]] = defaultdict(list)
         for line in lines:
             self._by_job[line.job].append(line)
@@ -121,6 +128,8 @@ class Verdict:
     def wrong(self, phases: dict[str, str]) -> list[str]:
         """Of the whole storm, once everything has settled."""
         found = [*self.held_twice(), *self._strangers()]
+        if len(self._crossed) > self._crossed_max:
+            found.append(f"DOUBLED: {len(self._crossed)} tasks had done their work and count as stopped")
         for name, wish in sorted(self.wishes.items()):
             found += self._lost(wish, phases.get(name, "unknown to the yard"))
             found += self._doubled(wish)
@@ -179,7 +188,7 @@ class Verdict:
     def _is_excused(self, line: Line) -> bool:
         """Whether nobody may know that the task had done its work: the storm hit it or its supervisor, or it was told
         to stop before it had ended."""
-        if line.key in self._told or line.key in self._killed:
+        if line.key in self._told | self._crossed | self._killed:
             return True
         return any(0 <= at - line.at < HALF_DONE_S for at in self._stopped[line.key])
 

@@ -234,3 +234,13 @@ def test_a_supervisor_that_cannot_be_watched_does_not_run(tmp_path: Path, monkey
     assert [(report.kind, report.outcome) for report in ended] == [("ended", "lost")]
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(tmp_path / "runs") in _command(pid)]
     launcher.close()
+
+
+@pytest.mark.skipif(not own_cgroup(), reason="needs root, and control groups")
+def test_every_task_is_in_a_control_group_of_its_own_also_a_rank_of_a_gang(yard: TestYard):
+    yard.put(sh("cat /proc/self/cgroup", name="one"), sh("cat /proc/self/cgroup", name="gang", tasks=2))
+    for name, ranks in (("one", 1), ("gang", 2)):
+        yard.until(name, "succeeded")
+        inside = [[line for line in yard.output(name, rank).split() if line[:3] == "0::"] for rank in range(ranks)]
+        assert all("/gpuyard-" in line for lines in inside for line in lines), inside
+        assert len({line for lines in inside for line in lines}) == ranks

@@ -82,8 +82,9 @@ def test_a_time_limit_warns_waits_and_kills(tmp_path: Path):
 
 
 def test_a_stop_that_comes_after_the_end_changes_nothing(tmp_path: Path):
-    left_behind = "sleep 0.1; mv later stop; echo told; sleep 5"
-    folder = order(tmp_path / "t", "sh", "-c", f"setsid sh -c '{left_behind}' & exit 0")
+    left_behind = "touch left; while kill -0 $0; do sleep 0.01; done; mv later stop; echo told; sleep 5"
+    script = f"setsid sh -c '{left_behind}' $$ & while [ ! -e left ]; do sleep 0.01; done"
+    folder = order(tmp_path / "t", "sh", "-c", script)
     write_pairs(str(folder / "later"), [("why", "preempted"), ("term", "1")])
     assert run(folder)["outcome"] == "succeeded"
     assert (folder / "stop").exists()

@@ -31,10 +31,11 @@ class Doors:
 
 def become(order: Order, doors: Doors, group: CGroup, terminal: Terminal | None) -> None:
     """Turn into the command, or say what stands in the way; never returns. Nobody at the gate: end without a word."""
-    doing = f"use the working folder {order.text('workdir')}"
+    doing = "enter its control group"
     try:
         _forget_signals()
         group.join()
+        doing = f"use the working folder {order.text('workdir')}"
         _take_ends(doors.output, terminal)
         give_up_rights(order)
         os.umask(0o022)

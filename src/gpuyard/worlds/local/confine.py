@@ -52,9 +52,10 @@ class CGroup:
             self.path = ""
 
     def join(self) -> None:
-        """The calling process goes in."""
+        """The calling process goes in, or there is an `OSError`: that the group is empty is proof that it is gone."""
         if self.path:
-            _write(self.path, "cgroup.procs", "0")
+            with open(f"{self.path}/cgroup.procs", "w", encoding="ascii") as file:
+                file.write("0")
 
     def kill(self) -> None:
         """Everything in it ends."""

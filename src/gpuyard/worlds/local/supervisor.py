@@ -27,6 +27,7 @@ from gpuyard.worlds.local.output import Log
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Callable
 
     from gpuyard.worlds.local.terminal import Terminal
 else:
@@ -163,8 +164,11 @@ class Supervisor:
 
     def _bury(self) -> None:
         """End all that came of the task, however long that takes; one that hangs in a driver is not gone."""
+        self._insist(lambda: self._all_gone() and self.group.remove())
+
+    def _insist(self, is_done: Callable[[], bool]) -> None:
         pause = 0.002
-        while not self._all_gone():
+        while not is_done():
             self._sleep(pause)
             pause = min(2 * pause, BURY_S)
 
@@ -174,7 +178,7 @@ class Supervisor:
         self.group.kill()
         ended, nothing_left = descent.end_all()
         self._note(ended)
-        return nothing_left and self.group.remove()
+        return nothing_left
 
     def _put_by(self) -> None:
         """A file whose room the last word can have, should there be none left then."""
@@ -230,7 +234,7 @@ class Supervisor:
                 os._exit(0)
         os.close(answering)
         wrong = self._heard_out(answer, 0.0)
-        self._bury()
+        self._insist(self._all_gone)  # the control group stays: the task is still to come
         self.pid, self.status = 0, None
         return wrong
 
