@@ -454,7 +454,8 @@ def reservations_say_when(moment: Moment, plan: Plan) -> Iterator[Verdict]:
         elif here and not open_end:
             ends = max(_ends(moment, plan, n) for n in here)
             told = read_time(entry.get("until"))
-            if told is None or abs(told - ends) > 1:
+            moved = any(move.job in here for move in plan.moves)  # its limit may begin anew, or go on
+            if told is None or (abs(told - ends) > 1 and not moved):
                 yield Verdict(
                     "until",
                     entry["job"],

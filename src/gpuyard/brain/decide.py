@@ -83,6 +83,7 @@ def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> De
     """Plan one moment and undo the trial: only the world can say what really happened, and it says so by events."""
     draft = plan(fleet, memory, now, steps, timed=True)
     keeping_places.keep_places(draft, draft.before)
+    keeping_places.untangle(draft, draft.before)
     story = evacuation.Story(draft.because, draft.served)
     actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()

@@ -70,6 +70,8 @@ class Foresight:
                 draft.tx.commit()
             elif settled:
                 break
+        if keeping_places.untangle(draft, self.origin):
+            draft.tx.commit()
         return draft
 
     def _take_over(self, draft: Draft) -> bool:

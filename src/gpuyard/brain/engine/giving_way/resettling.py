@@ -82,9 +82,12 @@ class Settling:
         if self.excess() is not None or not self.goal.place(self.draft, self.row):
             return None
         taken = tuple(self.row.held[held:])
-        if not self.rights.moves_too:
-            return self._judged(taken, self._stay_first(gone))
-        return self._best_of(taken, gone)
+        finds: list[FindPlaces] = [self._stay_first]
+        if self.rights.moves_too:
+            finds += [self._dear_first, self._large_first]
+        if any(unit.row.queue == self.row.queue for unit in gone):
+            finds.append(self._own_stays_away)
+        return self._judged(taken, finds[0](gone)) if len(finds) == 1 else self._best_of(taken, gone, finds)
 
     def _judged(self, taken: tuple[Held, ...], found: tuple[list[Unit], list[Unit]]) -> RoomMade | None:
         moved, stopped = found
@@ -92,10 +95,10 @@ class Settling:
         kept = self._budgets_kept([*moved, *stopped]) and self.rights.accepts(outcome)
         return outcome if kept else None
 
-    def _best_of(self, taken: tuple[Held, ...], gone: list[Unit]) -> RoomMade | None:
+    def _best_of(self, taken: tuple[Held, ...], gone: list[Unit], finds: list[FindPlaces]) -> RoomMade | None:
         """Who goes where decides who stops: several orders of looking for places, the best outcome stands."""
         best: tuple[Key, FindPlaces] | None = None
-        for find in (self._stay_first, self._dear_first, self._large_first):
+        for find in finds:
             with self.draft.trial() as trial:
                 outcome = self._judged(taken, find(gone))
                 if outcome is not None and not outcome.stopped:
@@ -136,6 +139,13 @@ class Settling:
     def _large_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """The same, the largest first: small ones find a place more easily."""
         return self._one_by_one(self._ordered(sorted(gone, key=lambda unit: -unit.cost)))
+
+    def _own_stays_away(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """Lower priorities of the claimant's own queue stop although there is room for them: it is by their share that
+        the claimant takes from other queues (rules 16 and 17)."""
+        own = [unit for unit in gone if unit.row.queue == self.row.queue and unit in self._stoppable]
+        moved, stopped = self._stay_first([unit for unit in gone if unit not in own])
+        return moved, [*stopped, *own]
 
     def _one_by_one(self, units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         moved: list[Unit] = []

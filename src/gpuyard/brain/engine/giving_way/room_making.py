@@ -107,7 +107,7 @@ class RoomMaker:
 
     def small_tries(self) -> Iterator[Try]:
         """Where few could go: every set of them, the cheapest first, so that nothing is missed by being greedy."""
-        for region in self.regions(None):
+        for region in dict.fromkeys((self.draft.fleet.columns.everywhere, *self.regions(None))):
             if not self._few_in(region):
                 continue
             units = list(clearing.everyone(self.draft, self.rights, region))
@@ -307,8 +307,8 @@ class RoomMaker:
 
     def _make_admissible(self, gone: list[Unit]) -> list[Unit]:
         """Where a limit stands in the way, let those go too who hold what it allows, the cheapest first."""
-        while units := self._inside_the_limit():
-            self._let_go(units[0], gone)
+        while any(self._let_go(unit, gone) for unit in self._inside_the_limit()):
+            pass
         return gone
 
     def _inside_the_limit(self) -> list[Unit]:
@@ -326,6 +326,8 @@ class RoomMaker:
         """Lift a unit, a gang in its parts and as far as it still stands; whether anything was left of it."""
         if not unit.extra:
             unit = victims.whole(unit.row)
+        elif victims.spare_tasks(unit.row, unit.places[0].leaf) <= 0:
+            return False
         if not unit.places or not all(held in unit.row.held for held in unit.places):
             return False
         self.draft.remember(unit.row)

@@ -37,7 +37,7 @@ def whole(row: JobRow) -> Unit:
 
 def parts(unit: Unit) -> list[Unit]:
     """A whole gang as its extras, one by one, and its minimum: separate victims (rule 17). An extra is one already."""
-    extras = [] if unit.extra else [extra for extra in extras_of(unit.row) if extra.places[0] in unit.places]
+    extras = [] if unit.extra else [extra for extra in last_extras(unit.row) if extra.places[0] in unit.places]
     if not extras:
         return [unit]
     given = {extra.places[0] for extra in extras}
@@ -55,29 +55,35 @@ def units_on(row: JobRow, node: int) -> list[Unit]:
     """What could go so that a job gives back something on this node: single extras first, then the whole gang."""
     if row.rigid:
         return [whole(row)]
-    extras = [unit for unit in extras_of(row) if unit.places[0].node == node]
-    if len(row.held) == 1 and extras:
-        return extras
-    return [*extras, whole(row)]
+    return _with_gang(row, [held for held in row.held if held.node == node])
 
 
 def units_of(row: JobRow) -> list[Unit]:
     """Everything that could go from a job, wherever it is."""
-    return [*extras_of(row), whole(row)] if len(row.held) > 1 or not extras_of(row) else extras_of(row)
+    return _with_gang(row, row.held)
 
 
-def extras_of(row: JobRow) -> list[Unit]:
-    """What a job runs above its minimum: of each group the tasks that came last, which are those with the highest
-    numbers; the very last first."""
+def last_extras(row: JobRow) -> list[Unit]:
+    """What came last above the minimum; inside a minimum runtime nothing else may go (rule 19)."""
+    return _extras(row, row.held)
+
+
+def _with_gang(row: JobRow, tasks: Iterable[Held]) -> list[Unit]:
+    extras = _extras(row, tasks)
+    return extras if len(row.held) == 1 and extras else [*extras, whole(row)]
+
+
+def _extras(row: JobRow, tasks: Iterable[Held]) -> list[Unit]:
+    """Which of these tasks their groups could give and keep their minimum, each alone, never more than there are to
+    spare; the one that came last, which has the highest number, first."""
     if row.rigid or not row.complete():
         return []
+    left = [spare_tasks(row, leaf) for leaf in range(len(row.groups))]
     found: list[Unit] = []
-    for leaf in range(len(row.groups)):
-        spare = spare_tasks(row, leaf)
-        if spare:
-            tasks = [held for held in row.held if held.leaf == leaf and not held.terminating]
-            tasks.sort(key=lambda held: -held.task)
-            found += [Unit(row, (held,), True, held.cost) for held in tasks[:spare]]
+    for held in sorted(tasks, key=lambda held: -held.task):
+        if not held.terminating and left[held.leaf] > 0:
+            left[held.leaf] -= 1
+            found.append(Unit(row, (held,), True, held.cost))
     return found
 
 
@@ -106,7 +112,9 @@ def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
     known = profile(draft, unit.row)
     if not unit.extra:
         return known.gang_may_go and bool(unit.places)
-    return known.extras_may_go and spare_tasks(unit.row, unit.places[0].leaf) > 0
+    if not known.extras_may_go or spare_tasks(unit.row, unit.places[0].leaf) <= 0:
+        return False
+    return known.gang_may_go or unit in last_extras(unit.row)
 
 
 def in_min_runtime(draft: Draft, row: JobRow) -> bool:

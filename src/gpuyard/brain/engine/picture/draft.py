@@ -124,13 +124,17 @@ class Draft:
         return self.before.get(row.name, tuple(row.held))
 
     def largest_gang(self, side: int) -> int:
-        """The most one job of a queue, or of any queue below it, held when the cycle began or this was first asked."""
+        """The most one job of a queue, or of any queue below it, held when the cycle began or has taken since."""
         if self._largest is None:
             self._largest = [0] * len(self.fleet.tree.queues)
             for q, cost in (*self.fleet.largest_gangs(), *((row.queue, row.cost()) for row in self.tx.touched())):
-                for up in self.fleet.tree.paths[q] if q != NO_QUEUE else ():
-                    self._largest[up] = max(self._largest[up], cost)
+                self._note_gang(q, cost)
         return self._largest[side]
+
+    def _note_gang(self, queue: int, cost: int) -> None:
+        if self._largest is not None and queue != NO_QUEUE:
+            for up in self.fleet.tree.paths[queue]:
+                self._largest[up] = max(self._largest[up], cost)
 
     def note_free(self) -> None:
         """Remember what is free, to learn later whether more has become free since nothing fitted."""
@@ -156,6 +160,7 @@ class Draft:
 
     def accept(self, row: JobRow, reason: Reason) -> None:
         """The job's change stands, for this reason."""
+        self._note_gang(row.queue, row.cost())
         self.waits.note((row,), None)
         self.because[row.name] = reason
 

@@ -111,7 +111,7 @@ def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple
     tasks = iter(row.lowest_free_tasks(0, row.missing(0)))
     places: list[Held] = []
     for node in order.tolist():
-        free, usable = columns.free_mask[node], columns.usable[node]
+        free, usable = columns.free_mask[node], _together(draft, row, node)
         devices = sorted((g for g in range(usable.bit_length()) if usable >> g & 1), key=lambda g: not free >> g & 1)
         for first in range(0, int(shape.empty_room[node]) * gpus, gpus):
             task = next(tasks, None)
@@ -120,8 +120,22 @@ def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple
             request = row.requests[0]
             cost, resources = request.cost_on(columns.nodes[node]), request.resources
             taken = tuple(sorted(devices[first : first + gpus]))
+            if len(taken) < gpus:
+                return ()
             places.append(Held(0, task, node, taken, 0, (), cost, resources.cpu, resources.memory, False))
     return () if next(tasks, None) is not None else tuple(places)
+
+
+def _together(draft: Draft, row: JobRow, node: int) -> int:
+    """The devices of a node that the job could have: all that are usable, or those of one island if it must stay in
+    one; none where no island is large enough."""
+    columns = draft.fleet.columns
+    if gang.required_level(columns, row) != NVLINK:
+        return columns.usable[node]
+    need = row.missing(0) * row.requests[0].gpus
+    islands = [mask & columns.usable[node] for mask in columns.islands[node]]
+    large = [mask for mask in islands if mask.bit_count() >= need]
+    return max(large, key=lambda mask: (mask & columns.free_mask[node]).bit_count(), default=0)
 
 
 def _pools(draft: Draft, places: Iterable[Held]) -> set[str]:

@@ -40,9 +40,22 @@ def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...
                 leaving.setdefault((held.node, device), []).append(change.row.name)
     story = Story(story.because, _who_gains(changes, story.served))
     evicts = [action for change in changes for action in _evictions(fleet, change, story)]
-    moves = [action for change in changes for action in _moves(fleet, change, story, leaving)]
+    moves = [move for change in changes for move in _moves(fleet, change, story, leaving)]
     starts = [action for change in changes for action in _starts(fleet, change, story, leaving)]
-    return (*evicts, *moves, *starts)
+    return (*evicts, *_in_turn(moves), *starts)
+
+
+def _in_turn(moves: list[Move]) -> list[Move]:
+    """Whoever waits for another to leave comes after it; among the others, by name. Moves that wait for each other in
+    a circle have been undone before (`keeping_places.untangle`)."""
+    told: list[Move] = []
+    left = sorted(moves, key=lambda move: move.job)
+    while left:
+        moving = {move.job for move in left}
+        ready = [move for move in left if not moving.intersection(move.after)]
+        told += ready or left
+        left = [move for move in left if move not in told]
+    return told
 
 
 def end(draft: Draft, row: JobRow, reason: Reason, grace: float) -> None:
@@ -148,9 +161,7 @@ def _evictions(fleet: Fleet, change: _Change, story: Story) -> Iterable[Action]:
     yield Evict(name, reason, story.served.get(name, ""), places)
 
 
-def _moves(
-    fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]
-) -> Iterable[Action]:
+def _moves(fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]) -> Iterable[Move]:
     count = min(len(change.gone), len(change.come))
     if not count:
         return

@@ -13,7 +13,7 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.placing import gang, neighbours
 from gpuyard.brain.engine.placing.devices import stands_free
-from gpuyard.model.reasons import Code
+from gpuyard.model.reasons import Code, Reason
 
 Origin = Mapping[str, tuple[Held, ...]]
 
@@ -33,6 +33,54 @@ def _tidied(draft: Draft, row: JobRow) -> bool:
     """Whether it was moved for the sake of moving it."""
     reason = draft.because.get(row.name)
     return reason is not None and reason.code is Code.DEFRAGMENTED
+
+
+def untangle(draft: Draft, origin: Origin) -> bool:
+    """No move waits for another that waits for it (rule 26): whoever stands in such a circle stands where it stood, and
+    who was to have its place waits. Whether there was any."""
+    found = False
+    while ring := _ring(draft, origin):
+        found = True
+        for row in ring:
+            draft.tx.lift_all(row, [held for held in row.held if held not in origin[row.name]])
+        for row in ring:
+            for held in origin[row.name]:
+                if held not in row.held:
+                    _turn_out(draft, origin, held)
+                    draft.tx.put(row, held)
+    return found
+
+
+def _ring(draft: Draft, origin: Origin) -> list[JobRow]:
+    """Jobs that move in a circle, each to where the next one was."""
+    moving = [row for row in _rows(draft, origin) if origin[row.name] and _has_new(row, origin[row.name])]
+    left = {(held.node, g): row for row in moving for held in _gone(row, origin) for g in held.gpus}
+    waits = {
+        row.name: [left[spot] for held in row.held if held not in origin[row.name]
+                   for spot in ((held.node, g) for g in held.gpus) if spot in left and left[spot] is not row]
+        for row in moving
+    }  # fmt: skip
+    for row in moving:
+        path = [row]
+        while waits[path[-1].name] and path[-1] not in path[:-1]:
+            path.append(waits[path[-1].name][0])
+        if path[-1] in path[:-1]:
+            return path[path.index(path[-1]) + 1 :]
+    return []
+
+
+def _gone(row: JobRow, origin: Origin) -> list[Held]:
+    return [held for held in origin[row.name] if not held.terminating and held not in row.held]
+
+
+def _turn_out(draft: Draft, origin: Origin, held: Held) -> None:
+    """Whoever came anew to a place that is not left after all takes back all that it got."""
+    for row in list(draft.fleet.tenants[held.node]):
+        new = [other for other in row.held if other not in origin.get(row.name, tuple(row.held))]
+        if any(other.node == held.node and set(other.gpus) & set(held.gpus) for other in new):
+            draft.tx.lift_all(row, new)
+            message = f"{row.name} would fit only if others moved in a circle, each to where the next one is"
+            draft.wait((row,), Reason(Code.FRAGMENTED, needed=draft.fleet.shortfall(row)[0], message=message))
 
 
 def _rows(draft: Draft, origin: Origin) -> list[JobRow]:
