@@ -194,6 +194,11 @@ class Standing:
             if not sizes[cost]:
                 del sizes[cost]
 
+    def note_size(self, row: JobRow) -> None:
+        """A plan that is kept has given the job so much; for pictures that no world speaks to any more."""
+        if row.held and row.queue != NO_QUEUE:
+            self._sizes.setdefault(row.queue, {}).setdefault(row.cost(), 1)
+
     def largest_gangs(self) -> list[tuple[int, int]]:
         """Queues that hold something, and the most that one job of each held when the world last spoke, in grains."""
         return [(queue, max(sizes)) for queue, sizes in self._sizes.items() if sizes]
