@@ -51,6 +51,7 @@ PRIORITY = Whole(least=-PRIORITY_MAX, most=PRIORITY_MAX)
 COUNT = Whole(most=TASKS_MAX)
 MIG_PROFILE = Text(least=1, pattern=r"^[1-7]g\.[0-9]+gb(\+[a-z.]+)?$", example="1g.10gb")
 SIGNAL = Text(least=1, pattern=r"^SIG[A-Z0-9]+$", example="SIGUSR1")
+AFTER_MAX = 256
 AFTER_PATTERN = r"^[^:]+(:(ok|any))?$"
 ARRAY_PATTERN = r"^[0-9]{1,7}(-[0-9]{1,7})?(,[0-9]{1,7}(-[0-9]{1,7})?)*(%[1-9][0-9]{0,6})?$"
 EFFECTS = tuple(effect.value for effect in Effect)
@@ -334,7 +335,9 @@ class JobFileEntry(JobEntry):
     api_version: str = slot(Word((API_VERSION,)), "May be left out.", API_VERSION, as_key="apiVersion")
     kind: str = slot(Word(("Job",)), "May be left out.", "Job")
     after: tuple[str, ...] = slot(
-        ListOf(Text(1, 260, AFTER_PATTERN, "JOB, JOB:ok or JOB:any")), "Jobs that must have ended, well or anyhow.", ()
+        ListOf(Text(1, 260, AFTER_PATTERN, "JOB, JOB:ok or JOB:any"), most=AFTER_MAX),
+        "Jobs that must have ended, well or anyhow.",
+        (),
     )
     array: str = slot(Text(0, 253, ARRAY_PATTERN, "0-99, or 0-99%8 for eight at once"), "One job for each number.", "")
 

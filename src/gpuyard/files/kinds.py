@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -303,17 +304,22 @@ class ListOf(Kind):
     of: Kind
     least: int = 0
     distinct: bool = False
+    most: int = 0
+    """How many it may have; 0: any number."""
 
     def read(self, value: Any, at: Path, problems: Problems) -> tuple[Any, ...]:
         if not isinstance(value, list):
             problems.tell(at, f"must be a list, not {shown(value)}")
+            return ()
+        if self.most and len(value) > self.most:
+            problems.tell(at, f"must have at most {self.most} entries, not {len(value)}")
             return ()
         if len(value) < self.least:
             problems.tell(at, "must not be empty")
         before = problems.count
         items = self._items(value, at, problems)
         if self.distinct and problems.count == before and len(set(items)) < len(items):
-            doubled = next(item for place, item in enumerate(items) if item in items[:place])
+            doubled = next(item for item, times in Counter(items).items() if times > 1)
             problems.tell(at, f"names {shown(doubled)} twice")
         return items
 
@@ -327,9 +333,8 @@ class ListOf(Kind):
 
     def schema(self, definitions: Definitions) -> Schema:
         schema: Schema = {"type": "array", "items": self.of.schema(definitions)}
-        return (
-            schema | ({"minItems": self.least} if self.least else {}) | ({"uniqueItems": True} if self.distinct else {})
-        )
+        bounds = {"minItems": self.least, "maxItems": self.most, "uniqueItems": self.distinct}
+        return schema | {key: bound for key, bound in bounds.items() if bound}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from gpuyard.brain import foresee
 from gpuyard.model.errors import Refused, TooMuch
 from gpuyard.runtime import budgets, forecast
 from gpuyard.runtime.budgets import Patience
+from gpuyard.worlds.local.records import Owner
 from tests.support.yards import ME, TestYard, sh
 
 
@@ -98,3 +100,22 @@ def test_time_to_think_runs_out():
     now[0] = budgets.THINK_S + 0.1
     with pytest.raises(TooMuch, match="10 different jobs at once take too long to look at"):
         patience.spend(4, 10)
+
+
+def test_what_many_follow_is_looked_for_once(yard: TestYard, monkeypatch: pytest.MonkeyPatch):
+    """The attack: thousands of jobs that each follow thousands; the lock was held for a query each."""
+    yard.put(sh("true", name="a"))
+    yard.until("a", "succeeded")
+    with pytest.raises(Refused, match="after must have at most 256 entries, not 257"):
+        yard.put(sh("true", name="b", after=["a"] * 257))
+    gates, asked = yard.world.gates, Counter[str]()
+    state_of = gates.state_of
+
+    def counted(key: str, owner: Owner) -> str:
+        asked[key] += 1
+        return state_of(key, owner)
+
+    monkeypatch.setattr(gates, "state_of", counted)
+    yard.put(*[sh("true", name=f"j{n}", after=["a"] * 200) for n in range(20)])
+    assert 0 < asked["a"] <= 3
+    yard.until("j19", "succeeded")

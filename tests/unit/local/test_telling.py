@@ -48,11 +48,15 @@ def test_jobs_that_are_alike_are_not_told_about_each_other(tmp_path: Path):
     yard.stop()
 
 
-def test_why_of_a_running_yard_and_of_its_snapshot_read_alike(yard: TestYard, tmp_path: Path, capsys):
+def test_why_of_a_running_yard_and_of_its_snapshot_read_alike(
+    yard: TestYard, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+):
     yard.put(sh("sleep 60", name="a", gpus=8, tasks=2))
     yard.until("a", "running")
     yard.put(sh("true", name="b", gpus=4))
     _told_why(yard, "b")
+    still = yard.world.desk.now()
+    monkeypatch.setattr(yard.world.desk, "now", lambda: still)  # both looks are at one moment
     for name in ("a", "b"):
         answer = yard.why(ME, name)
         path = tmp_path / "moment.json"

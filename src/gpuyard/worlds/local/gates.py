@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterable
 
 from gpuyard.model.events import JobGone, JobSeen
 from gpuyard.model.job import Phase
@@ -30,6 +31,8 @@ class Gates:
         self._dependents: dict[str, list[Entry]] = {}
         self._resting: list[tuple[float, int]] = []
         """(when by the monotonic clock, job): jobs in back-off."""
+        self._looked: dict[tuple[str, str], tuple[str, str]] | None = None
+        """What names meant, while nothing else happens."""
         self.doomed: list[tuple[Entry, str]] = []
         """Jobs whose dependency can no longer be met, and why."""
 
@@ -42,6 +45,15 @@ class Gates:
             entry.shown = True
             entry.template.active += 1
             self.desk.events.append(JobSeen(entry.job()))
+
+    def consider_all(self, entries: Iterable[Entry]) -> None:
+        """Many at once, whom nothing else comes between: what they follow is looked for once."""
+        self._looked = {}
+        try:
+            for entry in entries:
+                self.consider(entry)
+        finally:
+            self._looked = None
 
     def hide(self, entry: Entry) -> None:
         """The brain has nothing more to do with it; the next member of its array may come."""
@@ -114,8 +126,14 @@ class Gates:
 
     def look(self, owner: Owner, name: str) -> tuple[str, str]:
         """What an owner's `after` means, and how that stands (see `state_of`): others' jobs do not exist for them."""
+        asked, looked = (owner.identity, name), self._looked
+        if looked is not None and asked in looked:
+            return looked[asked]
         found = [(key, self.state_of(key, owner)) for key in owner.meanings(name)]
-        return next((each for each in found if each[1]), found[0])
+        meant = next((each for each in found if each[1]), found[0])
+        if looked is not None:
+            looked[asked] = meant
+        return meant
 
     def state_of(self, key: str, owner: Owner) -> str:
         """`pending`, `ok`, how it ended otherwise, or nothing if they have none; of an array: all its members."""

@@ -37,7 +37,7 @@ class Requests:
             self.desk.book.arrays.update({each.key: each for each in templates if each.members})
             for entry in entries:
                 self.desk.book.add(entry)
-                self.gates.consider(entry)
+            self.gates.consider_all(entries)
         self.desk.launcher.wake()
 
     def _write_down(
