@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pathlib
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -46,20 +48,20 @@ def surroundings(folder: str, environ: Mapping[str, str], shared: bool = False) 
 
 
 def everybodys(folder: str) -> bool:
-    """Whether programs of a folder may be run for anybody: all may look there, and only root puts something there."""
+    """Whether programs of a folder may be run for anybody: all can get there, and only root puts something there."""
     if folder in PATH.split(":") or not folder.startswith("/"):
-        return bool(folder) and folder.startswith("/")
-    path = os.path.realpath(folder)
+        return folder.startswith("/")
+    path = pathlib.Path(folder).resolve()
     try:
-        while True:
-            found = os.stat(path)
-            if found.st_uid != 0 or found.st_mode & 0o022 or found.st_mode & 0o005 != 0o005:
-                return False
-            if path == "/":
-                return True
-            path = os.path.dirname(path)
+        return _is_roots(path.stat()) and all(_is_roots(each.stat(), among_others=True) for each in path.parents)
     except OSError:
         return False
+
+
+def _is_roots(found: os.stat_result, among_others: bool = False) -> bool:
+    """A folder that root alone changes; above it also a sticky one, in which root's own stays root's."""
+    kept = not found.st_mode & 0o022 or (among_others and bool(found.st_mode & stat.S_ISVTX))
+    return found.st_uid == 0 and kept and bool(found.st_mode & stat.S_IXOTH)
 
 
 def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surroundings) -> TaskOrder:
