@@ -93,7 +93,7 @@ def attempt(everything: Any, scenarios: list[Scenario], most_s: float, mutant: M
         everything = [trials.Trial(scenario.name, frozenset([place]), 0.0) for scenario in scenarios]
     relevant = [t for t in everything if mutant.statement is None or place in t.reached]
     try:
-        return trials.killer(relevant, scenarios, most_s)
+        return trials.killer(trials.most_telling(relevant, mutant.file), scenarios, most_s)
     except Exception as error:  # noqa: BLE001 - a brain that cannot even be imported
         return f"{type(error).__name__}: {error}"
 

@@ -10,6 +10,7 @@ import io
 import resource
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,9 @@ LEFT_OUT = ("tests/properties/test_oracle.py", "test_the_hash_seed_means_nothing
 """Judged here by themselves, or in other processes, which have no mutant."""
 
 PYTEST = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0", "--assert=plain", *FOLDERS]
+
+USUAL_S = 0.05
+"""What a trial costs at least, about."""
 
 SLOWER = 20
 """A trial that takes so many times its usual time will never end, or is no use to anybody."""
@@ -108,7 +112,7 @@ class Survey:
 
 
 def killer(trials: list[Trial], scenarios: list[Scenario], most_s: float) -> str | None:
-    """The first trial that notices that something is wrong: the most particular ones of each kind, within the time."""
+    """The first trial that notices that something is wrong: of each kind as many as there is time for."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGPROF, give_up)
     names = {scenario.name for scenario in scenarios}
@@ -127,12 +131,18 @@ def killer(trials: list[Trial], scenarios: list[Scenario], most_s: float) -> str
 
 
 def within(trials: list[Trial], most_s: float) -> Iterator[Trial]:
-    """The most particular trials, those that reach least, as many as usually take no longer than this."""
-    for trial in sorted(trials, key=lambda t: (len(t.reached), t.name)):
-        most_s -= trial.seconds
-        if most_s < 0:
-            return
-        yield trial
+    """The first of them, as many as usually take no longer than this."""
+    for trial in trials:
+        if trial.seconds <= most_s:
+            most_s -= trial.seconds
+            yield trial
+
+
+def most_telling(trials: list[Trial], file: str) -> list[Trial]:
+    """Those first that go where few others go in this file, for little time: they see most of what it does."""
+    visits = Counter(place for trial in trials for place in trial.reached if place.startswith(file))
+    worth = {t.name: sum(1 / visits[place] for place in t.reached if place.startswith(file)) for t in trials}
+    return sorted(trials, key=lambda t: (-worth[t.name] / (t.seconds + USUAL_S), t.name))
 
 
 def in_order(asked: Asked, known: dict[str, Trial]) -> list[tuple[str, Callable[[], str | None]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from gpuyard.brain.engine.nodes.remainders import STEPS, values
@@ -33,7 +35,7 @@ def test_a_hole_is_worth_the_dearest_fractions_it_holds(demand: dict[int, float]
     found = values(tuple(sorted(demand.items())))
     assert len(found) == STEPS + 1
     assert {size: round(float(found[size]), 6) for size in worth} == {s: round(w, 6) for s, w in worth.items()}
-    assert all(a <= b + 1e-9 for a, b in zip(found, found[1:], strict=False)), "a larger hole is never worth less"
+    assert all(a <= b + 1e-9 for a, b in pairwise(found)), "a larger hole is never worth less"
 
 
 @pytest.mark.parametrize(

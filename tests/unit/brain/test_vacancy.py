@@ -35,6 +35,7 @@ ASKED = (
     "{name: g, tasks: 1, fraction: 0.5, cpu: 4, memory: 9Gi}",
     "{name: g, tasks: 1, mig: 3g.20gb}",
     "{name: g, tasks: 1, mig: {3g.20gb: 1, 2g.10gb: 1}}",
+    "{name: g, tasks: 1, mig: {3g.20gb: 2}}",
     "{name: g, tasks: 1, mig: 1g.5gb, cpu: 4, memory: 20Gi}",
     "{name: g, tasks: 1, cpu: 5}",
     "{name: g, tasks: 1, memory: 7Gi}",
