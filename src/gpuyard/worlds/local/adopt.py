@@ -116,7 +116,7 @@ def prove(folder: pathlib.Path, boot: str, known: Container[int]) -> Proof:
     lost = {"outcome": "lost", "told": "its supervisor was killed" + (f": {trouble}" if trouble else "")}
     task = read(folder / "running")
     if not task:  # it was never let through the gate, so it never became the command
-        return Proof(lost)
+        return Proof(lost, _group_doubt(folder))
     return Proof(lost, _doubt(folder, task, boot, known))
 
 
@@ -137,6 +137,15 @@ def _doubt(folder: pathlib.Path, task: dict[str, str], boot: str, known: Contain
     if (folder / "second").exists():
         return _told(suspects(read(folder / "claim").get("ticks", ""), int(order.text("uid") or os.getuid()), known))
     return "" if removed(path_of(order)) else "its control group is not empty yet"
+
+
+def _group_doubt(folder: pathlib.Path) -> str:
+    """Of a task that never began there may be a control group, and in it who stood at the gate."""
+    try:
+        path = path_of(Order(read_pairs(str(folder / "order"))))
+    except OSError:
+        return ""
+    return "" if not path or removed(path) else "its control group is not empty yet"
 
 
 def _told(found: list[int]) -> str:
