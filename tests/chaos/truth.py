@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tests.chaos.ground import Key
 
@@ -67,6 +68,7 @@ class Truth:
 
     def __post_init__(self) -> None:
         (self.folder / "locks").mkdir(parents=True)
+        (self.folder / "probe").touch()
         (self.folder / "lines").touch()
         (self.folder / "lines").chmod(0o666)
 
@@ -74,13 +76,14 @@ class Truth:
         return [_line(text) for text in (self.folder / "lines").read_text().splitlines()]
 
     def held_locks(self) -> Iterator[tuple[str, str]]:
-        """(lock, what its holder wrote) of every lock that is taken."""
-        for path in sorted((self.folder / "locks").iterdir()):
-            with path.open("r+") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    yield path.name, os.pread(file.fileno(), 200, 0).decode()
+        """(lock, what its holder wrote) of every lock that is taken; nothing while a task is just taking some."""
+        with (self.folder / "probe").open("r+") as probe:
+            if not _locked(probe):
+                return
+            for path in sorted((self.folder / "locks").iterdir()):
+                with path.open("r+") as file:
+                    if not _locked(file):
+                        yield path.name, os.pread(file.fileno(), 200, 0).decode()
 
     def held_since_before(self, moment: float, uuids: Iterable[str]) -> list[str]:
         """Those of these GPUs that somebody had locked before a moment, and still has."""
@@ -91,6 +94,15 @@ class Truth:
             if name.rpartition(".")[0] in free and since < moment:
                 wrong.append(f"{name} by {said}")
         return wrong
+
+
+def _locked(file: IO[str]) -> bool:
+    """Whether the lock was to be had."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _line(text: str) -> Line:

@@ -20,7 +20,10 @@ STOPS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT}
 
 
 def main(truth: str, mode: str, seconds: float) -> int:
+    probe = os.open(f"{truth}/probe", os.O_RDWR)
+    fcntl.flock(probe, fcntl.LOCK_SH)  # the storm tries the locks too, and must not be taken for a holder
     free = all(take(truth, uuid, halves=mode == "half") for uuid in devices())
+    os.close(probe)
     tell(truth, "start")
     if not free:
         return 3
