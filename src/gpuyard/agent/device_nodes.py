@@ -119,6 +119,7 @@ class DeviceNodes:
             self._notes.unlink(missing_ok=True)
             return
         fresh = self._notes.with_suffix(".fresh")
+        fresh.touch(mode=0o600)
         fresh.write_text(json.dumps(before), encoding="utf-8")
         fresh.replace(self._notes)
 

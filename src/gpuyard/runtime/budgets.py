@@ -20,6 +20,8 @@ PREVIEWS_MAX = 100
 """Jobs of one preview."""
 PARTS_MAX = 20_000
 """Keys and values of one job's document."""
+TEXT_MAX = 1 << 20
+"""Characters of one job's document: the kernel starts nothing with twice that, and what is submitted is kept."""
 THINK_S = 10.0
 """How long one call may have the yard think about what would become of its jobs."""
 
@@ -61,6 +63,21 @@ def check_parts(document: Any, name: str) -> None:
             if left < 0:
                 raise TooMuch(f"{name} has more than {PARTS_MAX:,} keys and values; describe it with fewer")
             waiting += value.values() if isinstance(value, dict) else value
+
+
+def check_text(document: Any, name: str) -> None:
+    """`TooMuch` for a document with more words than a program can be started with."""
+    left, waiting = TEXT_MAX, [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            left -= len(value)
+        elif isinstance(value, dict):
+            waiting += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+        if left < 0:
+            raise TooMuch(f"{name} has more than {TEXT_MAX:,} characters; put what is long into a file")
 
 
 def check_members(members: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ from gpuyard.worlds.local.book import Book
 from gpuyard.worlds.local.crowd import NO_CAPS, Caps
 from gpuyard.worlds.local.records import Entry, Owner, Template
 
+ENDED_NAME = re.compile(r"@[0-9]+$")
+"""How an ended job is called once its name is used again (`Book.make_way`); nobody else may be."""
 UNNAMED = "-?"
 """The end of a name that has no number yet."""
 KEY_MAX = 253
@@ -43,6 +46,7 @@ class Intake:
     def read(self, caller: Caller, document: Document, now: float) -> Submission:
         """What a document asks for; a job without a name gets the stem of one, after its program (see `named`)."""
         budgets.check_parts(document, "a job")
+        budgets.check_text(document, "a job")
         document = {key: value for key, value in document.items() if key not in ("user", "submitted")}
         if "name" not in document:
             document["name"] = _stem_for(document) + UNNAMED
@@ -50,6 +54,9 @@ class Intake:
         job = replace(asked.job, user=caller.user, submitted=now)
         if job.run is None or not job.run.command:
             raise Refused(f"job {job.name} says nothing to run; give run.command, a list of words")
+        if ENDED_NAME.search(job.name):
+            told = f"job {job.name} is called as an ended job whose name was used again: name and number"
+            raise Refused(f"{told}; choose a name that does not end in @ and a number")
         if job.foreign:
             raise Refused(f"job {job.name} is marked foreign, which only what runs already can be")
         if job.run.image:

@@ -148,7 +148,7 @@ class Submitting:
                     known[after.job] = bool(self._plane.world.gates.look(viewer.owner, after.job)[1])
                 if not known[after.job]:
                     raise NotFound(f"job {submission.job.name} is to follow {after.job}, which nobody knows")
-            beside.add(submission.job.name)
+            beside.update((submission.job.name, *intake.names_of(submission)))
 
     def _refuse_never(self, asked: Asked) -> None:
         """Jobs of one kind are asked about once, until the fleet or the queues change."""

@@ -119,3 +119,11 @@ def test_what_many_follow_is_looked_for_once(yard: TestYard, monkeypatch: pytest
     yard.put(*[sh("true", name=f"j{n}", after=["a"] * 200) for n in range(20)])
     assert 0 < asked["a"] <= 3
     yard.until("j19", "succeeded")
+
+
+def test_one_job_s_words_have_an_end(yard: TestYard):
+    """The attack: documents of megabytes, again and again; what was submitted is kept, and fills the disk."""
+    with pytest.raises(TooMuch, match="a job has more than 1,048,576 characters; put what is long into a file"):
+        yard.put({"name": "big", "run": {"command": ["true", *["y" * 130_000] * 9]}})
+    with pytest.raises(TooMuch):
+        yard.put({"name": "big", "run": {"command": ["true"], "env": {f"V{n}": "y" * 130_000 for n in range(9)}}})

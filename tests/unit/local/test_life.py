@@ -244,3 +244,19 @@ def test_a_node_that_comes_back_takes_jobs_again(tmp_path: Path):
     yard.world.breakage.return_node("n0")
     assert yard.until("a", "running")["attempts"] == 2
     yard.stop()
+
+
+def test_members_of_an_array_may_be_followed_from_beside_it(yard: TestYard):
+    yard.put(sh("true", name="a", array="0-2"), sh("true", name="b", after=["a-1", "a"]))
+    assert yard.until("b")["phase"] == "succeeded"
+
+
+def test_nobody_is_called_as_an_ended_job_is_once_its_name_is_used_again(yard: TestYard):
+    """The attack: a job `a@1` in the way of the next `a`, which then could never be submitted again."""
+    yard.put(sh("true", name="a"))
+    yard.until("a")
+    with pytest.raises(Refused, match="choose a name that does not end in @ and a number"):
+        yard.put(sh("true", name="a@1"))
+    yard.put(sh("true", name="a"), sh("true", name="a@b"))
+    assert yard.until("a")["id"] == 2
+    assert yard.job(ME, "a@1")["phase"] == "succeeded"

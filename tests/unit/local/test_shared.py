@@ -57,6 +57,26 @@ def test_jobs_and_their_output_are_private(shared: TestYard):
     assert (output.stat().st_mode & 0o777, next(output.iterdir()).stat().st_mode & 0o777) == (0o700, 0o600)
 
 
+def test_nothing_under_the_state_folder_is_for_others_to_read(shared: TestYard):
+    """Whatever the umask: orders hold the variables of jobs."""
+    before = os.umask(0)
+    try:
+        for number in range(2):
+            shared.put(
+                sh("sleep 600", name=f"a{number}", tasks=2), caller=Caller("nobody", pwd.getpwnam("nobody").pw_uid)
+            )
+            shared.until(f"nobody/a{number}", "running")
+        shared.act(ADMIN, "nobody/a0", "cancel")
+        shared.until("nobody/a0", "cancelled")
+    finally:
+        os.umask(before)
+    folder = shared.settings.folder
+    files = [path for path in folder.rglob("*") if path.is_file() or path.is_fifo()]
+    assert len(files) > 10
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
+    assert [path.name for path in folder.iterdir() if path.is_dir() and path.stat().st_mode & 0o077] == ["tty"]
+
+
 # --- names, keys and events belong to one owner --------------------------------------------------
 
 NOBODY = Caller("nobody", pwd.getpwnam("nobody").pw_uid)

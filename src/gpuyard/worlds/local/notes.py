@@ -56,7 +56,7 @@ def write_pairs(path: str, pairs: Iterable[tuple[str, str]]) -> None:
     words = [os.fsencode(word) for pair in pairs for word in pair]
     body = b"".join(b"%d:%b" % (len(word), word) for word in words)
     fresh = f"{path}.{os.getpid()}"
-    with open(fresh, "wb") as file:
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(b"%d %d\n%b" % (len(body), crc32(body), body))
     os.replace(fresh, path)
 
