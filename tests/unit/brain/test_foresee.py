@@ -1,0 +1,62 @@
+"""What an outlook lists beside its actions, and what a fleet learns from tasks that end."""
+
+from __future__ import annotations
+
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.foresee import outlook
+from gpuyard.model.events import TasksEnded
+from gpuyard.model.job import Bundle
+from gpuyard.model.resources import UNLIMITED, WHOLE
+from tests.support.moments import moment
+
+
+def test_the_root_is_listed_only_if_it_bounds_something():
+    nodes = "nodes: [{name: n0, gpus: 4}]\n"
+    assert [q.name for q in outlook(moment(nodes)).queues] == ["default"]
+    for bound in ("quota: 3", "limit: 3"):
+        more = [bound, "quota: unlimited" if bound.startswith("limit") else "limit: unlimited"]
+        text = nodes + f"queues: [{{name: root, {', '.join(more)}}}, {{name: q, quota: 1}}]\n"
+        assert sorted(q.name for q in outlook(moment(text)).queues) == ["q", "root"]
+
+
+def test_a_queue_is_listed_with_what_it_uses_and_who_waits():
+    found = outlook(
+        moment(
+            """
+            nodes: [{name: n0, gpus: 4}]
+            queues: [{name: q, quota: 2, limit: 3}, {name: idle, quota: 1}]
+            jobs: [{name: a, queue: q, at: "n0:0-1"}, {name: b, queue: q, gpus: 2}, {name: c, queue: q, gpus: 2}]
+            """
+        )
+    )
+    lines = {line.name: line for line in found.queues}
+    assert (lines["q"].quota, lines["q"].limit, lines["q"].used) == (2 * WHOLE, 3 * WHOLE, 2 * WHOLE)
+    assert (lines["q"].waiting, lines["idle"].waiting) == (2, 0)
+    assert (lines["idle"].used, lines["idle"].limit) == (0, UNLIMITED)
+
+
+NESTED = """
+nodes: [{name: n0, gpus: 4}]
+jobs:
+  - name: j
+    groups:
+      - {name: outer, groups: [{name: w, tasks: 2, gpus: 1}, {name: v, tasks: 1, gpus: 1}]}
+      - {name: last, tasks: 1, gpus: 1}
+    at:
+      - {node: n0, gpus: [0], group: w, task: 0}
+      - {node: n0, gpus: [1], group: w, task: 1}
+      - {node: n0, gpus: [2], group: v, task: 0}
+      - {node: n0, gpus: [3], group: last, task: 0}
+"""
+
+
+def test_a_member_of_a_nested_group_that_ends_is_counted_there_and_nowhere_else():
+    fleet = Fleet(moment(NESTED))
+    row = fleet.jobs["j"]
+    gone = tuple(place for place in row.placements if place.group == "w" and place.task == 1)
+    assert fleet.apply([TasksEnded("j", gone, succeeded=0, failed=1)]) == []
+    gang = fleet.jobs["j"].job.gang
+    assert isinstance(gang, Bundle)
+    counted = {g.name: (g.succeeded, g.failed, g.ended) for g in gang.leaves()}
+    assert counted == {"w": (0, 1, (1,)), "v": (0, 0, ()), "last": (0, 0, ())}
+    assert len(fleet.jobs["j"].held) == 3
