@@ -36,7 +36,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(prog="python -m tests.mutants")
     asked.add_argument("-n", type=int, default=200, help="how many mutants")
     asked.add_argument("--seed", type=int, default=1)
-    asked.add_argument("--only", nargs="+", metavar="FILE:LINE/N", help="these, as they are printed; a part of it does")
+    asked.add_argument("--only", nargs="+", metavar="FILE:LINE/N", help="these, or all of a line or file")
     asked.add_argument("--jobs", type=int, default=max((os.cpu_count() or 2) // 2, 1))
     asked.add_argument("--scenario", help="try nothing but scenarios whose file and name match this")
     asked.add_argument(
@@ -69,8 +69,14 @@ def choose(count: int, seed: int, only: list[str] | None) -> list[Mutant]:
     paths = sorted(importing.BRAIN.rglob("*.py"))
     every = [m for path in paths for m in mutants(path, path.relative_to(importing.BRAIN).as_posix())]
     if only:
-        return [m for m in every if any(part in m.name for part in only)]
+        return [m for m in every if any(is_meant(m, part) for part in only)]
     return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def is_meant(mutant: Mutant, part: str) -> bool:
+    """Whether `file`, `file:line` or `file:line/number` names it; the file may be told by its end."""
+    names = (mutant.file, f"{mutant.file}:{mutant.line}", mutant.name)
+    return any(name == part or name.endswith(f"/{part}") for name in names)
 
 
 # --- processes: one for the survey, one for each mutant ------------------------------------------

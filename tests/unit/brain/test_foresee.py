@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import outlook
-from gpuyard.model.events import TasksEnded
+from gpuyard.model.events import JobGone, TasksEnded
 from gpuyard.model.job import Bundle
 from gpuyard.model.resources import UNLIMITED, WHOLE
 from tests.support.moments import moment
@@ -60,3 +62,18 @@ def test_a_member_of_a_nested_group_that_ends_is_counted_there_and_nowhere_else(
     counted = {g.name: (g.succeeded, g.failed, g.ended) for g in gang.leaves()}
     assert counted == {"w": (0, 1, (1,)), "v": (0, 0, ()), "last": (0, 0, ())}
     assert len(fleet.jobs["j"].held) == 3
+
+
+def test_a_claim_refused_a_moment_ago_is_asked_again_in_time_only_if_something_happened():
+    found = moment(
+        """
+        nodes: [{name: n0, gpus: 4}]
+        jobs: [{name: firm, preemptible: false, at: "n0:0-3"}, {name: high, priority: 90, gpus: 4}, {name: x, gpus: 1}]
+        """
+    )
+    fleet, now = Fleet(found), found.now
+    first = decide(fleet, Memory(), now)
+    quiet = decide(fleet, first.memory, now + 1).plan.look_again_at
+    assert quiet == now + fleet.policy.reserve_after, "a reservation comes due, nothing else"
+    fleet.apply([JobGone("x")])
+    assert decide(fleet, first.memory, now + 1).plan.look_again_at == now + fleet.policy.claim_again

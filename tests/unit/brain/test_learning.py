@@ -64,7 +64,7 @@ def test_only_the_last_ones_are_remembered_and_other_kinds_stay():
 def test_evictions_are_remembered_for_a_day():
     fleet = Fleet(moment(RUNNING))
     now = 10 * DAY
-    part = Evictions({"a": (now - DAY - 1, now - DAY + 1), "b": (now - DAY - 5,)})
+    part = Evictions({"a": (now - DAY - 1, now - DAY, now - DAY + 1), "b": (now - DAY - 5,)})
     seen = EvictionsSeen().observe(part, fleet, (JobEvicted("a", now - 1), JobEvicted("c", now - 2), JobGone("b")), now)
     assert seen.times == {"a": (now - DAY + 1, now - 1), "c": (now - 2,)}
     assert EvictionsSeen().observe(part, fleet, (JobGone("b"),), now) is part

@@ -49,6 +49,7 @@ def test_prices_pay_for_the_fewest_devices(demand: dict[int, float], devices: fl
 
 def test_without_demand_only_a_whole_device_is_worth_anything():
     found = values(())
+    assert len(found) == STEPS + 1
     assert (float(found[STEPS]), float(found[:STEPS].max())) == (1.0, 0.0)
 
 
