@@ -104,7 +104,9 @@ def test_a_plan_on_the_snapshot_of_a_live_yard_is_the_yards_next_plan(tmp_path: 
     yard.start()
     names: list[str] = []
     compared = 0
-    for number in range(6):
+    for number in range(40):  # how often nothing else happens meanwhile depends on the machine
+        if compared >= 2:
+            break
         pause(yard)
         made = [job(f"r{number}-{n}", dice, f"sleep {dice.choice([0.3, 1])}") for n in range(dice.randint(2, 6))]
         names += yard.put(*made)

@@ -15,7 +15,7 @@ from gpuyard.brain.engine.giving_way.victims import Unit, headroom
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import gang, neighbours
+from gpuyard.brain.engine.placing import gang, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.sharing.amounts import Amounts, plus, times
 from gpuyard.brain.engine.sharing.quota import Excess
@@ -167,6 +167,8 @@ class Settling:
                 if not stands_free(fleet.columns, held) or not neighbours.welcome(fleet, unit.row, held):
                     return False
                 self.draft.tx.put(unit.row, held)
+            if not topology.unbroken(fleet.columns, unit.row):
+                return False  # its minimum has moved to another domain
             trial.keep()
         return True
 

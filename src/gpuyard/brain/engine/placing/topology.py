@@ -16,6 +16,7 @@ from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import devices, neighbours
+from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.policy import DeviceChoice, Style
 from gpuyard.model.topology import NODE, NVLINK
 
@@ -97,7 +98,7 @@ def _domains(columns: Columns, wish: GroupWish, room: Ints, region: Region) -> I
     """Domains of the required level that hold enough: from the outermost level inwards the least room that holds all
     tasks, else those that hold most (rule 10)."""
     level = columns.level(wish.required)
-    first, sums = _sums(level, room, region, wish.most)
+    first, sums = _sums(level, room, region)
     sums = np.where(level.known[first : first + len(sums)], sums, 0)
     enough = np.flatnonzero(sums >= wish.most)
     if not len(enough):
@@ -115,17 +116,18 @@ def _outer_rooms(columns: Columns, wish: GroupWish, room: Ints, region: Region, 
     rooms: list[Ints] = []
     for name in columns.level_names[: columns.level_names.index(wish.required)]:
         outer = columns.level(name)
-        first, sums = _sums(outer, room, region, wish.most)
+        first, sums = _sums(outer, room, region)
         rooms.append(sums[outer.domain[inner.starts[domains]] - first])
     return rooms[::-1]
 
 
-def _sums(level: Level, room: Ints, region: Region, most: int) -> tuple[int, Ints]:
-    """Room per domain of a level inside the region: the first domain's id, and the sums."""
+def _sums(level: Level, room: Ints, region: Region) -> tuple[int, Ints]:
+    """Room per domain of a level inside the region, all of it and not only what a job could use (rule 10): the first
+    domain's id, and the sums."""
     first = int(level.domain[region.start]) if region.stop > region.start else 0
     last = int(level.domain[region.stop - 1]) + 1 if region.stop > region.start else 0
     starts = np.maximum(level.starts[first:last], region.start) - region.start
-    return first, np.add.reduceat(np.minimum(room, most), starts) if len(starts) else starts
+    return first, np.add.reduceat(room, starts) if len(starts) else starts
 
 
 def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> Iterator[Region]:
@@ -222,7 +224,7 @@ def _descend(
     if levels[0] == NODE:
         return _nodes(shape, region, room, wish)
     level = columns.level(levels[0])
-    first, sums = _sums(level, room, region, wish.most)
+    first, sums = _sums(level, room, region)
     for enough in (wish.most, wish.tasks):
         holding = np.flatnonzero(sums >= enough)
         if len(holding):
@@ -315,3 +317,29 @@ def home(columns: Columns, row: JobRow, leaves: Sequence[int], level: str) -> Re
 def _island_of(columns: Columns, held: Held) -> int:
     masks = columns.islands[held.node]
     return next((i for i, mask in enumerate(masks) if held.gpus and mask >> held.gpus[0] & 1), -1)
+
+
+def unbroken(columns: Columns, row: JobRow) -> bool:
+    """Whether the members that run keep to one domain of every level that the job, or a part of it, requires."""
+    return _unbroken(columns, row, row.job.gang, 0)[0]
+
+
+def _unbroken(columns: Columns, row: JobRow, group: Bundle | TaskGroup, first: int) -> tuple[bool, int]:
+    """The same for a part that begins with this leaf, and the leaf that follows it."""
+    kept, leaf = True, first + 1
+    if isinstance(group, Bundle):
+        leaf = first
+        for inner in group.groups:
+            fine, leaf = _unbroken(columns, row, inner, leaf)
+            kept = kept and fine
+    level = group.topology.required
+    if kept and (level == NVLINK or level in columns.level_names):
+        members = [held for held in row.held if first <= held.leaf < leaf and not held.terminating]
+        kept = len({_domain(columns, held, level) for held in members}) <= 1
+    return kept, leaf
+
+
+def _domain(columns: Columns, held: Held, level: str) -> tuple[int, int]:
+    if level == NVLINK:
+        return held.node, _island_of(columns, held)
+    return int(columns.level(level).domain[held.node]), -1

@@ -6,12 +6,13 @@ Called once a plan has settled, before its net change is told. Cycles move and e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
-from gpuyard.brain.engine.placing import gang, neighbours
+from gpuyard.brain.engine.placing import gang, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.model.reasons import Code, Reason
 
@@ -112,6 +113,7 @@ def _back_around(draft: Draft, origin: Origin, back: list[JobRow], others: list[
             draft.tx.lift_all(row, [held for held in row.held if held not in before])
         fits = all(_put_back(draft, row, origin[row.name], stood[row.name]) for row in back)
         fits = fits and all(_refill(draft, row, len(stood[row.name])) for row in (*back, *others))
+        fits = fits and all(topology.unbroken(draft.fleet.columns, row) for row in back)
         if fits:
             trial.keep()
     return fits
@@ -121,9 +123,9 @@ def _has_new(row: JobRow, before: tuple[Held, ...]) -> bool:
     return bool(_places(row.held) - _places(before))
 
 
-def _places(tasks: Iterable[Held]) -> set[Held]:
+def _places(tasks: Iterable[Held]) -> Counter[Held]:
     """Places whatever the number of the task: one that was merely numbered anew has not moved."""
-    return {held._replace(task=0) for held in tasks}
+    return Counter(held._replace(task=0) for held in tasks)
 
 
 def _put_back(draft: Draft, row: JobRow, before: Sequence[Held], stood: Sequence[Held]) -> bool:
