@@ -182,6 +182,25 @@ def test_a_state_from_before_names_had_owners_is_brought_over(tmp_path: Path):
     store.close()
 
 
+def test_what_was_used_before_identities_counted_is_whose_it_must_have_been(tmp_path: Path):
+    """A name that two users had is nobody's in particular: operators alone see what was used under it."""
+    path = tmp_path / "yard.db"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        for script in MIGRATIONS[:4]:
+            old.executescript(script)
+        for number, user, uid in ((1, "me", -1), (2, "ann", 1000), (3, "bob", 1001), (4, "bob", 1002)):
+            old.execute("INSERT INTO templates VALUES (?, 'j', 'q', '{}', ?, ?, -1, 0)", (number, user, uid))
+        for user in ("me", "ann", "bob", "gone"):
+            old.execute("INSERT INTO ledger VALUES (1, 'q', ?, 1, 2.0, 3.0, 0.5)", (user,))
+        old.execute("PRAGMA user_version=4")
+        old.commit()
+    store = Store(path)
+    assert store.rows("SELECT user, owner, gpu_seconds, lost FROM ledger ORDER BY user") == [
+        ("ann", "1000:ann", 2.0, 0.5), ("bob", "", 2.0, 0.5), ("gone", "", 2.0, 0.5), ("me", "-1:me", 2.0, 0.5),
+    ]  # fmt: skip
+    store.close()
+
+
 def test_every_original_is_kept(tmp_path: Path):
     Store(tmp_path / "yard.db").close()
     store = Store(tmp_path / "yard.db")
