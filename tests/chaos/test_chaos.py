@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import storm
+from tests.chaos import storm, worker
 from tests.chaos.truth import Blow, Line, Truth, Verdict, Wish
 
 SECONDS = 60.0
@@ -103,3 +103,22 @@ def test_a_gpu_that_is_locked_is_not_free_whatever_is_said(tmp_path: Path):
 
 def test_two_that_have_one_gpu_are_told():
     assert "HELD TWICE" in verdict(line("start", 1), line("conflict", 1, more="GPU-0:1-1-0"), line("done", 2))
+
+
+def test_two_that_take_a_half_in_the_same_moment_each_have_one_and_a_third_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    truth, one_lock, second = Truth(tmp_path / "t"), worker.lock, []
+
+    def lock_and_let_another_in(*asked: str) -> int:
+        descriptor = one_lock(*asked)
+        monkeypatch.setattr(worker, "lock", one_lock)
+        second.append(worker.take(str(truth.folder), "GPU-0", halves=True))
+        return descriptor
+
+    monkeypatch.setattr(worker, "lock", lock_and_let_another_in)
+    monkeypatch.setenv("GPUYARD_MARK", "y-1-1-0")
+    assert worker.take(str(truth.folder), "GPU-0", halves=True) and second == [True]
+    assert not worker.take(str(truth.folder), "GPU-0", halves=True)
+    assert not worker.take(str(truth.folder), "GPU-0", halves=False)
+    assert [each.kind for each in truth.lines()] == ["conflict", "conflict"]

@@ -45,23 +45,19 @@ def devices() -> list[str]:
 
 def take(truth: str, uuid: str, halves: bool) -> bool:
     """Lock a GPU, or half of it, for as long as a process of ours lives."""
-    taken = [lock(truth, f"{uuid}.{slot}") for slot in range(SLOTS)]
-    if halves:
-        return give_all_but_one(truth, uuid, taken)
-    if not all(descriptor >= 0 for descriptor in taken):
+    if not (half_taken(truth, uuid) if halves else whole_taken(truth, uuid)):
         tell(truth, "conflict", f"{uuid}:{holder(truth, uuid)}")
         return False
     return True
 
 
-def give_all_but_one(truth: str, uuid: str, taken: list[int]) -> bool:
-    ours = [descriptor for descriptor in taken if descriptor >= 0]
-    for descriptor in ours[1:]:
-        os.ftruncate(descriptor, 0)
-        os.close(descriptor)
-    if not ours:
-        tell(truth, "conflict", f"{uuid}:{holder(truth, uuid)}")
-    return bool(ours)
+def whole_taken(truth: str, uuid: str) -> bool:
+    return all([lock(truth, f"{uuid}.{slot}") >= 0 for slot in range(SLOTS)])
+
+
+def half_taken(truth: str, uuid: str) -> bool:
+    """Never both, not for a moment: who has the other half may come in that moment."""
+    return any(lock(truth, f"{uuid}.{slot}") >= 0 for slot in range(SLOTS))
 
 
 def lock(truth: str, name: str) -> int:
