@@ -1,6 +1,6 @@
 """Whose socket it is: a caller tells its wishes and its jobs' secrets only to a yard of its own, or to root's.
 
-Called by both clients before anything is sent. The kernel says who listens; the path alone proves nothing, because
+Called by both clients before anything is sent, and where they wait for their turn to be let in. The kernel says who listens; the path alone proves nothing, because
 anybody may have put a socket there first.
 """
 
@@ -10,12 +10,29 @@ import os
 import pwd
 import socket
 import struct
+import time
 from pathlib import Path
 
 from gpuyard.client.errors import Unreachable
 
 ROOT_UID = 0
 _UCRED = struct.Struct("3i")
+_FULL_S = 0.02
+"""How often a socket is tried again at which too many wait: the kernel tells nobody when there is room."""
+
+
+def queue_up(connection: socket.socket, path: Path, timeout_s: float) -> None:
+    """Connect, if need be once there is room among those who wait at that socket; `TimeoutError` if there is none by
+    then. Whoever waits at a Unix socket with a timeout is turned away at once (EAGAIN), where TCP would wait."""
+    connection.settimeout(timeout_s)
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            return connection.connect(str(path))
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise TimeoutError from None
+        time.sleep(_FULL_S)
 
 
 def check(connection: socket.socket, path: Path) -> None:

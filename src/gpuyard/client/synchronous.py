@@ -241,9 +241,8 @@ class _UnixConnection(HTTPConnection):
     def connect(self) -> None:
         """Open the socket, where the base class would open a TCP connection."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
         try:
-            self.sock.connect(str(self._path))
+            peers.queue_up(self.sock, self._path, self.timeout or TIMEOUT_S)
             peers.check(self.sock, self._path)
         except (OSError, Unreachable):
             self.sock.close()

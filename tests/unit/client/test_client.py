@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpuyard.client import AsyncClient, Client, Unreachable, places, progress
+from gpuyard.client import AsyncClient, Client, Unreachable, peers, places, progress
 from gpuyard.client.places import Place
 from gpuyard.model.errors import NotFound
 from tests.support.hosted import Hosted
@@ -56,6 +60,48 @@ def test_nothing_is_told_to_a_stranger_s_socket(tmp_path: Path, ask: Callable[[P
         came, _ = theirs.accept()
         with came:
             assert came.recv(1000) == b""
+
+
+@contextlib.contextmanager
+def crowded(path: Path) -> Iterator[socket.socket]:
+    """A socket at which as many wait as there is room for."""
+    with contextlib.ExitStack() as stack:
+        theirs = stack.enter_context(socket.socket(socket.AF_UNIX))
+        theirs.bind(str(path))
+        theirs.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.setblocking(False)
+                one.connect(str(path))
+        yield theirs
+
+
+def test_who_finds_a_crowd_at_the_socket_waits_for_room(tmp_path: Path):
+    path = tmp_path / "yard.sock"
+    turned_away = threading.Event()
+
+    class Watched(socket.socket):
+        def connect(self, address: Any) -> None:
+            try:
+                super().connect(address)
+            except BlockingIOError:
+                turned_away.set()
+                raise
+
+    with crowded(path) as theirs, ThreadPoolExecutor() as pool, Watched(socket.AF_UNIX) as ours:
+        asked = pool.submit(peers.queue_up, ours, path, 60.0)
+        assert turned_away.wait(60) and not asked.done()
+        theirs.accept()[0].close()
+        asked.result(60)
+
+
+def test_a_socket_whose_crowd_never_moves_is_said_to_be_silent(tmp_path: Path):
+    with (
+        crowded(tmp_path / "yard.sock"),
+        pytest.raises(Unreachable, match=r"yard\.sock did not answer within 0\.1 s"),
+    ):
+        Client(Place(socket=tmp_path / "yard.sock"), timeout_s=0.1).status()
 
 
 def test_a_connection_that_died_is_opened_again(tmp_path: Path):
