@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from gpuyard.client.peers import queue_up
 from gpuyard.client.places import socket_path
 from tests.e2e.conftest import Shell
 from tests.e2e.test_shared import ALICE, BOB, GROUP, Shared, sh, shared, until
@@ -46,22 +48,34 @@ def half_open(family: int, address: tuple[str, int] | str, count: int = CROWD) -
     crowd = []
     for _ in range(count):
         one = socket.socket(family)
-        one.settimeout(5)
-        with contextlib.suppress(OSError):
-            one.connect(address)
+        one.settimeout(60)
+        with contextlib.suppress(ConnectionError):
+            if isinstance(address, str):
+                queue_up(one, Path(address), 60)
+            else:
+                one.connect(address)
             one.send(b"GET /api/v1/status HTTP/1.1\r\nHost: lo")
         crowd.append(one)
     return crowd
 
 
 def refused(one: socket.socket) -> bool:
+    """Whether it was turned away; one that is hung up on because it does not go on was let in before."""
     one.setblocking(False)
     try:
-        return b"429" in one.recv(1000) or True
+        return b"429" in one.recv(1000)
     except BlockingIOError:
         return False
-    except OSError:
-        return True
+    except ConnectionError:
+        return True  # the words were lost on the way
+
+
+def wait_for_refusals(crowd: list[socket.socket], many: int) -> None:
+    """Until more than so many of them were turned away: a yard that has much to do takes its time even for that."""
+    left, end = crowd, time.monotonic() + 60
+    while len(left := [one for one in left if not refused(one)]) >= len(crowd) - many:
+        assert time.monotonic() < end, f"{len(left)} of {len(crowd)} were not turned away"
+        time.sleep(0.05)
 
 
 def descriptors(pid: int) -> int:
@@ -85,7 +99,7 @@ def test_a_stranger_s_thousand_half_open_connections_stop_nobody(shell: Shell):
             assert client.status()["healthy"]
             client.submit([{"name": "a", "run": {"command": ["true"]}}])
             until(client, "a", "succeeded")
-        assert sum(map(refused, crowd)) > CROWD // 2
+        wait_for_refusals(crowd, CROWD // 2)
         assert (shell.state / "yard.log").stat().st_size < 100_000
     finally:
         for one in crowd:
@@ -98,7 +112,7 @@ def test_a_member_s_thousand_connections_leave_the_socket_open_to_others(shared:
     with shared.as_user(BOB, GROUP):
         crowd = half_open(socket.AF_UNIX, address, 3000)
     try:
-        assert sum(map(refused, crowd)) > 500
+        wait_for_refusals(crowd, 500)
         with shared.as_user(ALICE, GROUP) as alice:
             alice.submit([sh("a", "true")])
             until(alice, "a", "succeeded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
@@ -132,7 +133,8 @@ class AsyncClient:
         await self.status()  # settles which place answers
         while True:
             call = calls.stream(after)
-            async with self._client(self._places[0]).stream(call.method, call.target, timeout=None) as answer:
+            http = await self._client(self._places[0])
+            async with http.stream(call.method, call.target, timeout=None) as answer:
                 if error := error_of(answer.status_code, b"" if answer.is_success else await answer.aread()):
                     raise error
                 async for line in answer.aiter_lines():
@@ -163,8 +165,9 @@ class AsyncClient:
         for place in list(self._places):
             try:
                 timeout = self._timeout_s + call.patience_s
-                answer = await self._client(place).request(call.method, call.target, json=call.body, timeout=timeout)
-            except httpx2.ReadTimeout:
+                http = await self._client(place)
+                answer = await http.request(call.method, call.target, json=call.body, timeout=timeout)
+            except (httpx2.TimeoutException, TimeoutError):
                 await self.close()
                 raise silent(str(place), self._timeout_s) from None
             except httpx2.TransportError:
@@ -176,7 +179,9 @@ class AsyncClient:
             return answer
         raise unreachable([str(place) for place in self._places])
 
-    def _client(self, place: Place) -> httpx2.AsyncClient:
+    async def _client(self, place: Place) -> httpx2.AsyncClient:
+        if self._http is None and place.socket is not None:
+            await asyncio.to_thread(peers.check_path, place.socket, self._timeout_s)  # there may be a crowd
         if self._http is None:
             self._http = _http_client(place)
         return self._http
@@ -184,7 +189,6 @@ class AsyncClient:
 
 def _http_client(place: Place) -> httpx2.AsyncClient:
     if place.socket is not None:
-        peers.check_path(place.socket)
         transport = httpx2.AsyncHTTPTransport(uds=str(place.socket))
         return httpx2.AsyncClient(transport=transport, base_url="http://localhost", trust_env=False)
     import ssl

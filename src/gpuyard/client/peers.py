@@ -48,11 +48,13 @@ def check(connection: socket.socket, path: Path) -> None:
     )
 
 
-def check_path(path: Path) -> None:
-    """The same for those who cannot ask their connection itself."""
+def check_path(path: Path, timeout_s: float) -> None:
+    """The same for those who cannot ask their connection itself; `TimeoutError` if nobody can be asked by then."""
     with socket.socket(socket.AF_UNIX) as knock:
         try:
-            knock.connect(str(path))
+            queue_up(knock, path, timeout_s)
+        except TimeoutError:
+            raise
         except OSError:
             return  # nobody is there, or it is not open to us; the connection itself says which
         check(knock, path)

@@ -28,7 +28,7 @@ START_S = 10.0
 GRACE_S = 2
 LOOK_S = 0.01
 BACKLOG = 128
-"""How many may have knocked and not been let in yet; the rest wait in the kernel of those who knock."""
+"""How many may have knocked and not been let in yet; the rest wait on their own side, and knock again."""
 
 
 @dataclass(frozen=True)

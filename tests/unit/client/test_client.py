@@ -36,12 +36,12 @@ def test_no_yard_is_said_with_the_next_command(tmp_path: Path):
         Client.at_state(tmp_path).status()
 
 
-def ask_status(place: Place) -> None:
-    Client(place).status()
+def ask_status(place: Place, timeout_s: float = 60.0) -> None:
+    Client(place, timeout_s).status()
 
 
-def ask_status_async(place: Place) -> None:
-    asyncio.run(AsyncClient(place).status())
+def ask_status_async(place: Place, timeout_s: float = 60.0) -> None:
+    asyncio.run(AsyncClient(place, timeout_s).status())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a stranger's socket")
@@ -96,12 +96,11 @@ def test_who_finds_a_crowd_at_the_socket_waits_for_room(tmp_path: Path):
         asked.result(60)
 
 
-def test_a_socket_whose_crowd_never_moves_is_said_to_be_silent(tmp_path: Path):
-    with (
-        crowded(tmp_path / "yard.sock"),
-        pytest.raises(Unreachable, match=r"yard\.sock did not answer within 0\.1 s"),
-    ):
-        Client(Place(socket=tmp_path / "yard.sock"), timeout_s=0.1).status()
+@pytest.mark.parametrize("ask", [ask_status, ask_status_async])
+def test_a_socket_whose_crowd_never_moves_is_said_to_be_silent(tmp_path: Path, ask: Callable[[Place, float], None]):
+    path = tmp_path / "yard.sock"
+    with crowded(path), pytest.raises(Unreachable, match=r"yard\.sock did not answer within 0\.1 s"):
+        ask(Place(socket=path), 0.1)
 
 
 def test_a_connection_that_died_is_opened_again(tmp_path: Path):
