@@ -118,7 +118,8 @@ def test_two_that_take_a_half_in_the_same_moment_each_have_one_and_a_third_is_to
 
     monkeypatch.setattr(worker, "lock", lock_and_let_another_in)
     monkeypatch.setenv("GPUYARD_MARK", "y-1-1-0")
-    assert worker.take(str(truth.folder), "GPU-0", halves=True) and second == [True]
+    assert worker.take(str(truth.folder), "GPU-0", halves=True)
+    assert second == [True]
     assert not worker.take(str(truth.folder), "GPU-0", halves=True)
     assert not worker.take(str(truth.folder), "GPU-0", halves=False)
     assert [each.kind for each in truth.lines()] == ["conflict", "conflict"]

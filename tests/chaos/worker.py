@@ -52,7 +52,7 @@ def take(truth: str, uuid: str, halves: bool) -> bool:
 
 
 def whole_taken(truth: str, uuid: str) -> bool:
-    return all([lock(truth, f"{uuid}.{slot}") >= 0 for slot in range(SLOTS)])
+    return min([lock(truth, f"{uuid}.{slot}") for slot in range(SLOTS)]) >= 0
 
 
 def half_taken(truth: str, uuid: str) -> bool:

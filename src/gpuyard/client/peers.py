@@ -1,7 +1,7 @@
 """Whose socket it is: a caller tells its wishes and its jobs' secrets only to a yard of its own, or to root's.
 
-Called by both clients before anything is sent, and where they wait for their turn to be let in. The kernel says who listens; the path alone proves nothing, because
-anybody may have put a socket there first.
+Called by both clients before anything is sent; they queue up here too. The kernel says who listens; the path alone
+proves nothing, because anybody may have put a socket there first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ def queue_up(connection: socket.socket, path: Path, timeout_s: float) -> None:
     """Connect, if need be once there is room among those who wait at that socket; `TimeoutError` if there is none by
     then. Whoever waits at a Unix socket with a timeout is turned away at once (EAGAIN), where TCP would wait."""
     connection.settimeout(timeout_s)
-    until = time.monotonic() + timeout_s
-    while True:
+    for _ in range(1 + int(timeout_s / _FULL_S)):
         try:
             return connection.connect(str(path))
         except BlockingIOError:
-            if time.monotonic() > until:
-                raise TimeoutError from None
-        time.sleep(_FULL_S)
+            time.sleep(_FULL_S)
+    raise TimeoutError
 
 
 def check(connection: socket.socket, path: Path) -> None:
