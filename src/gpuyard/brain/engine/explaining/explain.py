@@ -136,7 +136,23 @@ def _first_rung(draft: Draft, row: JobRow, view: NodesView) -> Reason:
     if failed:
         return failed[0][0]
     found = _over_where_it_fits(draft, row) or _crowded_out(draft, row)
-    return found or (_not_together(draft, row, view) if len(row.groups) > 1 else _puzzled(row))
+    if found is None and len(row.groups) == 1:
+        found = _too_few_places(draft, row, view) or _puzzled(row)
+    return found or _not_together(draft, row, view)
+
+
+def _too_few_places(draft: Draft, row: JobRow, view: NodesView) -> Reason | None:
+    """Every node that could hold a task has room for one, and they are still too few for the gang."""
+    lacks, columns = row.missing(0), draft.fleet.columns
+    places = max((int(shape.room.sum()) for shape in gang.shapes(draft, row, 0)), default=0)
+    if places >= lacks:
+        return None
+    needed, free = draft.fleet.shortfall(row)[0], int(view.free[view.suitable].sum())
+    code = Code.FRAGMENTED if gang.could_ever_fit(draft, row) else Code.NOT_ENOUGH_GPUS
+    each = gpu_words(row.requests[0].cost_on(columns.nodes[int(view.suitable.argmax())]))
+    are = "is" if places == 1 else "are"
+    message = f"{row.name} needs {lacks} places of {each}; {places} {are} open, though {gpu_words(free)} are free"
+    return Reason(code, needed=needed, free=free, largest_fit=view.best, message=message)
 
 
 def _not_together(draft: Draft, row: JobRow, view: NodesView) -> Reason:
