@@ -105,21 +105,22 @@ def test_two_that_have_one_gpu_are_told():
     assert "HELD TWICE" in verdict(line("start", 1), line("conflict", 1, more="GPU-0:1-1-0"), line("done", 2))
 
 
-def test_two_that_take_a_half_in_the_same_moment_each_have_one_and_a_third_is_told(
+def test_who_takes_a_half_never_has_both_not_for_a_moment_and_a_third_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    truth, one_lock, second = Truth(tmp_path / "t"), worker.lock, []
+    truth, one_lock, got = Truth(tmp_path / "t"), worker.lock, []
 
-    def lock_and_let_another_in(*asked: str) -> int:
+    def noted_lock(*asked: str) -> int:
         descriptor = one_lock(*asked)
-        monkeypatch.setattr(worker, "lock", one_lock)
-        second.append(worker.take(str(truth.folder), "GPU-0", halves=True))
+        got.extend([asked[1]] * (descriptor >= 0))
         return descriptor
 
-    monkeypatch.setattr(worker, "lock", lock_and_let_another_in)
+    monkeypatch.setattr(worker, "lock", noted_lock)
     monkeypatch.setenv("GPUYARD_MARK", "y-1-1-0")
     assert worker.take(str(truth.folder), "GPU-0", halves=True)
-    assert second == [True]
+    assert got == ["GPU-0.0"]
+    assert worker.take(str(truth.folder), "GPU-0", halves=True)
+    assert got == ["GPU-0.0", "GPU-0.1"]
     assert not worker.take(str(truth.folder), "GPU-0", halves=True)
     assert not worker.take(str(truth.folder), "GPU-0", halves=False)
     assert [each.kind for each in truth.lines()] == ["conflict", "conflict"]
