@@ -1,4 +1,4 @@
-"""A storm over a real yard, and a verdict that is drawn from what its tasks wrote: `make chaos` blows for longer."""
+"""The verdict of a storm, which is drawn from what its tasks wrote, can fail: `make chaos` blows the storms."""
 
 from __future__ import annotations
 
@@ -6,20 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import storm, worker
+from tests.chaos import worker
 from tests.chaos.truth import Blow, Line, Truth, Verdict, Wish
 
-SECONDS = 60.0
 KEY = (1, 1, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("cgroup", [True, False], ids=["with-cgroup", "without-cgroup"])
-def test_a_storm_loses_nothing_doubles_nothing_and_leaves_nothing_stuck(cgroup: bool):
-    outcome = storm.run(storm.Forecast(seed=7, seconds=SECONDS, cgroup=cgroup))
-    assert not outcome.wrong, "\n".join(outcome.wrong)
-    assert outcome.counts["tasks: done"] > 0
 
 
 # --- the verdict, checked ------------------------------------------------------------------------
