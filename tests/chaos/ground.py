@@ -18,8 +18,8 @@ from pathlib import Path
 
 from gpuyard.client import Client, Unreachable
 from gpuyard.client.places import Place, socket_path
-from gpuyard.worlds.local import orders
-from gpuyard.worlds.local.confine import own_cgroup
+from gpuyard.worlds.local.launching import orders
+from gpuyard.worlds.local.supervising.confine import own_cgroup
 from tests.chaos.plane import ERROR
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,8 @@ from random import Random
 
 import pytest
 
-from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local.store import FILE, Store
+from gpuyard.worlds.local.state import book as books
+from gpuyard.worlds.local.state.store import FILE, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 110 if os.environ.get("HYPOTHESIS_PROFILE") == "proof" else 15

@@ -14,7 +14,7 @@ from gpuyard.model.snapshot import Snapshot
 
 
 @dataclass
-class Life:
+class Lifecycle:
     """One job: how much work is left, where it runs since when, and what became of it."""
 
     job: Job
@@ -36,7 +36,7 @@ class ToyWorld:
     def __init__(self, fleet: Snapshot) -> None:
         self.fleet = fleet
         self.time = 1000.0
-        self.jobs: dict[str, Life] = {}
+        self.jobs: dict[str, Lifecycle] = {}
         self.events: list[Event] = []
         self.looks: list[float] = []
         self.plan = Plan()
@@ -92,14 +92,14 @@ class ToyWorld:
 
     # --- what happens ----------------------------------------------------------------------------
 
-    def alive(self) -> list[Life]:
+    def alive(self) -> list[Lifecycle]:
         return [life for life in self.jobs.values() if not life.over]
 
     def submit(self, job: Job, work: float) -> None:
-        self.jobs[job.name] = Life(replace(job, submitted=self.time), work)
+        self.jobs[job.name] = Lifecycle(replace(job, submitted=self.time), work)
         self.events.append(JobSeen(self.jobs[job.name].job))
 
-    def run(self, life: Life, places: tuple[Placement, ...]) -> None:
+    def run(self, life: Lifecycle, places: tuple[Placement, ...]) -> None:
         new = [replace(p, uid=f"{life.job.name}/{life.attempts}/{n}") for n, p in enumerate(places)]
         life.attempts += not life.places or life.since != life.since
         life.places = tuple(new)
@@ -109,13 +109,13 @@ class ToyWorld:
         else:
             self.events.append(JobSeen(life.described()))
 
-    def stop(self, life: Life) -> None:
+    def stop(self, life: Lifecycle) -> None:
         life.left -= self.time - life.since
         life.since = 0.0
         life.evictions += 1
         life.attempts += 1
 
-    def lose(self, life: Life, gone: Sequence[Placement], evicted: bool = False) -> None:
+    def lose(self, life: Lifecycle, gone: Sequence[Placement], evicted: bool = False) -> None:
         left = tuple(place for place in life.places if _key(place) not in {_key(other) for other in gone})
         if not life.job.gang.complete(Counter(place.group for place in left)):
             life.left -= self.time - life.since
@@ -126,7 +126,7 @@ class ToyWorld:
         life.places = left
         self.events.append(JobSeen(life.described()))
 
-    def end(self, life: Life, how: str) -> None:
+    def end(self, life: Lifecycle, how: str) -> None:
         life.over, life.places = how, ()
         self.events.append(JobGone(life.job.name))
 

@@ -30,17 +30,18 @@ from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
 from gpuyard.runtime.holder import Devices, Holder
 from gpuyard.runtime.service import Document
-from gpuyard.worlds.local import housekeeping, orders
-from gpuyard.worlds.local.confine import own_cgroup
-from gpuyard.worlds.local.crowd import NO_CAPS, Caps
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.launch import Supervisors
-from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.attempts import housekeeping
+from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.attempts.gates import Gates
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
+from gpuyard.worlds.local.launching import orders
+from gpuyard.worlds.local.launching.launch import Supervisors
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.seam.archive import StoreArchive
 from gpuyard.worlds.local.seam.breakage import Fault
-from gpuyard.worlds.local.store import FILE, Store, StoreError
+from gpuyard.worlds.local.state.store import FILE, Store, StoreError
+from gpuyard.worlds.local.supervising.confine import own_cgroup
 from gpuyard.worlds.local.world import LocalWorld
 
 QUEUES = "queues"
@@ -111,7 +112,9 @@ class ControlPlane:
             (folder / "tty").chmod(0o711)
         around = orders.surroundings(str(folder.resolve()), self.settings.environ, self.settings.shared)
         self.desk = Desk(self.store, self.launcher, self.clock, around)
-        life = Life(self.desk, Gates(self.desk, self.settings.caps), self.settings.backoff, self.settings.term_grace)
+        life = Lifecycle(
+            self.desk, Gates(self.desk, self.settings.caps), self.settings.backoff, self.settings.term_grace
+        )
         self.world = LocalWorld(self.desk, self._fleet(), life, self._timed_faults())
         self.devices = self._keep_devices()
         self.world.adopt()

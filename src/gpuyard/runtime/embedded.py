@@ -29,12 +29,12 @@ from gpuyard.runtime.control_plane import QUEUES, ControlPlane, Settings
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.runtime.submitting import Submitting
 from gpuyard.runtime.viewing import Viewer
-from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
-from gpuyard.worlds.local.records import Entry
 from gpuyard.worlds.local.seam import archive
-from gpuyard.worlds.local.store import Store
+from gpuyard.worlds.local.state import book as books
+from gpuyard.worlds.local.state.records import Entry
+from gpuyard.worlds.local.state.store import Store
 from gpuyard.worlds.local.world import LocalWorld
 
 __all__ = ["EmbeddedYard", "Settings"]

@@ -20,7 +20,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import telling
 from gpuyard.runtime.budgets import Patience
 from gpuyard.runtime.service import Document
-from gpuyard.worlds.local.ledger import gpu_hour
+from gpuyard.worlds.local.state.ledger import gpu_hour
 
 
 def kind_of(job: Job) -> Job:

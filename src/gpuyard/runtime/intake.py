@@ -21,10 +21,10 @@ from gpuyard.model.policy import GRACE, MIN_RUNTIME, TIME_LIMIT, Policy, bound_o
 from gpuyard.model.queue import Queue
 from gpuyard.runtime import budgets
 from gpuyard.runtime.service import Caller, Document
-from gpuyard.worlds.local import containers
-from gpuyard.worlds.local.book import Book
-from gpuyard.worlds.local.crowd import NO_CAPS, Caps
-from gpuyard.worlds.local.records import Entry, Owner, Template
+from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps
+from gpuyard.worlds.local.launching import containers
+from gpuyard.worlds.local.state.book import Book
+from gpuyard.worlds.local.state.records import Entry, Owner, Template
 
 ENDED_NAME = re.compile(r"@[0-9]+$")
 """How an ended job is called once its name is used again (`Book.make_way`); nobody else may be."""

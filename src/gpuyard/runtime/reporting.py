@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuyard.runtime.service import Document
-from gpuyard.worlds.local import ledger
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.store import Store
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.state import ledger
+from gpuyard.worlds.local.state.store import Store
 
 Sums = dict[tuple[str, ...], list[float]]
 

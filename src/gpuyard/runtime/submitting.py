@@ -21,8 +21,8 @@ from gpuyard.runtime.budgets import Patience
 from gpuyard.runtime.control_plane import ControlPlane
 from gpuyard.runtime.service import Document
 from gpuyard.runtime.viewing import Viewer
-from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local.records import Entry, Template
+from gpuyard.worlds.local.state import book as books
+from gpuyard.worlds.local.state.records import Entry, Template
 
 FORECAST_JOBS_MAX = 200
 """With more jobs than this in the yard a submission is not told its forecast: acceptance must stay quick."""

@@ -18,9 +18,9 @@ from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Reason, without_names
 from gpuyard.model.resources import WHOLE, as_gpus, mig_cost
 from gpuyard.runtime.viewing import Viewer
-from gpuyard.worlds.local import ledger
-from gpuyard.worlds.local.holdings import Holdings
-from gpuyard.worlds.local.records import Attempt, Entry, Task, Template
+from gpuyard.worlds.local.launching.holdings import Holdings
+from gpuyard.worlds.local.state import ledger
+from gpuyard.worlds.local.state.records import Attempt, Entry, Task, Template
 
 Document = dict[str, Any]
 OUTPUT_MAX = 1 << 20

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import masking
 from gpuyard.runtime.service import Caller, Document
-from gpuyard.worlds.local.records import Entry, Owner
+from gpuyard.worlds.local.state.records import Entry, Owner
 
 SOMEBODY = "other"
 """How a job is called towards those who may not know of it."""

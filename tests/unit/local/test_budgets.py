@@ -13,7 +13,7 @@ from gpuyard.brain import foresee
 from gpuyard.model.errors import Refused, TooMuch
 from gpuyard.runtime import budgets, forecast
 from gpuyard.runtime.budgets import Patience
-from gpuyard.worlds.local.records import Owner
+from gpuyard.worlds.local.state.records import Owner
 from tests.support.yards import ME, TestYard, sh
 
 

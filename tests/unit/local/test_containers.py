@@ -18,7 +18,8 @@ from gpuyard.model.errors import Refused
 from gpuyard.model.job import Run
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.embedded import EmbeddedYard, Settings
-from gpuyard.worlds.local import confine, containers
+from gpuyard.worlds.local.launching import containers
+from gpuyard.worlds.local.supervising import confine
 from tests.support.yards import ADMIN, TestYard, fleet, sh
 
 PODMAN = Path(__file__).resolve().parents[2] / "support" / "fake_podman.py"

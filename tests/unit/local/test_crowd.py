@@ -11,7 +11,7 @@ import pytest
 
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local.crowd import Caps
+from gpuyard.worlds.local.attempts.crowd import Caps
 from tests.support.yards import ADMIN, TestYard, sh
 
 ANN, BOB = Caller("ann"), Caller("bob")

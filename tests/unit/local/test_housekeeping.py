@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local import housekeeping
-from gpuyard.worlds.local.housekeeping import Housekeeper
+from gpuyard.worlds.local.attempts import housekeeping
+from gpuyard.worlds.local.attempts.housekeeping import Housekeeper
 from tests.support.yards import ADMIN, TestYard, sh
 
 

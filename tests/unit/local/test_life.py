@@ -13,8 +13,8 @@ import pytest
 from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.node import Health
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local.confine import own_cgroup
-from gpuyard.worlds.local.crowd import Caps
+from gpuyard.worlds.local.attempts.crowd import Caps
+from gpuyard.worlds.local.supervising.confine import own_cgroup
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 

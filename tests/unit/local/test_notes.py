@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuyard.worlds.local.notes import Damaged, Order, read_pairs, write_pairs
+from gpuyard.worlds.local.supervising.notes import Damaged, Order, read_pairs, write_pairs
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0\n:=0123456789"), max_size=20)
 

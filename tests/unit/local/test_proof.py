@@ -16,10 +16,10 @@ import pytest
 
 from gpuyard.runtime import control_plane
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.worlds.local.confine import own_cgroup
-from gpuyard.worlds.local.launch import BOOT, Supervisors
-from gpuyard.worlds.local.notes import read_pairs
+from gpuyard.worlds.local.launching.launch import BOOT, Supervisors
 from gpuyard.worlds.local.ports import Report, TaskKey, TaskOrder
+from gpuyard.worlds.local.supervising.confine import own_cgroup
+from gpuyard.worlds.local.supervising.notes import read_pairs
 from tests.support.yards import ADMIN, ME, TestYard, sh
 from tests.unit.local.test_supervisor import order
 

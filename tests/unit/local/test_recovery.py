@@ -16,10 +16,11 @@ from gpuyard.model.actions import Start
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.driving import journal
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local import adopt, housekeeping
-from gpuyard.worlds.local import store as stores
+from gpuyard.worlds.local.attempts import housekeeping
+from gpuyard.worlds.local.launching import adopt
 from gpuyard.worlds.local.seam.archive import StoreArchive
-from gpuyard.worlds.local.store import FILE, Store
+from gpuyard.worlds.local.state import store as stores
+from gpuyard.worlds.local.state.store import FILE, Store
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.model.errors import Refused
-from gpuyard.worlds.local import orders
-from gpuyard.worlds.local.store import FILE
+from gpuyard.worlds.local.launching import orders
+from gpuyard.worlds.local.state.store import FILE
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
@@ -212,7 +212,7 @@ def test_an_event_or_key_that_cannot_be_read_is_told_as_such(tmp_path: Path):
 
 def test_numbers_of_jobs_never_repeat_after_a_restore_or_a_crash(tmp_path: Path):
     """The attack: after a restore the next job got a number that had been another user's, and its log."""
-    from gpuyard.worlds.local import store as stores
+    from gpuyard.worlds.local.state import store as stores
 
     yard = TestYard(tmp_path)
     yard.start()

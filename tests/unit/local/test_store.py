@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.worlds.local import store as stores
-from gpuyard.worlds.local.schema import MIGRATIONS
-from gpuyard.worlds.local.store import Batch, Store, StoreError
+from gpuyard.worlds.local.state import store as stores
+from gpuyard.worlds.local.state.schema import MIGRATIONS
+from gpuyard.worlds.local.state.store import Batch, Store, StoreError
 
 NOW, STAMP = 1_700_000_000.0, "20231114T221320Z"
 

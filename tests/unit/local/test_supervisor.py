@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.worlds.local import output as outputs
-from gpuyard.worlds.local import supervisor
-from gpuyard.worlds.local.launch import BOOT, Supervisors
-from gpuyard.worlds.local.notes import ENV, read_pairs, write_pairs
+from gpuyard.worlds.local.launching.launch import BOOT, Supervisors
 from gpuyard.worlds.local.ports import Report, TaskKey, TaskOrder
+from gpuyard.worlds.local.supervising import output as outputs
+from gpuyard.worlds.local.supervising import supervisor
+from gpuyard.worlds.local.supervising.notes import ENV, read_pairs, write_pairs
 from tests.support.yards import ME, TestYard, sh
 
 

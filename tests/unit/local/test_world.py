@@ -18,12 +18,12 @@ from gpuyard.model.reasons import Code, Reason
 from gpuyard.runtime import intake
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local import orders
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.attempts.gates import Gates
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
+from gpuyard.worlds.local.launching import orders
 from gpuyard.worlds.local.seam.breakage import Fault
-from gpuyard.worlds.local.store import Store, StoreError
+from gpuyard.worlds.local.state.store import Store, StoreError
 from gpuyard.worlds.local.world import LocalWorld
 from tests.support.pretend import Pretender, StillClock
 from tests.support.yards import fleet
@@ -40,7 +40,7 @@ class Bench:
         self.store = Store(folder / "yard.db")
         desk = Desk(self.store, self.launcher, self.clock, orders.surroundings("here", {}))
         snapshot = fleet("nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]")
-        self.world = LocalWorld(desk, snapshot, Life(desk, Gates(desk)), faults)
+        self.world = LocalWorld(desk, snapshot, Lifecycle(desk, Gates(desk)), faults)
         self.loop = Loop(self.world, self.clock)
         self.loop.open()
 

@@ -16,9 +16,9 @@ from gpuyard.model.node import CORDONED, Place
 from gpuyard.model.queue import Queue
 from gpuyard.model.reasons import Reason
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.worlds.local.desk import RETRY_S, Desk
-from gpuyard.worlds.local.gates import Gates
-from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.attempts.desk import RETRY_S, Desk
+from gpuyard.worlds.local.attempts.gates import Gates
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.seam.breakage import Breakage, Fault
 from gpuyard.worlds.local.seam.closures import Closures
 from gpuyard.worlds.local.seam.deeds import Deeds
@@ -34,7 +34,7 @@ FLUSH_S = 0.2
 class LocalWorld:
     """Implements `worlds.base.World`."""
 
-    def __init__(self, desk: Desk, fleet: Snapshot, life: Life, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, desk: Desk, fleet: Snapshot, life: Lifecycle, faults: Sequence[Fault] = ()) -> None:
         self.desk = desk
         self.gates: Gates = life.gates
         self.life = life
@@ -195,6 +195,6 @@ class LocalWorld:
 
     def adopt(self) -> None:
         """Take over what the store knows: attempts of this boot are looked for, those of an earlier one are lost."""
-        from gpuyard.worlds.local.recovery import recover
+        from gpuyard.worlds.local.attempts.recovery import recover
 
         recover(self.desk, self.life, self.fleet)

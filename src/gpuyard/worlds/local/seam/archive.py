@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpuyard.worlds.local.store import Batch, Store
+from gpuyard.worlds.local.state.store import Batch, Store
 
 REPORTS = "reports"
 REPORTS_KEPT = 5

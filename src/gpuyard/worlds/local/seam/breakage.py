@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from gpuyard.model.errors import NotFound
 from gpuyard.model.events import JobSeen, NodeLost, NodeSeen
 from gpuyard.model.node import Health, Node
-from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.ports import TaskKey
-from gpuyard.worlds.local.records import Attempt, Entry, survives
 from gpuyard.worlds.local.seam.closures import Closures
+from gpuyard.worlds.local.state.records import Attempt, Entry, survives
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Fault:
 class Breakage:
     """Faults that are to come, and nodes that are away."""
 
-    def __init__(self, life: Life, closures: Closures, faults: Iterable[Fault]) -> None:
+    def __init__(self, life: Lifecycle, closures: Closures, faults: Iterable[Fault]) -> None:
         self.desk = life.desk
         self.life = life
         self.closures = closures

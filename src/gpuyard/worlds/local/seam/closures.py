@@ -14,7 +14,7 @@ from typing import Any
 from gpuyard.model.errors import NotFound
 from gpuyard.model.events import GpuHealthChanged, NodeSeen
 from gpuyard.model.node import Closure, Gpu, Health, Node, Place
-from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.seam import archive
 
 FACT = "cordon/"

@@ -11,15 +11,15 @@ from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Start, Ter
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Closure, Place
 from gpuyard.model.reasons import Code
-from gpuyard.worlds.local.life import Life
-from gpuyard.worlds.local.records import Attempt, Task
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.seam.closures import Closures
+from gpuyard.worlds.local.state.records import Attempt, Task
 
 
 class Deeds:
     """One for each kind of action."""
 
-    def __init__(self, life: Life, closures: Closures) -> None:
+    def __init__(self, life: Lifecycle, closures: Closures) -> None:
         self.desk = life.desk
         self.gates = life.gates
         self.life = life

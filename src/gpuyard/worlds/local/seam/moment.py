@@ -11,9 +11,9 @@ from dataclasses import replace
 from gpuyard.model.job import Job, Placement
 from gpuyard.model.node import Budget
 from gpuyard.model.snapshot import Reservation, Snapshot
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.life import Life
-from gpuyard.worlds.local.records import Entry
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
+from gpuyard.worlds.local.state.records import Entry
 
 
 def bare_moment(desk: Desk, fleet: Snapshot) -> Snapshot:
@@ -28,7 +28,7 @@ def open_moment(desk: Desk, fleet: Snapshot) -> Snapshot:
     return replace(bare_moment(desk, fleet), jobs=shown)
 
 
-def whole_moment(desk: Desk, fleet: Snapshot, life: Life) -> Snapshot:
+def whole_moment(desk: Desk, fleet: Snapshot, life: Lifecycle) -> Snapshot:
     """With every job, as a file can say it; one whose places are promised has a reservation there."""
     jobs, reservations = [], []
     for entry in desk.book.active():
@@ -47,7 +47,7 @@ def _about(budgets: Iterable[Budget], jobs: Container[str]) -> tuple[Budget, ...
     return tuple(budget for budget in found if budget.jobs)
 
 
-def _as_told(entry: Entry, life: Life) -> tuple[Job, tuple[Placement, ...]]:
+def _as_told(entry: Entry, life: Lifecycle) -> tuple[Job, tuple[Placement, ...]]:
     """A job for a snapshot, and what it is promised: behind a gate it is held; what it is to have and somebody else
     still holds it does not have yet, because no file can say that two jobs have one GPU."""
     job = entry.job()

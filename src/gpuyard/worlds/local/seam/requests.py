@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 from gpuyard.model.errors import Conflict
 from gpuyard.model.job import Phase
-from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local.burials import withheld
-from gpuyard.worlds.local.life import Life
-from gpuyard.worlds.local.records import Entry, Template
-from gpuyard.worlds.local.store import StoreError
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
+from gpuyard.worlds.local.launching.burials import withheld
+from gpuyard.worlds.local.state import book as books
+from gpuyard.worlds.local.state.records import Entry, Template
+from gpuyard.worlds.local.state.store import StoreError
 
 
 class Requests:
     """Every wish that concerns one job, or those of one submission."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Lifecycle) -> None:
         self.desk = life.desk
         self.gates = life.gates
         self.life = life

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from gpuyard.worlds.local.notes import Order
+from gpuyard.worlds.local.supervising.notes import Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_RUN = 127
 """The exit code of shells for a command that is not there."""
 REMOVE = (
-    f"import sys; sys.path.append({os.path.abspath(__file__ + '/../../../..')!r}); "
-    "from gpuyard.worlds.local import confine; confine.remove_as_submitter(*sys.argv[1:5], sys.argv[5:])"
+    f"import sys; sys.path.append({os.path.abspath(__file__ + '/../../../../..')!r}); "
+    "from gpuyard.worlds.local.supervising import confine; confine.remove_as_submitter(*sys.argv[1:5], sys.argv[5:])"
 )
 REMOVE_S = 0.01
 REMOVE_CONTAINER_TRIES = 3000

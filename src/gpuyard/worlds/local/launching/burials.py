@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gpuyard.model.job import Placement
 from gpuyard.model.ports import Clock
-from gpuyard.worlds.local import adopt
+from gpuyard.worlds.local.launching import adopt
 from gpuyard.worlds.local.ports import Report, TaskKey
 
 AGAIN_S = 0.02

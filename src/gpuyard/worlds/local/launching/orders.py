@@ -1,6 +1,6 @@
 """From a job and its places to what each supervisor is told: command, environment, GPUs, ranks, limits.
 
-Called by `life` when an attempt begins. Of the server's own environment only what is listed here reaches a task.
+Called by `lifecycle` when an attempt begins. Of the server's own environment only what is listed here reaches a task.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from gpuyard.model.job import Job
 from gpuyard.model.node import Node
-from gpuyard.worlds.local import containers
+from gpuyard.worlds.local.launching import containers
 from gpuyard.worlds.local.ports import StopOrder, TaskKey, TaskOrder
-from gpuyard.worlds.local.records import Attempt, Entry, Owner, Task
+from gpuyard.worlds.local.state.records import Attempt, Entry, Owner, Task
 
 KEPT = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """What a task inherits from the server: where programs are and how text is written, never how libraries load."""

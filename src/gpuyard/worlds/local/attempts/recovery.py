@@ -9,16 +9,16 @@ from __future__ import annotations
 from gpuyard.model.events import JobSeen
 from gpuyard.model.job import Phase
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.worlds.local import book as books
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.giving_up import lay_aside
-from gpuyard.worlds.local.life import Life
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.attempts.giving_up import lay_aside
+from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.ports import TaskKey
-from gpuyard.worlds.local.records import Attempt, Entry, Task
-from gpuyard.worlds.local.store import RESTORED
+from gpuyard.worlds.local.state import book as books
+from gpuyard.worlds.local.state.records import Attempt, Entry, Task
+from gpuyard.worlds.local.state.store import RESTORED
 
 
-def recover(desk: Desk, life: Life, fleet: Snapshot) -> None:
+def recover(desk: Desk, life: Lifecycle, fleet: Snapshot) -> None:
     """Read everything back, take over what runs, show the brain what there is."""
     desk.book = books.load(desk.store)
     desk.book.keep_within(fleet.policy, fleet.queues)
@@ -39,14 +39,14 @@ def recover(desk: Desk, life: Life, fleet: Snapshot) -> None:
                     life.give_up(entry, error)
 
 
-def _resume(desk: Desk, life: Life, entry: Entry) -> None:
+def _resume(desk: Desk, life: Lifecycle, entry: Entry) -> None:
     if entry.attempt is not None and entry.attempt.state != "promised":
         entry.shown = True
         entry.template.active += 1
         _take_over(desk, life, entry, entry.attempt)
 
 
-def _show(desk: Desk, life: Life, entry: Entry) -> None:
+def _show(desk: Desk, life: Lifecycle, entry: Entry) -> None:
     if entry.over:
         return
     if entry.attempt is None:
@@ -60,7 +60,7 @@ def _show(desk: Desk, life: Life, entry: Entry) -> None:
         life.stop(entry, "requeued")
 
 
-def _take_over(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
+def _take_over(desk: Desk, life: Lifecycle, entry: Entry, attempt: Attempt) -> None:
     life.unfollow(entry)
     there = all(_is_there(desk, task) for task in attempt.live())
     if there:
@@ -90,7 +90,7 @@ def _is_there(desk: Desk, task: Task) -> bool:
     return node is not None and all(gpu < len(node.gpus) for gpu in task.placement.gpus)
 
 
-def _lose(desk: Desk, life: Life, entry: Entry, attempt: Attempt) -> None:
+def _lose(desk: Desk, life: Lifecycle, entry: Entry, attempt: Attempt) -> None:
     """Its tasks died with an earlier boot, or stand on a node that is no longer part of the fleet and die now."""
     reboot = attempt.boot != desk.launcher.boot
     told = "the machine was started anew while it ran" if reboot else "what it stood on is no longer part of the fleet"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 
-from gpuyard.worlds.local.confine import CANNOT_RUN, CGroup, give_up_rights
-from gpuyard.worlds.local.notes import Order
+from gpuyard.worlds.local.supervising.confine import CANNOT_RUN, CGroup, give_up_rights
+from gpuyard.worlds.local.supervising.notes import Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
 
-    from gpuyard.worlds.local.terminal import Terminal
+    from gpuyard.worlds.local.supervising.terminal import Terminal
 else:
     import _signal as signal  # the same without its enums, which take as long as Python's own start
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import pathlib
 
-from gpuyard.worlds.local.notes import read_pairs, write_pairs
-from gpuyard.worlds.local.store import StoreError
+from gpuyard.worlds.local.state.store import StoreError
+from gpuyard.worlds.local.supervising.notes import read_pairs, write_pairs
 
 FILE = "numbers"
 BLOCK = 100

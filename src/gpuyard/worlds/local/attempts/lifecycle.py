@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from gpuyard.model.events import JobEvicted, JobSeen, TasksAssigned, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
-from gpuyard.worlds.local import giving_up, holdings, ledger, orders
-from gpuyard.worlds.local.burials import withheld
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.gates import REST_MAX_S, Gates
+from gpuyard.worlds.local.attempts import giving_up
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.attempts.gates import REST_MAX_S, Gates
+from gpuyard.worlds.local.launching import holdings, orders
+from gpuyard.worlds.local.launching.burials import withheld
 from gpuyard.worlds.local.ports import Report, TaskKey
-from gpuyard.worlds.local.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank, survives
+from gpuyard.worlds.local.state import ledger
+from gpuyard.worlds.local.state.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank, survives
 
 GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "drained"))
 """Stops that give a job time to save its work; one that is cancelled or has lost a rank needs none."""
@@ -25,7 +27,7 @@ BACKOFF_S = 10.0
 PORTS_KEPT = 256
 
 
-class Life:
+class Lifecycle:
     """What happens to attempts."""
 
     def __init__(self, desk: Desk, gates: Gates, backoff: float = BACKOFF_S, term_grace: float = 10.0) -> None:

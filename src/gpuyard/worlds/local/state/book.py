@@ -16,9 +16,9 @@ from gpuyard.model.job import MAIN, Job, Phase, Placement, TaskGroup, one_group
 from gpuyard.model.policy import Policy, kept_within
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import Request
-from gpuyard.worlds.local.records import Attempt, Entry, Owner, Task, Template
-from gpuyard.worlds.local.schema import KEY
-from gpuyard.worlds.local.store import Batch, Store
+from gpuyard.worlds.local.state.records import Attempt, Entry, Owner, Task, Template
+from gpuyard.worlds.local.state.schema import KEY
+from gpuyard.worlds.local.state.store import Batch, Store
 
 KEEP_ENDED = 100
 """Ended jobs kept in memory for `yard jobs`; all others are asked from the store."""

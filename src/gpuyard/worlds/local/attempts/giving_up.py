@@ -1,15 +1,15 @@
 """A job that cannot be dealt with ends and is set aside, whatever is wrong with it; the others go on.
 
-Called by `life` and `recovery` where something about one job went wrong that nobody foresaw.
+Called by `lifecycle` and `recovery` where something about one job went wrong that nobody foresaw.
 """
 
 from __future__ import annotations
 
 from gpuyard.model.events import Event, JobGone, JobSeen
 from gpuyard.model.job import Phase
-from gpuyard.worlds.local.desk import Desk
+from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.ports import TaskKey
-from gpuyard.worlds.local.records import Entry
+from gpuyard.worlds.local.state.records import Entry
 
 TOLD_MAX = 300
 

@@ -1,7 +1,7 @@
 """Which waiting jobs the brain gets to see: not those held, not before their dependencies, array turn or back-off,
 nor those that would be too many at once.
 
-Used by `life` and `world`. A gate is not a placement decision: a job behind one has nothing to be placed yet.
+Used by `lifecycle` and `world`. A gate is not a placement decision: a job behind one has nothing to be placed yet.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from gpuyard.model.events import JobGone, JobSeen
 from gpuyard.model.job import Phase
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.worlds.local.crowd import NO_CAPS, Caps, Crowd, tasks_of
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.records import Entry, Owner, Template
-from gpuyard.worlds.local.schema import KEY
+from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps, Crowd, tasks_of
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.state.records import Entry, Owner, Template
+from gpuyard.worlds.local.state.schema import KEY
 
 REST_MAX_S = 300.0
 """No back-off is longer."""

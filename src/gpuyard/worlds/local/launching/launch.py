@@ -20,10 +20,9 @@ import sys
 from collections.abc import Sequence
 
 from gpuyard.model.ports import Clock
-from gpuyard.worlds.local import adopt
-from gpuyard.worlds.local.adopt import Watched
-from gpuyard.worlds.local.burials import Burials
-from gpuyard.worlds.local.notes import ENV, Order, boot_id, read_pairs, write_pairs
+from gpuyard.worlds.local.launching import adopt
+from gpuyard.worlds.local.launching.adopt import Watched
+from gpuyard.worlds.local.launching.burials import Burials
 from gpuyard.worlds.local.ports import (
     DeviceKeeper,
     FaultPoint,
@@ -35,15 +34,16 @@ from gpuyard.worlds.local.ports import (
     TaskOrder,
     no_fault,
 )
-from gpuyard.worlds.local.supervisor import KILL, STOP_GENTLY, STOP_NOW, WORDS
+from gpuyard.worlds.local.supervising.notes import ENV, Order, boot_id, read_pairs, write_pairs
+from gpuyard.worlds.local.supervising.supervisor import KILL, STOP_GENTLY, STOP_NOW, WORDS
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
 """As this process was started with: the yard raises its own, and tasks get this one back."""
 
 BOOT = (
-    f"import resource, sys; sys.path.append({str(pathlib.Path(__file__).parents[3])!r}); "
+    f"import resource, sys; sys.path.append({str(pathlib.Path(__file__).parents[4])!r}); "
     f"resource.setrlimit(resource.RLIMIT_NOFILE, {DESCRIPTORS!r}); "
-    "from gpuyard.worlds.local import supervisor; sys.exit(supervisor.main(sys.argv[1]))"
+    "from gpuyard.worlds.local.supervising import supervisor; sys.exit(supervisor.main(sys.argv[1]))"
 )
 """Imported and not run as a script, so that its compiled form is kept: that halves the start."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpuyard.model.errors import Refused
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
-from gpuyard.worlds.local.schema import APPLICATION, MARKED, MIGRATIONS
+from gpuyard.worlds.local.state.schema import APPLICATION, MARKED, MIGRATIONS
 
 Row = tuple[Any, ...]
 FILE = "yard.db"

@@ -14,10 +14,10 @@ import signal
 from collections.abc import Container
 from dataclasses import dataclass
 
-from gpuyard.worlds.local import descent
-from gpuyard.worlds.local.confine import clear, path_of, removed
-from gpuyard.worlds.local.notes import Order, read_pairs, start_ticks
-from gpuyard.worlds.local.supervisor import KILL
+from gpuyard.worlds.local.supervising import descent
+from gpuyard.worlds.local.supervising.confine import clear, path_of, removed
+from gpuyard.worlds.local.supervising.notes import Order, read_pairs, start_ticks
+from gpuyard.worlds.local.supervising.supervisor import KILL
 
 SUSPECTS_NAMED = 3
 MANAGERS = ("systemd", "init")

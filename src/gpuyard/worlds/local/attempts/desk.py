@@ -17,15 +17,15 @@ from typing import Any
 from gpuyard.model.events import Event, TasksAssigned, TasksRunning
 from gpuyard.model.node import Node, Pool
 from gpuyard.model.ports import Clock
-from gpuyard.worlds.local.aside import Aside
-from gpuyard.worlds.local.book import Book, save_attempt, save_job, save_tasks
-from gpuyard.worlds.local.holdings import Holdings
-from gpuyard.worlds.local.numbers import Numbers
-from gpuyard.worlds.local.orders import Surroundings
+from gpuyard.worlds.local.launching.holdings import Holdings
+from gpuyard.worlds.local.launching.orders import Surroundings
 from gpuyard.worlds.local.ports import DeviceKeeper, Launcher, NoKeeper
-from gpuyard.worlds.local.records import Attempt, Entry, Task
-from gpuyard.worlds.local.reserve import Reserve
-from gpuyard.worlds.local.store import NOBODY, Batch, Store, StoreError
+from gpuyard.worlds.local.state.aside import Aside
+from gpuyard.worlds.local.state.book import Book, save_attempt, save_job, save_tasks
+from gpuyard.worlds.local.state.numbers import Numbers
+from gpuyard.worlds.local.state.records import Attempt, Entry, Task
+from gpuyard.worlds.local.state.reserve import Reserve
+from gpuyard.worlds.local.state.store import NOBODY, Batch, Store, StoreError
 
 RETRY_S = 1.0
 """How often a disk that refused is asked again."""

@@ -17,19 +17,26 @@ import os
 import select
 import time
 
-from gpuyard.worlds.local import descent
-from gpuyard.worlds.local.becoming import Doors, become, programs
-from gpuyard.worlds.local.confine import CANNOT_RUN, CGroup, give_up_rights, remove_container, signal_group, sweep
-from gpuyard.worlds.local.mouth import Mouth
-from gpuyard.worlds.local.notes import Order, Pairs, boot_id, claim, identity, read_pairs, write_pairs
-from gpuyard.worlds.local.output import Log
+from gpuyard.worlds.local.supervising import descent
+from gpuyard.worlds.local.supervising.becoming import Doors, become, programs
+from gpuyard.worlds.local.supervising.confine import (
+    CANNOT_RUN,
+    CGroup,
+    give_up_rights,
+    remove_container,
+    signal_group,
+    sweep,
+)
+from gpuyard.worlds.local.supervising.mouth import Mouth
+from gpuyard.worlds.local.supervising.notes import Order, Pairs, boot_id, claim, identity, read_pairs, write_pairs
+from gpuyard.worlds.local.supervising.output import Log
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
-    from gpuyard.worlds.local.terminal import Terminal
+    from gpuyard.worlds.local.supervising.terminal import Terminal
 else:
     import _signal as signal  # the same without its enums, which take as long as Python's own start
 
@@ -294,7 +301,7 @@ class Supervisor:
         """Where output comes out, and where the task puts it in."""
         if not self.order.text("tty"):
             return os.pipe()
-        from gpuyard.worlds.local.terminal import Terminal  # read only by those who have one
+        from gpuyard.worlds.local.supervising.terminal import Terminal  # read only by those who have one
 
         self.terminal = Terminal(self.order.text("tty"), int(self.order.text("uid") or -1))
         return self.terminal.ends()

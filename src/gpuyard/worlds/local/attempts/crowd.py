@@ -1,6 +1,6 @@
 """How many tasks run at once, of one user and in all: each is a supervisor and its processes, with GPUs or without.
 
-Used by `gates` and `life`. Whoever is one too many waits, with the numbers, until others end.
+Used by `gates` and `lifecycle`. Whoever is one too many waits, with the numbers, until others end.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.worlds.local.holdings import Holdings
-from gpuyard.worlds.local.records import Entry
+from gpuyard.worlds.local.launching.holdings import Holdings
+from gpuyard.worlds.local.state.records import Entry
 
 PRIORITY = 50
 """Of jobs that name none, when it comes to who is tried first among those of one user."""

@@ -1,6 +1,6 @@
 """Which processes are on which devices right now: the last check before a GPU is given to somebody.
 
-The brain plans with what it was told; this is what is true. Kept by `life`, which starts nothing where it says no.
+The brain plans with what it was told; this is what is true. Kept by `lifecycle`, which starts nothing where it says no.
 """
 
 from __future__ import annotations

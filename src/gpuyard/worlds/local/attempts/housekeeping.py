@@ -16,9 +16,9 @@ import threading
 from collections import deque
 
 from gpuyard.model.resources import WHOLE
-from gpuyard.worlds.local.desk import Desk
-from gpuyard.worlds.local.launch import Supervisors, is_number
-from gpuyard.worlds.local.store import Batch, Store, StoreError
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.launching.launch import Supervisors, is_number
+from gpuyard.worlds.local.state.store import Batch, Store, StoreError
 
 EVERY_S = 600.0
 PAUSE_S = 0.05

@@ -1,6 +1,6 @@
 """What was used: GPU-seconds and money per day, queue and user, summed when a task ends.
 
-Written in the same commit as the task's end, so the sums are exact whatever crashes. Called by `life`; `runtime` reads.
+Written in the same commit as the task's end, so the sums are exact whatever crashes. Called by `lifecycle`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from gpuyard.model.node import Node, Pool
 from gpuyard.model.resources import WHOLE, mig_cost
-from gpuyard.worlds.local.records import Attempt, Entry, Task
-from gpuyard.worlds.local.store import Batch
+from gpuyard.worlds.local.state.records import Attempt, Entry, Task
+from gpuyard.worlds.local.state.store import Batch
 
 DAY_S = 86400
 HOUR_S = 3600.0

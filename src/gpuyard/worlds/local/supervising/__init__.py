@@ -1,0 +1,1 @@
+"""The program that runs one task and outlives the control plane: its output, terminal and confinement."""
