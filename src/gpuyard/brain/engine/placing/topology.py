@@ -305,11 +305,13 @@ def _spread_order(draft: Draft, wish: GroupWish, shape: Shape, nodes: Ints) -> I
 
 
 def home(columns: Columns, row: JobRow, leaves: Sequence[int], level: str) -> Region | None:
-    """The domain that running members fix (rule 10); None if none runs."""
+    """The domain that running members fix (rule 10): none at all, an empty region, where their node names none of that
+    level; None if none runs."""
     for held in row.held:
         if held.leaf in leaves and not held.terminating:
             if level != NVLINK:
-                return columns.level(level).region(int(columns.level(level).domain[held.node]))
+                domains, domain = columns.level(level), int(columns.level(level).domain[held.node])
+                return domains.region(domain) if domains.known[domain] else Region(held.node, held.node)
             return Region(held.node, held.node + 1, _island_of(columns, held))
     return None
 
