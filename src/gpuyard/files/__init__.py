@@ -4,12 +4,12 @@ Called by the command line, `server` and the worlds. It turns text into the mode
 every mistake with its place; it makes no decision about what the values mean.
 """
 
-from gpuyard.files.fleet_files import FaultEntry, parse_fleet, read_fleet
-from gpuyard.files.jobs import parse_job, read_job
+from gpuyard.files.format.schema import schema
 from gpuyard.files.problems import Problem, Unreadable
-from gpuyard.files.schema import schema
-from gpuyard.files.snapshots import parse_snapshot, read_snapshot
-from gpuyard.files.submissions import Submission, load_submission, parse_submission, read_submission
+from gpuyard.files.reading.fleet_files import FaultEntry, parse_fleet, read_fleet
+from gpuyard.files.reading.jobs import parse_job, read_job
+from gpuyard.files.reading.snapshots import parse_snapshot, read_snapshot
+from gpuyard.files.reading.submissions import Submission, load_submission, parse_submission, read_submission
 from gpuyard.files.writing import snapshot_document
 
 __all__ = [

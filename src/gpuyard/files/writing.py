@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Any
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
-from gpuyard.files.entries import API_VERSION, PlacementEntry
-from gpuyard.files.fleet import ONLY_QUEUE
-from gpuyard.files.placements import task_numbers
+from gpuyard.files.format.entries import API_VERSION, PlacementEntry
+from gpuyard.files.reading.fleet import ONLY_QUEUE
+from gpuyard.files.reading.placements import task_numbers
 from gpuyard.files.units import write_bytes, write_cpu, write_duration, write_time
 from gpuyard.model.job import (
     MAIN,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from gpuyard.agent.keeper import Machine
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Drainage, drainage
-from gpuyard.files.fleet import ONLY_QUEUE
+from gpuyard.files.reading.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
 from gpuyard.model.errors import Refused
 from gpuyard.model.node import Closure, Node, Place

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gpuyard import files
 from gpuyard.files.problems import nearest
-from gpuyard.files.submissions import Submission
+from gpuyard.files.reading.submissions import Submission
 from gpuyard.files.units import write_duration
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Job, Phase

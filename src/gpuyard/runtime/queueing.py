@@ -14,7 +14,7 @@ from gpuyard import files
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.foresee import Foresight
-from gpuyard.files.entries import API_VERSION
+from gpuyard.files.format.entries import API_VERSION
 from gpuyard.files.writing import queue_document
 from gpuyard.model.actions import Action, Evict, Start
 from gpuyard.model.queue import ROOT, Queue

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
-from gpuyard.files.fleet import ONLY_QUEUE
+from gpuyard.files.reading.fleet import ONLY_QUEUE
 from gpuyard.model.job import (
     AffinityTerm,
     Avoid,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.files import Unreadable, parse_snapshot, read_snapshot
-from gpuyard.files.documents import parse
+from gpuyard.files.text.documents import parse
 
 HEADER = "apiVersion: gpuyard.dev/v1\nkind: Snapshot\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.files import presets
+from gpuyard.files.reading import presets
 from gpuyard.model.policy import OrderBy
 from gpuyard.runtime import simulation
 from gpuyard.runtime.simulation import Run, Setting

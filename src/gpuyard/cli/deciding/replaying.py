@@ -92,7 +92,8 @@ def percent(word: str | None) -> float:
 
 def run_all(setting: Setting, policies: Sequence[str], seeds: Sequence[int]) -> list[Run]:
     """Every policy with every seed, in order, with a progress bar where somebody watches."""
-    from gpuyard.files import Unreadable, presets
+    from gpuyard.files import Unreadable
+    from gpuyard.files.reading import presets
     from gpuyard.runtime import simulation
 
     try:

@@ -132,7 +132,7 @@ def of_snapshot(snapshot: Snapshot, given: dict[str, Any]) -> Document:
 
     changed = changed_fleet(snapshot, given)
     if given["policy_after"]:
-        from gpuyard.files import presets
+        from gpuyard.files.reading import presets
 
         changed = replace(changed, policy=presets.read_policy(given["policy_after"]))
     ran = {run.job for run in foresee.outlook(snapshot).running}

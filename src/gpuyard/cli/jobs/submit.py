@@ -55,7 +55,7 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, queue_anyw
 def read(path: str) -> Document:
     """One file as a job's document, checked."""
     from gpuyard import files
-    from gpuyard.files import documents
+    from gpuyard.files.text import documents
     from gpuyard.runtime.clock import SystemClock
 
     text = sys.stdin.read() if path == "-" else documents.read_text(Path(path))

@@ -36,7 +36,7 @@ def find(path: str, now: float) -> YardFleet:
 
 def of_file(path: Path, now: float) -> YardFleet:
     """Virtual nodes of any shape; a fleet file is a snapshot without jobs."""
-    from gpuyard.files import documents
+    from gpuyard.files.text import documents
 
     return of_text(documents.read_text(path), str(path), now)
 

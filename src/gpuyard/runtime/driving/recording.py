@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpuyard import files
-from gpuyard.files.entries import JobEntry
-from gpuyard.files.jobs import job_of
+from gpuyard.files.format.entries import JobEntry
+from gpuyard.files.format.tables import read_entry
 from gpuyard.files.problems import Problems
-from gpuyard.files.tables import read_entry
+from gpuyard.files.reading.jobs import job_of
 from gpuyard.files.writing import (
     budget_document,
     job_document,

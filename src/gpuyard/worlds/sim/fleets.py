@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuyard import files
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
-from gpuyard.files.fleet import ONLY_QUEUE
+from gpuyard.files.reading.fleet import ONLY_QUEUE
 from gpuyard.model.errors import Refused
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.queue import Queue

@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuyard.files.submissions import After
+from gpuyard.files.reading.submissions import After
 from gpuyard.model.job import Bundle, Job, Phase, Placement, TaskGroup
 from gpuyard.model.reasons import Reason
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gpuyard.files.kinds import Bytes, Cpu, Definitions, Kind, Scalar, Schema, Text, Whole
+from gpuyard.files.format.kinds import Bytes, Cpu, Definitions, Kind, Scalar, Schema, Text, Whole
 from gpuyard.files.problems import Path, Problems, shown
 from gpuyard.files.units import Wrong
 from gpuyard.model.queue import Allowance

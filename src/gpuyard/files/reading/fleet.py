@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
-from gpuyard.files.entries import ClosureEntry, NodeEntry, PoolEntry, QueueEntry
+from gpuyard.files.format.entries import ClosureEntry, NodeEntry, PoolEntry, QueueEntry
 from gpuyard.files.problems import Path, Problems
 from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Gpu, Health, Load, Node, Pool, Taint
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, ROOT, Queue

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from gpuyard.files.fleet import check_level, gpus_there
 from gpuyard.files.problems import Path, Problems, inside_of
+from gpuyard.files.reading.fleet import check_level, gpus_there
 from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
 from gpuyard.model.node import Node
 from gpuyard.model.queue import DEFAULT

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pathlib
 
-from gpuyard.files import documents
-from gpuyard.files.policies import POLICY, policy_of
+from gpuyard.files.format.policies import POLICY, policy_of
 from gpuyard.files.problems import Problems, did_you_mean
+from gpuyard.files.text import documents
 from gpuyard.model.errors import NotFound
 from gpuyard.model.policy import Policy
 
-SHIPPED = pathlib.Path(__file__).parent / "data" / "policies"
+SHIPPED = pathlib.Path(__file__).parents[1] / "data" / "policies"
 
 
 def names() -> list[str]:

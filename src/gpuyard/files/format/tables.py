@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from gpuyard.files.kinds import Definitions, Kind, Scalar, Schema
+from gpuyard.files.format.kinds import Definitions, Kind, Scalar, Schema
 from gpuyard.files.problems import Path, Problems, inside_of, nearest, shown
 from gpuyard.files.units import Wrong
 from gpuyard.model.resources import UNLIMITED

@@ -10,13 +10,14 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpuyard.files import crosscheck, documents, fleet
-from gpuyard.files.entries import API_VERSION, BudgetEntry, JobEntry, ReservationEntry, SnapshotEntry
-from gpuyard.files.jobs import job_of
-from gpuyard.files.placements import placements_of
-from gpuyard.files.policies import policy_of
+from gpuyard.files.format.entries import API_VERSION, BudgetEntry, JobEntry, ReservationEntry, SnapshotEntry
+from gpuyard.files.format.policies import policy_of
+from gpuyard.files.format.tables import read_keys
 from gpuyard.files.problems import Path, Problems, nearest, shown, unreadable
-from gpuyard.files.tables import read_keys
+from gpuyard.files.reading import crosscheck, fleet
+from gpuyard.files.reading.jobs import job_of
+from gpuyard.files.reading.placements import placements_of
+from gpuyard.files.text import documents
 from gpuyard.model.collector import collector_resting
 from gpuyard.model.job import Job
 from gpuyard.model.node import Budget, Node, Pool

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuyard.files.entries import JobFileEntry, QueueEntry, SnapshotEntry
-from gpuyard.files.kinds import Definitions, Schema
-from gpuyard.files.policies import POLICY
+from gpuyard.files.format.entries import JobFileEntry, QueueEntry, SnapshotEntry
+from gpuyard.files.format.kinds import Definitions, Schema
+from gpuyard.files.format.policies import POLICY
+from gpuyard.files.format.tables import entry_schema
 from gpuyard.files.problems import did_you_mean
-from gpuyard.files.tables import entry_schema
 from gpuyard.model.errors import NotFound
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

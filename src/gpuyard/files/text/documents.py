@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from gpuyard.files.json_text import JsonDocument
 from gpuyard.files.problems import DEPTH_MAX, Path, nearest, unreadable
+from gpuyard.files.text.json_text import JsonDocument
 
 
 class Document(Protocol):
@@ -68,6 +68,8 @@ def parse(text: str, name: str) -> Document:
             if name.endswith(".json"):
                 told = f"broken JSON: {error.msg[:1].lower()}{error.msg[1:]} (column {error.colno})"
                 raise unreadable(name, told, error.lineno) from None
-    from gpuyard.files.yaml_text import YamlDocument  # here, because half the time of a small JSON file would go to it
+    from gpuyard.files.text.yaml_text import (
+        YamlDocument,  # here, because half the time of a small JSON file would go to it
+    )
 
     return YamlDocument(text, name)

@@ -9,9 +9,9 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
-from gpuyard.files import documents
-from gpuyard.files.jobs import job_file
 from gpuyard.files.problems import Unreadable, unreadable
+from gpuyard.files.reading.jobs import job_file
+from gpuyard.files.text import documents
 from gpuyard.model.job import Job
 
 ARRAY_MAX = 100_000

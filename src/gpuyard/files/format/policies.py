@@ -11,9 +11,9 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, get_type_hints
 
-from gpuyard.files.kinds import Choice, Definitions, Duration, Flag, Kind, ListOf, Number, Schema, Text, Whole
+from gpuyard.files.format.kinds import Choice, Definitions, Duration, Flag, Kind, ListOf, Number, Schema, Text, Whole
+from gpuyard.files.format.tables import entry_schema, read_keys, slot
 from gpuyard.files.problems import Path, Problems, shown
-from gpuyard.files.tables import entry_schema, read_keys, slot
 from gpuyard.model.job import JobClass
 from gpuyard.model.policy import Policy
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from gpuyard.files.entries import PlacementEntry
+from gpuyard.files.format.entries import PlacementEntry
 from gpuyard.files.problems import Path, Problems, inside_of
 from gpuyard.model.job import Placement, TaskGroup
 from gpuyard.model.resources import Request

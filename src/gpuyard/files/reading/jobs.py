@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuyard.files import documents
-from gpuyard.files.entries import (
+from gpuyard.files.format.entries import (
     AskEntry,
     CheckpointEntry,
     ExpressionEntry,
@@ -21,9 +20,10 @@ from gpuyard.files.entries import (
     RunEntry,
     TolerationEntry,
 )  # fmt: skip
-from gpuyard.files.placements import placements_of
+from gpuyard.files.format.tables import read_entry
 from gpuyard.files.problems import Path, Problems, inside_of
-from gpuyard.files.tables import read_entry
+from gpuyard.files.reading.placements import placements_of
+from gpuyard.files.text import documents
 from gpuyard.model.job import (
     MAIN,
     AffinityTerm,

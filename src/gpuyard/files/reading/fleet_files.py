@@ -8,12 +8,12 @@ from __future__ import annotations
 import pathlib
 from dataclasses import dataclass
 
-from gpuyard.files import documents
-from gpuyard.files.entries import GPU_INDEX, NAME
-from gpuyard.files.kinds import Choice, Duration, Flag, ListOf
+from gpuyard.files.format.entries import GPU_INDEX, NAME
+from gpuyard.files.format.kinds import Choice, Duration, Flag, ListOf
+from gpuyard.files.format.tables import EntryOf, slot
 from gpuyard.files.problems import Problems
-from gpuyard.files.snapshots import check_header, snapshot_of
-from gpuyard.files.tables import EntryOf, slot
+from gpuyard.files.reading.snapshots import check_header, snapshot_of
+from gpuyard.files.text import documents
 from gpuyard.model.node import Health
 from gpuyard.model.snapshot import Snapshot
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpuyard.files.asks import AllowanceOf, Fraction, MigAsk
-from gpuyard.files.kinds import (
+from gpuyard.files.format.asks import AllowanceOf, Fraction, MigAsk
+from gpuyard.files.format.kinds import (
     PATH,
     PROSE,
     VARIABLE,
@@ -30,8 +30,8 @@ from gpuyard.files.kinds import (
     Whole,
     Word,
 )  # fmt: skip
-from gpuyard.files.policies import POLICY
-from gpuyard.files.tables import EntryOf, slot
+from gpuyard.files.format.policies import POLICY
+from gpuyard.files.format.tables import EntryOf, slot
 from gpuyard.model.job import JobClass
 from gpuyard.model.node import ARCHITECTURES, Effect, Health
 from gpuyard.model.queue import NO_LIMIT, NO_QUOTA, ROOT, Allowance

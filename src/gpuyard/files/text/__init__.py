@@ -1,0 +1,1 @@
+"""Text to plain data, YAML or JSON, with the line of every value on demand."""
