@@ -12,9 +12,9 @@ from bench.settling import told
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.model.collector import collector_resting
 from gpuyard.model.events import Event, GpuHealthChanged, NodeLost, NodeSeen
 from gpuyard.model.node import CORDONED, Health
+from gpuyard.model.outside.collector import collector_resting
 
 NODES, PODS = 4_000, 4
 STORM = 1_000

@@ -9,9 +9,9 @@ from gpuyard.brain.decide import Decision, decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Start
-from gpuyard.model.collector import collector_resting
 from gpuyard.model.events import JobGone, JobSeen, TasksEnded, TasksRunning
 from gpuyard.model.job import TaskGroup
+from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.resources import Request
 from gpuyard.model.snapshot import Snapshot
 

@@ -13,9 +13,9 @@ from gpuyard.brain.decide import decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Action, Evict, Move, Plan, Start
-from gpuyard.model.collector import collector_resting
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.events import Event, TasksEnded, TasksRunning
-from gpuyard.model.outlook import Outlook
+from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.snapshot import Snapshot
 
 MOST_TURNS = 20

@@ -13,7 +13,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Foresight, defrag
 from gpuyard.model.actions import Evict, Move, Start
-from gpuyard.model.outlook import Outlook
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.reasons import Code, Outcome
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot

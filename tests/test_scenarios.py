@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.model.outlook import Outlook
+from gpuyard.model.answers.outlook import Outlook
 from tests.support.judging import judged
 from tests.support.scenario import FOLDER, Scenario, load_all
 from tests.support.telling import told

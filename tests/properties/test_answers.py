@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuyard.brain.foresee import outlook
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Job
 from gpuyard.model.node import Health, Node
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.reasons import Outcome, Suggestion
 from gpuyard.model.snapshot import Snapshot
 from tests.support.advice import followed

@@ -12,10 +12,10 @@ from gpuyard.brain import foresee
 from gpuyard.brain.engine.defrag import defragmentation
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.model.actions import Running
-from gpuyard.model.defrag import DefragPlan
+from gpuyard.model.answers.defrag import DefragPlan
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Job, JobClass, Placement, TaskGroup, one_group
 from gpuyard.model.node import Budget, Gpu, Node
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.queue import DEFAULT, Allowance, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request
 from gpuyard.model.snapshot import Snapshot

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from gpuyard.brain.foresee import Foresight, outlook
 from gpuyard.model.actions import Evict, Move, Reserve, Start
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Job
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.reasons import Code
 from gpuyard.model.snapshot import Snapshot
 from tests.support.fleets import crowded

@@ -49,8 +49,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuyard.model.actions import Evict, Move, Reserve, Start
+from gpuyard.model.answers.outlook import Outlook, ShapeFit
 from gpuyard.model.job import Placement
-from gpuyard.model.outlook import Outlook, ShapeFit
 from gpuyard.model.queue import model_matches
 from gpuyard.model.reasons import Code, Explanation, Rung
 from gpuyard.model.resources import UNLIMITED, WHOLE

@@ -14,8 +14,8 @@ from gpuyard.client import Client
 from gpuyard.client.places import Place, socket_path, token_path
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.server.desk import Desk
+from gpuyard.server.doors.listening import Tcp
 from gpuyard.server.hosting import Doors, Hosting
-from gpuyard.server.listening import Tcp
 from tests.support.fake_yard import FakeYard
 
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from gpuyard.model.actions import Evict, Move, Reserve, Start
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Bundle, Job, JobClass, Placement, TaskGroup
 from gpuyard.model.node import Health
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.queue import ROOT, Allowance, Queue, model_matches
 from gpuyard.model.reasons import Code, Outcome
 from gpuyard.model.resources import UNLIMITED, WHOLE

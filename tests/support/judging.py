@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuyard.brain.foresee import outlook
 from gpuyard.files import parse_snapshot
-from gpuyard.model.outlook import Outlook
+from gpuyard.model.answers.outlook import Outlook
 from tests.support.expectations import Result, differences
 from tests.support.invariants import restless, violations
 from tests.support.scenario import Scenario

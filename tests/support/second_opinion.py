@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Job, TaskGroup
 from gpuyard.model.node import Health, Node
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE
 from gpuyard.model.snapshot import Snapshot

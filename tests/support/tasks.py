@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
 from gpuyard.model.node import Node
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.resources import MIG_SLICES, WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.topology import NODE, NVLINK

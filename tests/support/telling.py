@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Reserve, Scale, Start, Terminate
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Placement
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.reasons import Explanation, Reason
 from gpuyard.model.resources import as_gpus
 

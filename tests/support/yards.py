@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard import files
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.embedded import EmbeddedYard, Settings

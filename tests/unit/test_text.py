@@ -10,8 +10,8 @@ import pytest
 
 from gpuyard import files
 from gpuyard.cli.main import run
-from gpuyard.model import text
 from gpuyard.model.errors import Refused
+from gpuyard.model.outside import text
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 BAD = ("a\0b", "a\x1b[2J", "\ud800", "a\x7f", "a\x85", "\u2028", "\udcff")

@@ -29,12 +29,12 @@ from gpuyard.brain.engine.placing.fragmentation import follow_demand, measure
 from gpuyard.brain.engine.reserving import reservations
 from gpuyard.brain.engine.settling import billing, evacuation, keeping_places
 from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
-from gpuyard.model.bill import Bill
-from gpuyard.model.defrag import DefragPlan
+from gpuyard.model.answers.bill import Bill
+from gpuyard.model.answers.defrag import DefragPlan
+from gpuyard.model.answers.outlook import Fragmentation, Outlook
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
 from gpuyard.model.node import NO_LOAD, Health, Node
-from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.queue import ROOT
 from gpuyard.model.reasons import Explanation, Reason
 from gpuyard.model.resources import UNLIMITED

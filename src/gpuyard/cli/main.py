@@ -14,8 +14,8 @@ import click
 
 from gpuyard.cli.console import terminal
 from gpuyard.cli.root import yard
-from gpuyard.model import text
 from gpuyard.model.errors import Broken, GpuYardError, Never, NotFound, Refused
+from gpuyard.model.outside import text
 
 COMPLETE = "_YARD_COMPLETE"
 INTERRUPTED = 130

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 
 HURRY = 1.0
 LAG = 0.5

@@ -19,7 +19,7 @@ from gpuyard.files.reading.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
 from gpuyard.model.errors import Refused
 from gpuyard.model.node import Closure, Node, Place
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import queueing
 from gpuyard.runtime.clock import SteadyClock

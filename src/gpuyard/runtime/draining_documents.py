@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpuyard.brain.foresee import Drainage
-from gpuyard.model import text
 from gpuyard.model.actions import Evict, Move
-from gpuyard.model.bill import Toll
+from gpuyard.model.answers.bill import Toll
 from gpuyard.model.errors import Refused
 from gpuyard.model.node import Closure, Place
+from gpuyard.model.outside import text
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
 

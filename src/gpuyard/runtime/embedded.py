@@ -17,11 +17,11 @@ import gpuyard
 from gpuyard import files
 from gpuyard.files.explanations import reason_document
 from gpuyard.files.writing import queue_document, shape_document
-from gpuyard.model import text
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Phase
 from gpuyard.model.node import Health
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside import text
+from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import without_names
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import draining_documents, forecast, queueing, reporting, telling

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuyard.brain.engine.placing.fragmentation import stranded_now
+from gpuyard.model.outside.ports import Clock
 from gpuyard.model.policy import Policy
-from gpuyard.model.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpuyard import files
-from gpuyard.model import text
 from gpuyard.model.errors import Conflict, Never, NotFound, Refused
 from gpuyard.model.job import Job
+from gpuyard.model.outside import text
 from gpuyard.model.reasons import Outcome
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime import budgets, forecast, intake

@@ -18,8 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from gpuyard import __version__
-from gpuyard.model import text
 from gpuyard.model.errors import Denied, GpuYardError, NotFound
+from gpuyard.model.outside import text
 from gpuyard.runtime.service import Caller, Document, Service
 from gpuyard.server import answers, probes, streaming
 from gpuyard.server.answers import encoded

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from gpuyard.model.errors import Conflict
 from gpuyard.runtime.service import Caller, Document, Service
-from gpuyard.server.access import Access
+from gpuyard.server.doors.access import Access
 from gpuyard.server.streaming import Pump
 from gpuyard.server.turns import Turns
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuyard.client import places
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.runtime.service import Yard
-from gpuyard.server import api, descriptors, listening
-from gpuyard.server.access import Access, make_token
-from gpuyard.server.admitting import Door
+from gpuyard.server import api
 from gpuyard.server.desk import Desk
-from gpuyard.server.gate import Gate
-from gpuyard.server.listening import Listener, Tcp
+from gpuyard.server.doors import descriptors, listening
+from gpuyard.server.doors.access import Access, make_token
+from gpuyard.server.doors.admitting import Door
+from gpuyard.server.doors.gate import Gate
+from gpuyard.server.doors.listening import Listener, Tcp
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 

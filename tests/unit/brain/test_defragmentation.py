@@ -12,7 +12,7 @@ from gpuyard.brain import foresee
 from gpuyard.brain.engine.defrag import defragmentation
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.files import parse_snapshot
-from gpuyard.model.defrag import DefragPlan
+from gpuyard.model.answers.defrag import DefragPlan
 from gpuyard.model.job import Placement
 from gpuyard.model.node import CORDONED, Health
 from gpuyard.model.reasons import Code

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from gpuyard.model.actions import Deadlock, Evict, Move, QueueLine, Running, Start
+from gpuyard.model.answers.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
 from gpuyard.model.job import Job, JobClass, Placement, TaskGroup, one_group
 from gpuyard.model.node import CORDONED, Gpu, Health, Node
-from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
 from gpuyard.model.queue import Allowance, Queue
 from gpuyard.model.reasons import Code, Explanation, Obstacle, Outcome, Reason, Rung, RungCount, Suggestion
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request

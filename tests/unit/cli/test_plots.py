@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpuyard.cli.rendering import plots
+from gpuyard.cli.rendering.simulated import plots
 
 
 @pytest.mark.parametrize("power", [1.0, 0.5])

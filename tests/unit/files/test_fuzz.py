@@ -11,8 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from gpuyard.files import Unreadable, parse_job, parse_snapshot
-from gpuyard.files.format import schema
+from gpuyard.files import Unreadable, parse_job, parse_snapshot, schema
 from gpuyard.model.job import Job
 from gpuyard.model.snapshot import Snapshot
 

@@ -8,8 +8,7 @@ import yaml
 from hypothesis import given
 from jsonschema import Draft202012Validator
 
-from gpuyard.files import parse_snapshot, snapshot_document
-from gpuyard.files.format import schema
+from gpuyard.files import parse_snapshot, schema, snapshot_document
 from gpuyard.model.snapshot import Snapshot
 from tests.unit.files.strategies import snapshots
 

@@ -12,8 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from gpuyard.files import parse_snapshot, snapshot_document
-from gpuyard.files.format import schema
+from gpuyard.files import parse_snapshot, schema, snapshot_document
 from gpuyard.files.text.yaml_text import YamlDocument
 from gpuyard.model.errors import NotFound
 from gpuyard.model.policy import ClassPolicy, Policy, Weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.runtime.clock import SteadyClock, SystemClock
 from tests.support.pretend import StillClock
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.cli.keeping import yard_log
-from gpuyard.server import admitting, descriptors, peer
-from gpuyard.server.admitting import Door, Limits
+from gpuyard.server.doors import admitting, descriptors, peer
+from gpuyard.server.doors.admitting import Door, Limits
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 from gpuyard.client.places import socket_path, token_path
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.server import gate, listening
-from gpuyard.server.access import Access, make_token, peer_caller
+from gpuyard.server.doors import gate, listening
+from gpuyard.server.doors.access import Access, make_token, peer_caller
+from gpuyard.server.doors.listening import Tcp
 from gpuyard.server.hosting import Doors, Hosting
-from gpuyard.server.listening import Tcp
 from tests.support.fake_yard import FakeYard
 from tests.support.hosted import Hosted
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from gpuyard.model.errors import Busy
-from gpuyard.server import gate, turns
+from gpuyard.server import turns
+from gpuyard.server.doors import gate
 from gpuyard.server.turns import Turns
 from tests.support.hosted import Hosted
 

@@ -9,8 +9,8 @@ import pytest
 
 from gpuyard.files import parse_snapshot
 from gpuyard.model.actions import Evict, Running, Start
+from gpuyard.model.answers.outlook import Fragmentation, Outlook
 from gpuyard.model.job import Placement
-from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.reasons import Code, Explanation, Reason
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot

@@ -13,7 +13,7 @@ from pathlib import Path
 from gpuyard.cli.console.hints import nearest
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import Job
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
 

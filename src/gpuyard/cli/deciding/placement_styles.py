@@ -14,7 +14,7 @@ from statistics import fmean
 
 from gpuyard.cli.console import terminal
 from gpuyard.cli.deciding.replaying import progress
-from gpuyard.cli.rendering.sim_text import number
+from gpuyard.cli.rendering.simulated.sim_text import number
 from gpuyard.files.reading import presets
 from gpuyard.model.job import JobClass
 from gpuyard.model.policy import Policy, Style

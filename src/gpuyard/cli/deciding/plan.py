@@ -13,8 +13,8 @@ import click
 
 from gpuyard.cli.console import options, sources, terminal
 from gpuyard.cli.rendering.documents import Document
-from gpuyard.model.collector import collector_resting
-from gpuyard.model.outlook import Outlook
+from gpuyard.model.answers.outlook import Outlook
+from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
 

@@ -87,7 +87,7 @@ def sim(
         raise click.UsageError("--placements writes one run: name one policy and one seed.")
     runs = run_all(setting, policies or ("default",), numbers)
     if given["report"] is not None:
-        from gpuyard.cli.rendering import sim_page
+        from gpuyard.cli.rendering.simulated import sim_page
 
         given["report"].write_text(sim_page.page(trace, runs), encoding="utf-8")
         terminal.say(f"report: {given['report']}")
@@ -99,7 +99,7 @@ def write(runs: Sequence[Run], form: str) -> None:
     if form == "json":
         terminal.write_json({"runs": [document(run) for run in runs]})
         return
-    from gpuyard.cli.rendering import sim_text
+    from gpuyard.cli.rendering.simulated import sim_text
 
     sim_text.draw(terminal.Screen(), runs)
 

@@ -15,7 +15,7 @@ import click
 from gpuyard.cli.console import options, sources, terminal
 from gpuyard.cli.deciding.replaying import run_all, seed_range, setting_of
 from gpuyard.cli.rendering.documents import Document
-from gpuyard.cli.rendering.sim_text import number
+from gpuyard.cli.rendering.simulated.sim_text import number
 from gpuyard.model.errors import NotFound
 from gpuyard.model.snapshot import Snapshot
 

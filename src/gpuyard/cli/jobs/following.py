@@ -18,7 +18,7 @@ from gpuyard.cli.console import options, terminal, words
 from gpuyard.cli.rendering import live_tables
 from gpuyard.client import Client
 from gpuyard.model.errors import NotFound
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.runtime.clock import SystemClock
 
 Document = dict[str, Any]

@@ -153,8 +153,8 @@ def _caps(wish: UpWish) -> Caps:
 
 def doors(wish: UpWish) -> Any:
     """Where that yard listens."""
+    from gpuyard.server.doors.listening import Tcp
     from gpuyard.server.hosting import Doors
-    from gpuyard.server.listening import Tcp
 
     tcp = Tcp(wish.host, wish.port, wish.certificate, wish.key)
     return Doors(wish.state, wish.socket, (wish.group or "users") if wish.shared else "", tcp)

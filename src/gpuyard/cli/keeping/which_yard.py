@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 
 if TYPE_CHECKING:
     from gpuyard.model.snapshot import Snapshot

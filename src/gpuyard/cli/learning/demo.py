@@ -24,8 +24,8 @@ from gpuyard.cli.rendering import why_text
 from gpuyard.client import Client
 from gpuyard.model.errors import GpuYardError
 from gpuyard.runtime.clock import SystemClock
+from gpuyard.server.doors.listening import Tcp
 from gpuyard.server.hosting import Doors, Hosting
-from gpuyard.server.listening import Tcp
 
 Document = dict[str, Any]
 

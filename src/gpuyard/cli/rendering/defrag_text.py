@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
-from gpuyard.model.bill import Bill, Toll
-from gpuyard.model.defrag import DefragPlan, Offer, ShapeGain
+from gpuyard.model.answers.bill import Bill, Toll
+from gpuyard.model.answers.defrag import DefragPlan, Offer, ShapeGain
 from gpuyard.model.job import Job
 from gpuyard.model.resources import WHOLE, as_gpus
 from gpuyard.model.snapshot import Snapshot

@@ -25,10 +25,10 @@ from gpuyard.model.actions import (
     Start,
     Terminate,
 )
-from gpuyard.model.bill import Bill, Toll
-from gpuyard.model.defrag import DefragPlan, Offer, ShapeGain
+from gpuyard.model.answers.bill import Bill, Toll
+from gpuyard.model.answers.defrag import DefragPlan, Offer, ShapeGain
+from gpuyard.model.answers.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
 from gpuyard.model.job import Placement
-from gpuyard.model.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
 from gpuyard.model.resources import as_gpus
 
 Document = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
-from gpuyard.model.outlook import Fragmentation, PoolFragmentation, ShapeFit
+from gpuyard.model.answers.outlook import Fragmentation, PoolFragmentation, ShapeFit
 
 _POOLS = ("POOL", "GPUS", "FREE", "STRANDED")
 

@@ -13,9 +13,9 @@ from gpuyard.cli.console.terminal import Column, Screen, text
 from gpuyard.cli.rendering import inventory
 from gpuyard.cli.rendering.documents import Document
 from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, QueueLine, Reserve, Scale, Start
-from gpuyard.model.bill import Bill
+from gpuyard.model.answers.bill import Bill
+from gpuyard.model.answers.outlook import Fragmentation, Outlook
 from gpuyard.model.job import Job
-from gpuyard.model.outlook import Fragmentation, Outlook
 from gpuyard.model.reasons import Code, Explanation, Outcome
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot

@@ -18,9 +18,9 @@ from gpuyard.cli.rendering.inventory import Inventory
 from gpuyard.cli.rendering.tables import Listing, TableWish, column, write
 from gpuyard.files import writing
 from gpuyard.model.actions import Evict, Move, QueueLine, Start
+from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Job, Phase
 from gpuyard.model.node import Gpu, Health, Node
-from gpuyard.model.outlook import Outlook
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.reasons import Reason
 from gpuyard.model.resources import UNLIMITED, WHOLE, as_gpus

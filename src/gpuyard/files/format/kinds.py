@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from gpuyard.files import units
 from gpuyard.files.problems import Path, Problems, did_you_mean, shown
 from gpuyard.files.units import Wrong
-from gpuyard.model import text
+from gpuyard.model.outside import text
 from gpuyard.model.resources import UNLIMITED
 
 Schema = dict[str, Any]

@@ -18,9 +18,9 @@ from gpuyard.files.reading import crosscheck, fleet
 from gpuyard.files.reading.jobs import job_of
 from gpuyard.files.reading.placements import placements_of
 from gpuyard.files.text import documents
-from gpuyard.model.collector import collector_resting
 from gpuyard.model.job import Job
 from gpuyard.model.node import Budget, Node, Pool
+from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.snapshot import Reservation, Snapshot
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.runtime.driving.journal import Journal
 from gpuyard.runtime.driving.loop import Loop, NotLeading
 from gpuyard.runtime.driving.pace import Pace

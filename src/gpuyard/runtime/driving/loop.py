@@ -12,9 +12,9 @@ from gpuyard.brain.decide import STEPS, Steps, decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan, Waiting
-from gpuyard.model.collector import collector_resting
 from gpuyard.model.events import Event, JobGone, JobSeen
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.collector import collector_resting
+from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.runtime.driving.journal import Journal
 from gpuyard.worlds.base import ALONE, Leadership, World

@@ -23,9 +23,9 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.model.actions import Move
-from gpuyard.model.defrag import BudgetRoom, DefragPlan, Offer, ShapeGain
+from gpuyard.model.answers.defrag import BudgetRoom, DefragPlan, Offer, ShapeGain
+from gpuyard.model.answers.outlook import Fragmentation
 from gpuyard.model.job import Placement
-from gpuyard.model.outlook import Fragmentation
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
 

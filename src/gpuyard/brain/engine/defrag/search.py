@@ -23,7 +23,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.settling import billing, evacuation
 from gpuyard.model.actions import Move
-from gpuyard.model.defrag import Offer
+from gpuyard.model.answers.defrag import Offer
 from gpuyard.model.job import JobClass
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE

@@ -15,11 +15,11 @@ from gpuyard.brain.engine.nodes.demand import Seen
 from gpuyard.brain.engine.nodes.feasibility import Shapes
 from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, content_key
 from gpuyard.brain.engine.picture import precedence
-from gpuyard.brain.engine.picture.capacity import Capacity
-from gpuyard.brain.engine.picture.costs import Costs
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.waiting_lines import WaitingLines
 from gpuyard.brain.engine.sharing.amounts import Amounts, add, plus, times
+from gpuyard.brain.engine.sharing.capacity import Capacity
+from gpuyard.brain.engine.sharing.costs import Costs
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.errors import Unknown
 from gpuyard.model.job import Job, Placement, TaskGroup

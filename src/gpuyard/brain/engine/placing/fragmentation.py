@@ -13,7 +13,7 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.demand import Floats, as_class, demand_known
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.model.outlook import Fragmentation, PoolFragmentation, ShapeFit
+from gpuyard.model.answers.outlook import Fragmentation, PoolFragmentation, ShapeFit
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.topology import NVLINK
 

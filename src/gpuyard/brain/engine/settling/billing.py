@@ -12,7 +12,7 @@ from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.model.actions import Action, Evict, Move
-from gpuyard.model.bill import Bill, Toll
+from gpuyard.model.answers.bill import Bill, Toll
 from gpuyard.model.resources import WHOLE
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuyard.model.events import Event, TasksAssigned, TasksRunning
 from gpuyard.model.node import Node, Pool
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.local.launching.holdings import Holdings
 from gpuyard.worlds.local.launching.orders import Surroundings
 from gpuyard.worlds.local.ports import DeviceKeeper, Launcher, NoKeeper

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from gpuyard.model.job import Placement
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.local.launching import adopt
 from gpuyard.worlds.local.ports import Report, TaskKey
 

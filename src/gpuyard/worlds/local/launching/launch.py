@@ -19,7 +19,7 @@ import stat
 import sys
 from collections.abc import Sequence
 
-from gpuyard.model.ports import Clock
+from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.local.launching import adopt
 from gpuyard.worlds.local.launching.adopt import Watched
 from gpuyard.worlds.local.launching.burials import Burials

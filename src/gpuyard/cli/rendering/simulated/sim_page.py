@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from gpuyard.cli.console import words
-from gpuyard.cli.rendering import plots
+from gpuyard.cli.rendering.simulated import plots
 
 if TYPE_CHECKING:
     from gpuyard.runtime.simulation import Run

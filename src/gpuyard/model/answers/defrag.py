@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from gpuyard.model.actions import Move
-from gpuyard.model.bill import NO_BILL, Bill
-from gpuyard.model.outlook import Fragmentation
+from gpuyard.model.answers.bill import NO_BILL, Bill
+from gpuyard.model.answers.outlook import Fragmentation
 from gpuyard.model.reasons import Reason
 
 

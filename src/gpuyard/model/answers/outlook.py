@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
-from gpuyard.model.bill import NO_BILL, Bill
+from gpuyard.model.answers.bill import NO_BILL, Bill
 from gpuyard.model.reasons import Explanation
 
 

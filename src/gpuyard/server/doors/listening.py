@@ -21,7 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gpuyard.model.errors import Refused
-from gpuyard.server.peer import PeerProtocol
+from gpuyard.server.doors.peer import PeerProtocol
 
 PORTS_TRIED = 100
 START_S = 10.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 
-from gpuyard.server.admitting import Limits
+from gpuyard.server.doors.admitting import Limits
 
 
 def raise_limit() -> int:

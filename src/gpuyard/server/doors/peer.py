@@ -14,7 +14,7 @@ import struct
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gpuyard.server.access import PEER
+from gpuyard.server.doors.access import PEER
 
 HEAD_S = 10.0
 """A request whose head has not come by then does not come."""

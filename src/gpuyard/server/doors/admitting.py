@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuyard.server.peer import peer_uid, tcp_uid
+from gpuyard.server.doors.peer import peer_uid, tcp_uid
 
 TURNED_AWAY_MAX = 64
 """So many are turned away before others get their turn."""

@@ -16,10 +16,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpuyard.model import text
+from gpuyard.model.outside import text
 from gpuyard.runtime.service import Caller
 from gpuyard.server import answers
-from gpuyard.server.access import PEER, Access
+from gpuyard.server.doors.access import PEER, Access
 
 BODY_MAX = 32 * 1024 * 1024
 """Ten thousand jobs with long commands; an array is shorter."""

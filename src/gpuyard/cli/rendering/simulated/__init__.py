@@ -1,0 +1,1 @@
+"""Simulated runs as text, as one page, and as curves on it."""

@@ -1,0 +1,1 @@
+"""What a plan leads to, told whole: outlooks, bills, what defragmentation proposes."""

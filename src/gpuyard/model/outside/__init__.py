@@ -1,0 +1,1 @@
+"""What meets the model from outside: time and chance, text that enters, the collector of Python itself."""
