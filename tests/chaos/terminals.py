@@ -12,10 +12,10 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuyard.client import Client
-from gpuyard.model.errors import GpuYardError, NotFound
+from gpuyard.cli.jobs.run import document_of, run
+from gpuyard.model.errors import GpuYardError
 from tests.chaos.truth import Wish
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class Sitting:
     """Somebody in front of `yard run -it`, whose screen nobody looks at."""
 
     name: str
+    document: dict[str, Any]
+    """What they ask for."""
     process: subprocess.Popen[bytes]
     screen: int
 
@@ -60,31 +62,37 @@ class Terminals:
         self._count += 1
         name = f"t{self._count}"
         screen, end = os.openpty()
-        words = ["run", "-it", "--name", name, "--gpus", "1", "--retries", "50", "--workdir", "/", "--", *command]
+        words = ["-it", "--name", name, "--key", name, "--gpus", "1", "--retries", "50", "--workdir", "/", "--"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpuyard", *words], stdin=end, stdout=end, stderr=end, start_new_session=True,
+            [sys.executable, "-m", "gpuyard", "run", *words, *command],
+            stdin=end, stdout=end, stderr=end, start_new_session=True,
             env={**os.environ, "GPUYARD_STATE": str(self._storm.plane.state)},
         )  # fmt: skip
         os.close(end)
         self._storm.note("run -it", name)
-        sitting = Sitting(name, process, screen)
+        document = document_of(run.make_context("run", [*words, *command]).params)
+        sitting = Sitting(name, document, process, screen)
         self._sitting.append(sitting)
         self._storm.later(self._storm.dice.uniform(3.0, 10.0), lambda: self._stand_up(sitting))
 
     def _stand_up(self, sitting: Sitting) -> None:
-        """They are gone; their job counts if the yard has taken it, which nobody has told them."""
+        """They are gone before anybody told them whether the yard has taken their job: it may still be about to. Who
+        asks again with the same key hears it, and nothing starts twice."""
         sitting.process.kill()
         sitting.process.wait()
         os.close(sitting.screen)
         self._sitting.remove(sitting)
 
-        def ask(client: Client) -> None:
-            with contextlib.suppress(NotFound):
-                client.job(sitting.name)
-                self._storm.wishes[sitting.name] = Wish(sitting.name, "chatter")
-                self._storm.outcome.counts["jobs"] += 1
+        def accepted() -> None:
+            self._storm.wishes[sitting.name] = Wish(sitting.name, "chatter")
+            self._storm.outcome.counts["jobs"] += 1
 
-        self._storm.ask(ask)
+        def refused(_tries: int) -> None:
+            self._storm.wrong(f"LOST: asked again, {sitting.name} is refused")
+
+        self._storm.ask(
+            lambda client: client.submit([sitting.document], key=sitting.name), accepted, refused=refused, tries=1
+        )
 
     def close(self) -> None:
         """Everybody leaves."""

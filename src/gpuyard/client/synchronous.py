@@ -28,7 +28,11 @@ T = TypeVar("T")
 TIMEOUT_S = 60.0
 """A yard that has not answered by then is stuck."""
 
-GONE = (ConnectionError, FileNotFoundError, PermissionError, socket.gaierror, http.client.BadStatusLine)
+GONE = (
+    ConnectionError, FileNotFoundError, PermissionError, socket.gaierror,
+    http.client.BadStatusLine, http.client.IncompleteRead,
+)  # fmt: skip
+"""Nobody is there, or is not any more: also one that was killed in the middle of its answer."""
 
 
 class Client:
@@ -197,6 +201,8 @@ class Client:
         if self._connection is None:
             self._connection = connect(place, self._timeout_s)
         answer = self._request(self._connection, place, call)
+        if answer.length is None and not answer.chunked:
+            raise ConnectionResetError("the head of an answer says how long it is, and this one was cut off before")
         body = answer.read()
         if error := error_of(answer.status, body):
             raise error

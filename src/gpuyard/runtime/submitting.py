@@ -6,9 +6,11 @@ the lock is taken for names, caps and the book alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from gpuyard import files
 from gpuyard.model.errors import Conflict, Never, NotFound, Refused
@@ -41,6 +43,7 @@ class Submitting:
         self._intake = intake.Intake(plane.settings.shared, plane.settings.caps)
         self._possible: set[Job] = set()
         self._possible_on: object = None
+        self._in_hand = _InHand()
 
     def begin(self) -> None:
         """The control plane is up: what it found on this machine is known now."""
@@ -49,10 +52,16 @@ class Submitting:
     def submit(self, viewer: Viewer, jobs: Sequence[Document], key: str, queue_anyway: bool) -> list[Document]:
         """Accept jobs (all or none), durably, before returning."""
         budgets.check_count(jobs, budgets.DOCUMENTS_MAX, "submission")
+        if not key:
+            return self._submit(viewer, jobs, None, queue_anyway)
         digest = intake.digest(jobs)
-        before = self._known_key(viewer, key, digest)
-        if before is not None:
-            return before
+        with self._in_hand.alone((viewer.owner.identity, key)):
+            before = self._known_key(viewer, key, digest)
+            return self._submit(viewer, jobs, (key, digest), queue_anyway) if before is None else before
+
+    def _submit(
+        self, viewer: Viewer, jobs: Sequence[Document], key: tuple[str, str] | None, queue_anyway: bool
+    ) -> list[Document]:
         read = self._read(viewer, jobs)
         asked = self._checked(viewer, read)
         if not queue_anyway:
@@ -64,14 +73,8 @@ class Submitting:
             templates, entries = self._make(viewer, jobs, asked)
             desk.book.reserve(entries)
         numbers = json.dumps([entry.id for entry in entries])
-        row = (viewer.owner.identity, key, digest, numbers, desk.now()) if key else None
-        try:
-            self._plane.world.requests.accept(templates, entries, row)
-        except Refused:
-            before = self._known_key(viewer, key, digest)  # somebody with the same key was quicker
-            if before is None:
-                raise
-            return before
+        row = (viewer.owner.identity, *key, numbers, desk.now()) if key is not None else None
+        self._plane.world.requests.accept(templates, entries, row)
         return [_accepted(entry, forecasts) for entry in entries]
 
     def let_begin_again(self, viewer: Viewer, entry: Entry) -> None:
@@ -92,8 +95,6 @@ class Submitting:
 
     def _known_key(self, viewer: Viewer, key: str, digest: str) -> list[Document] | None:
         """What was answered to the same submission of the same owner before."""
-        if not key:
-            return None
         if told := text.wrong_line(key):
             raise Refused(f"the key {told}")
         store = self._plane.store
@@ -199,6 +200,38 @@ class Submitting:
 
     def _patience(self) -> Patience:
         return Patience.from_now(self._plane.clock.monotonic)
+
+
+@dataclass
+class _Turn:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+
+
+class _InHand:
+    """Keys of submissions that are being taken in: whoever asks again with one hears the answer of the first.
+
+    Their names are reserved before they are on disk, so asking beside it would find "there is a job of that name".
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns: dict[tuple[str, str], _Turn] = {}
+
+    @contextlib.contextmanager
+    def alone(self, key: tuple[str, str]) -> Iterator[None]:
+        """Nobody else has this key in hand."""
+        with self._lock:
+            turn = self._turns.setdefault(key, _Turn())
+            turn.users += 1
+        try:
+            with turn.lock:
+                yield
+        finally:
+            with self._lock:
+                turn.users -= 1
+                if not turn.users:
+                    del self._turns[key]
 
 
 def _refuse_hopeless(bare: Snapshot, job: Job) -> None:

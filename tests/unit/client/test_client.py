@@ -104,6 +104,30 @@ def test_a_socket_whose_crowd_never_moves_is_said_to_be_silent(tmp_path: Path, a
         ask(Place(socket=path), 0.1)
 
 
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-le", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"]
+)
+@pytest.mark.parametrize("ask", [ask_status, ask_status_async])
+def test_a_yard_that_is_killed_in_the_middle_of_its_answer_is_gone(tmp_path: Path, ask, answer: bytes):
+    path = tmp_path / "yard.sock"
+    with socket.socket(socket.AF_UNIX) as yard, ThreadPoolExecutor(1) as background:
+        yard.bind(str(path))
+        yard.listen()
+
+        def answers() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    came, _ = yard.accept()
+                    with came, contextlib.suppress(BrokenPipeError):  # some only look who is there
+                        came.recv(1000)
+                        came.sendall(answer)
+
+        background.submit(answers)
+        with pytest.raises(Unreachable):
+            ask(Place(socket=path))
+        yard.shutdown(socket.SHUT_RDWR)
+
+
 def test_a_connection_that_died_is_opened_again(tmp_path: Path):
     from tests.support.hosted import hosted
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
@@ -72,3 +79,26 @@ def test_whoever_follows_what_has_failed_already_is_told_at_once(yard: TestYard)
     yard.until("a", "failed")
     yard.put(sh("true", name="b", after=["a"]), sh("true", name="c", after=["b"]))
     assert yard.until("c")["message"] == "b cancelled, and c was to follow its success"
+
+
+def test_asking_again_with_the_same_key_hears_the_first_answer_also_while_that_is_being_written(
+    yard: TestYard, monkeypatch: pytest.MonkeyPatch
+):
+    """The client of the first question is gone, and its job's name is taken by nobody but itself."""
+    job, written, requests = sh("true", name="a"), threading.Event(), yard.world.requests
+    write_down = requests._write_down
+
+    def slowly(*asked: Any) -> None:
+        written.wait(30)
+        write_down(*asked)
+
+    monkeypatch.setattr(requests, "_write_down", slowly)
+    with ThreadPoolExecutor(2) as people:
+        first = people.submit(yard.submit, ME, [job], key="k")
+        while not yard.world.desk.book.is_taken("a"):
+            time.sleep(0.001)
+        again = people.submit(yard.submit, ME, [job], key="k")
+        wait([again], timeout=0.1)
+        written.set()
+        assert [each["id"] for each in again.result()] == [each["id"] for each in first.result()] == [1]
+    assert [each["name"] for each in yard.jobs(ME)] == ["a"]
