@@ -19,7 +19,7 @@ PLAINLY_WRONG_S = 86400.0
 
 
 class SystemClock:
-    """A `Clock` of `model.ports` that tells the real time and really waits."""
+    """A `Clock` of `model.outside.ports` that tells the real time and really waits."""
 
     def now(self) -> float:
         """Seconds since the epoch, UTC."""

@@ -28,7 +28,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class SeededDice:
-    """A `Dice` of `model.ports` by Python's generator."""
+    """A `Dice` of `model.outside.ports` by Python's generator."""
 
     def __init__(self, seed: int) -> None:
         self._source = random.Random(seed)
