@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gpuyard import files
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from gpuyard.runtime.service import EVERYBODY, Caller
 
 ME = Caller("bench", admin=True)

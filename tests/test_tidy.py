@@ -11,7 +11,7 @@ import math
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +25,6 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_P95 = 450
 PARAMETERS_MAX = 6
 ROOM_MODULES_MAX = 13
-CROWDED_ROOMS = {"runtime": 17}
-"""Rooms that still hold more; they may lose modules, not gain any."""
 
 NO_SUCH_ROOMS = {"utils", "util", "helpers", "helper", "misc"}
 CLICK_DECORATORS = {"command", "group", "option", "argument", "pass_context", "pass_obj", "version_option"}
@@ -81,7 +79,11 @@ def test_every_folder_of_code_is_a_package():
 
 
 def test_no_room_holds_more_modules_than_one_can_survey():
-    assert crowded(SOURCE, CROWDED_ROOMS) == []
+    assert crowded(SOURCE) == []
+
+
+def test_no_two_classes_have_one_name():
+    assert namesakes(SOURCE) == []
 
 
 def test_no_module_is_a_junk_drawer():
@@ -122,8 +124,13 @@ def test_a_crowded_room_is_named(tmp_path: Path):
     (tmp_path / "room").mkdir()
     for i in range(ROOM_MODULES_MAX + 1):
         (tmp_path / "room" / f"m{i}.py").write_text("")
-    assert crowded(tmp_path, {}) == [f"room: {ROOM_MODULES_MAX + 1} modules, {ROOM_MODULES_MAX} allowed"]
-    assert crowded(tmp_path, {"room": ROOM_MODULES_MAX + 1}) == []
+    assert crowded(tmp_path) == [f"room: {ROOM_MODULES_MAX + 1} modules, {ROOM_MODULES_MAX} allowed"]
+
+
+def test_namesakes_are_named_with_their_places_unless_they_are_private(tmp_path: Path):
+    (tmp_path / "a.py").write_text("class Claim: ...\nclass _Row: ...\n")
+    (tmp_path / "b.py").write_text("class _Row: ...\nclass Claim: ...\n")
+    assert namesakes(tmp_path) == [f"Claim: {tmp_path / 'a.py'}:1, {tmp_path / 'b.py'}:2"]
 
 
 def test_generated_stubs_are_left_aside(tmp_path: Path):
@@ -209,11 +216,22 @@ def has_docstring(path: Path) -> bool:
     return bool(ast.get_docstring(ast.parse(path.read_text(), str(path))))
 
 
-def crowded(folder: Path, allowed: Mapping[str, int]) -> list[str]:
+def crowded(folder: Path) -> list[str]:
     """Folders with too many modules, `__init__` aside."""
     counts = Counter(str(path.parent.relative_to(folder)) for path in modules(folder) if path.stem != "__init__")
-    most = {room: allowed.get(room, ROOM_MODULES_MAX) for room in counts}
-    return [f"{room}: {n} modules, {most[room]} allowed" for room, n in sorted(counts.items()) if n > most[room]]
+    return [
+        f"{room}: {n} modules, {ROOM_MODULES_MAX} allowed" for room, n in sorted(counts.items()) if n > ROOM_MODULES_MAX
+    ]
+
+
+def namesakes(folder: Path) -> list[str]:
+    """Public classes that share a name: one name per thing, or a reader takes the one for the other."""
+    places: dict[str, list[str]] = {}
+    for path in modules(folder):
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{shown(path)}:{node.lineno}")
+    return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
 
 
 def junk_drawers(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuyard.client import Client, Unreachable
-from gpuyard.client.places import Place, socket_path
+from gpuyard.client.places import Address, socket_path
 from gpuyard.worlds.local.launching import orders
 from gpuyard.worlds.local.supervising.confine import own_cgroup
 from tests.chaos.plane import ERROR
@@ -98,7 +98,7 @@ class Plane:
         return self.process is not None and self.process.poll() is None
 
     def client(self, timeout_s: float = ANSWER_S) -> Client:
-        return Client(Place(socket=socket_path(self.state)), timeout_s)
+        return Client(Address(socket=socket_path(self.state)), timeout_s)
 
     def start(self, on_good_ground: bool = True) -> None:
         words = [sys.executable, "-m", "tests.chaos.plane", str(self.folder)]

@@ -13,10 +13,10 @@ from gpuyard import files
 from gpuyard.model.events import NodeSeen
 from gpuyard.model.job import Phase
 from gpuyard.model.node import CORDONED, Closure
-from gpuyard.runtime import telling
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
+from gpuyard.runtime.serving import job_documents
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support import yards
@@ -115,7 +115,7 @@ class Sim:
             phase, message = Phase.FAILED, f"ran into its time limit of {live.arrival.job.time_limit:g} s"
         elif name in self.heard.ended:
             phase = Phase.SUCCEEDED
-        places = [telling.placement_document(place) for place in live.placements]
+        places = [job_documents.placement_document(place) for place in live.placements]
         return {
             "name": name, "phase": phase.value, "message": message, "placements": places,
             "attempts": live.attempts, "evictions": live.evictions,
@@ -167,7 +167,7 @@ class Toy:
     def _told(self, name: str) -> dict[str, Any]:
         life = self.world.jobs[name]
         phase = life.over or ("running" if life.places else "waiting")
-        places = [telling.placement_document(place) for place in life.places]
+        places = [job_documents.placement_document(place) for place in life.places]
         return {
             "name": name, "phase": phase, "message": life.told, "placements": places,
             "attempts": life.attempts, "evictions": life.evictions,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.client import Client, Unreachable
-from gpuyard.client.places import Place, socket_path
+from gpuyard.client.places import Address, socket_path
 from gpuyard.model.errors import Denied, NotFound, Refused
 from tests.e2e.conftest import Shell
 
@@ -44,7 +44,7 @@ class Shared(Shell):
         os.setegid(entry.pw_gid)
         os.seteuid(entry.pw_uid)
         try:
-            with Client(Place(socket=socket_path(self.state))) as client:
+            with Client(Address(socket=socket_path(self.state))) as client:
                 yield client
         finally:
             os.seteuid(0)

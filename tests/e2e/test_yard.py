@@ -136,12 +136,12 @@ def test_a_live_snapshot_can_be_planned(shell: Shell, tmp_path: Path):
 
 def test_the_api_tells_events_over_tcp_with_the_token(shell: Shell):
     from gpuyard.client import Client
-    from gpuyard.client.places import Place
+    from gpuyard.client.places import Address
 
     shell.up()
     url = json.loads(shell("status", "-o", "json").stdout)["addresses"][1]
     token = (shell.state / "token").read_text().strip()
-    with Client(Place(url=url, token=token)) as client:
+    with Client(Address(url=url, token=token)) as client:
         client.submit([{"name": "t", "run": {"command": ["true"]}}])
         seen = []
         for event in client.follow(0):

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from gpuyard.runtime.service import Caller
 from tests.support.yards import fleet
 

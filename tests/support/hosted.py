@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.client import Client
-from gpuyard.client.places import Place, socket_path, token_path
+from gpuyard.client.places import Address, socket_path, token_path
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.server.desk import Desk
+from gpuyard.server.context import HandlerContext
 from gpuyard.server.doors.listening import Tcp
 from gpuyard.server.hosting import Doors, Hosting
 from tests.support.fake_yard import FakeYard
@@ -38,20 +38,20 @@ class Hosted:
 
     yard: FakeYard
     hosting: Hosting
-    desk: Desk
+    context: HandlerContext
     state: Path
 
     @property
     def port(self) -> int:
-        return int(self.desk.urls[0].rpartition(":")[2])
+        return int(self.context.urls[0].rpartition(":")[2])
 
     @property
     def token(self) -> str:
         return token_path(self.state).read_text().strip()
 
     @property
-    def place(self) -> Place:
-        return Place(socket=socket_path(self.state))
+    def place(self) -> Address:
+        return Address(socket=socket_path(self.state))
 
     def client(self) -> Client:
         return Client(self.place)
@@ -76,8 +76,8 @@ def hosted(state: Path, yard: FakeYard | None = None) -> Iterator[Hosted]:
     yard = yard or FakeYard()
     hosting = Hosting(yard, Doors(state, tcp=Tcp(port=0)), SystemClock())
     state.mkdir(parents=True, exist_ok=True)
-    desk = hosting.start()
+    context = hosting.start()
     try:
-        yield Hosted(yard, hosting, desk, state)
+        yield Hosted(yard, hosting, context, state)
     finally:
         hosting.close()

@@ -10,7 +10,7 @@ from gpuyard import files
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from gpuyard.runtime.service import Caller
 
 ME = Caller("me")

@@ -27,7 +27,7 @@ MUTEX_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class GpuClaim:
     """Who has a GPU: a process, and the state folder of its yard."""
 
     pid: int
@@ -58,9 +58,9 @@ class Claims:
         self._own = f"{os.getuid()}-{mark}"
         self._clear()
 
-    def claim(self, uuids: Iterable[str]) -> dict[str, Claim]:
+    def claim(self, uuids: Iterable[str]) -> dict[str, GpuClaim]:
         """Claim GPUs for this process; those that somebody else has, and who."""
-        refused: dict[str, Claim] = {}
+        refused: dict[str, GpuClaim] = {}
         with self._mutex():
             for uuid in uuids:
                 holder = self._holder(uuid)
@@ -83,7 +83,7 @@ class Claims:
 
     # --- others ----------------------------------------------------------------------------------
 
-    def _holder(self, uuid: str) -> Claim | None:
+    def _holder(self, uuid: str) -> GpuClaim | None:
         """Another yard that has the GPU, or whose tasks still have it."""
         prefix = f"{PREFIX}{_plain(uuid)}-"
         for name in sorted(os.listdir(self._folder)):
@@ -140,7 +140,7 @@ def _opened(path: pathlib.Path) -> int:
     return -1
 
 
-def _read(path: pathlib.Path, uid: str) -> Claim | None:
+def _read(path: pathlib.Path, uid: str) -> GpuClaim | None:
     """A claim that holds: its file is that user's, and so is the process, which lives."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -152,7 +152,7 @@ def _read(path: pathlib.Path, uid: str) -> Claim | None:
         pid = int(said["pid"])
         if said["boot"] != _boot() or not said["ticks"] or said["ticks"] != _ticks(pid) or uid not in _uids(pid):
             return None
-        return Claim(pid, found.st_uid, str(said["state"])[:200])
+        return GpuClaim(pid, found.st_uid, str(said["state"])[:200])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuyard.agent.claims import Claim, Claims, common_folder
+from gpuyard.agent.claims import Claims, GpuClaim, common_folder
 from gpuyard.agent.device_nodes import REOPENS, DeviceNodes, minors, reopens
 
 NOTICES_MAX = 20
@@ -28,7 +28,7 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Held:
+class TaskGpus:
     """What one task has."""
 
     uid: int
@@ -42,11 +42,11 @@ class Keeper:
     def __init__(self, machine: Machine, state: pathlib.Path, mark: str, uuids: Sequence[str]) -> None:
         self._about_claims: list[str] = []
         self._about_nodes: list[str] = []
-        self.refused: dict[str, Claim] = {}
+        self.refused: dict[str, GpuClaim] = {}
         self._machine = machine
         self._state = state
         self._uuids = tuple(uuids)
-        self._tasks: dict[str, Held] = {}
+        self._tasks: dict[str, TaskGpus] = {}
         self._pids: dict[str, int] = {}
         self._nodes: DeviceNodes | None = None
         folder = machine.claims or common_folder()
@@ -95,7 +95,7 @@ class Keeper:
 
     def take(self, task: str, uid: int, uuids: Iterable[str]) -> None:
         """A task is about to have them."""
-        held = Held(uid if uid >= 0 else os.getuid(), tuple(uuids), self._pids.get(task, 0))
+        held = TaskGpus(uid if uid >= 0 else os.getuid(), tuple(uuids), self._pids.get(task, 0))
         self._tasks[task] = held
         for uuid in held.uuids:
             self._let_in(uuid, held.uid)
@@ -116,7 +116,7 @@ class Keeper:
             self._tasks[task].pid = pid
             self._hold(task, self._tasks[task])
 
-    def _hold(self, task: str, held: Held) -> None:
+    def _hold(self, task: str, held: TaskGpus) -> None:
         if self._claims is not None and held.pid:
             self._claims.hold(task, held.uuids, held.pid)
 

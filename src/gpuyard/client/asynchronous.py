@@ -13,7 +13,7 @@ from gpuyard.client import calls, peers, places
 from gpuyard.client.calls import Call, Document
 from gpuyard.client.errors import error_of, silent, unreachable
 from gpuyard.client.events import sse_event
-from gpuyard.client.places import Place
+from gpuyard.client.places import Address
 from gpuyard.client.synchronous import TIMEOUT_S
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class AsyncClient:
     """Asks one yard. Without arguments it finds the local one; `Unreachable` if there is none."""
 
-    def __init__(self, place: Place | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, place: Address | None = None, timeout_s: float = TIMEOUT_S) -> None:
         self._places = [place] if place else list(places.candidates())
         self._timeout_s = timeout_s
         self._http: httpx2.AsyncClient | None = None
@@ -179,7 +179,7 @@ class AsyncClient:
             return answer
         raise unreachable([str(place) for place in self._places])
 
-    async def _client(self, place: Place) -> httpx2.AsyncClient:
+    async def _client(self, place: Address) -> httpx2.AsyncClient:
         if self._http is None and place.socket is not None:
             await asyncio.to_thread(peers.check_path, place.socket, self._timeout_s)  # there may be a crowd
         if self._http is None:
@@ -187,7 +187,7 @@ class AsyncClient:
         return self._http
 
 
-def _http_client(place: Place) -> httpx2.AsyncClient:
+def _http_client(place: Address) -> httpx2.AsyncClient:
     if place.socket is not None:
         transport = httpx2.AsyncHTTPTransport(uds=str(place.socket))
         return httpx2.AsyncClient(transport=transport, base_url="http://localhost", trust_env=False)

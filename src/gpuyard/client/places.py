@@ -24,7 +24,7 @@ SOCKET_PATH_MAX = 100
 
 
 @dataclass(frozen=True)
-class Place:
+class Address:
     """One address that a yard may answer at: a socket, or a URL with its token."""
 
     socket: Path | None = None
@@ -60,13 +60,13 @@ def token_path(state: Path) -> Path:
     return state / "token"
 
 
-def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Place]:
+def candidates(environment: Mapping[str, str] | None = None) -> Iterator[Address]:
     """Where to look for a yard, best first: what the environment names, my own, the machine's."""
     environment = os.environ if environment is None else environment
     if environment.get(URL):
         token, certificate = environment.get(TOKEN, ""), environment.get(CERTIFICATE, "")
-        yield Place(url=environment[URL].rstrip("/"), token=token, certificate=certificate)
+        yield Address(url=environment[URL].rstrip("/"), token=token, certificate=certificate)
         return
-    yield Place(socket=socket_path(state_folder(environment)))
+    yield Address(socket=socket_path(state_folder(environment)))
     if not environment.get(STATE):
-        yield Place(socket=SHARED_SOCKET)
+        yield Address(socket=SHARED_SOCKET)

@@ -21,7 +21,7 @@ from gpuyard.client import calls, peers, places
 from gpuyard.client.calls import Call, Document
 from gpuyard.client.errors import Unreachable, error_of, not_open, silent, unreachable
 from gpuyard.client.events import sse_events
-from gpuyard.client.places import Place
+from gpuyard.client.places import Address
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ GONE = (
 class Client:
     """Asks one yard. Without arguments it finds the local one; `Unreachable` if there is none."""
 
-    def __init__(self, place: Place | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, place: Address | None = None, timeout_s: float = TIMEOUT_S) -> None:
         self._places = [place] if place else list(places.candidates())
         self._timeout_s = timeout_s
         self._connection: HTTPConnection | None = None
@@ -47,7 +47,7 @@ class Client:
     @classmethod
     def at_state(cls, state: Path) -> Client:
         """The client of the yard that keeps its state in that folder."""
-        return cls(Place(socket=places.socket_path(state)))
+        return cls(Address(socket=places.socket_path(state)))
 
     def close(self) -> None:
         """Hang up."""
@@ -175,11 +175,11 @@ class Client:
         answer: T = self._try(lambda place: json.loads(self._send(place, call)[1]))
         return answer
 
-    def _logs(self, place: Place, call: Call[Any]) -> tuple[bytes, int, bool]:
+    def _logs(self, place: Address, call: Call[Any]) -> tuple[bytes, int, bool]:
         answer, body = self._send(place, call)
         return body, int(answer.headers["X-Next-Offset"]), answer.headers["X-More"] == "true"
 
-    def _try(self, use: Callable[[Place], T]) -> T:
+    def _try(self, use: Callable[[Address], T]) -> T:
         """Ask where the yard may be, best place first; the first that answers is kept."""
         shut = []
         for place in list(self._places):
@@ -197,7 +197,7 @@ class Client:
                     return answer
         raise not_open(shut[0]) if shut else unreachable([str(place) for place in self._places])
 
-    def _send(self, place: Place, call: Call[Any]) -> tuple[HTTPResponse, bytes]:
+    def _send(self, place: Address, call: Call[Any]) -> tuple[HTTPResponse, bytes]:
         if self._connection is None:
             self._connection = connect(place, self._timeout_s)
         answer = self._request(self._connection, place, call)
@@ -208,14 +208,14 @@ class Client:
             raise error
         return answer, body
 
-    def _stream(self, place: Place, call: Call[Any]) -> Iterator[Document]:
+    def _stream(self, place: Address, call: Call[Any]) -> Iterator[Document]:
         connection = connect(place, self._timeout_s)
         answer = self._request(connection, place, call)
         if error := error_of(answer.status, b"" if answer.status < 300 else answer.read()):
             raise error
         return sse_events(answer, connection.close)
 
-    def _request(self, connection: HTTPConnection, place: Place, call: Call[Any]) -> HTTPResponse:
+    def _request(self, connection: HTTPConnection, place: Address, call: Call[Any]) -> HTTPResponse:
         headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
         body = None
         if call.body is not None:
@@ -225,7 +225,7 @@ class Client:
         return connection.getresponse()
 
 
-def connect(place: Place, timeout_s: float) -> HTTPConnection:
+def connect(place: Address, timeout_s: float) -> HTTPConnection:
     """An open connection to a place."""
     if place.socket is not None:
         return _UnixConnection(place.socket, timeout_s)

@@ -24,7 +24,7 @@ from gpuyard.runtime.service import Caller, Document, Service
 from gpuyard.server import answers, probes, streaming
 from gpuyard.server.answers import encoded
 from gpuyard.server.asking import Asking, Following, Thinking
-from gpuyard.server.desk import Desk
+from gpuyard.server.context import HandlerContext
 
 VERBS = ("cancel", "hold", "release", "requeue", "vouch")
 WAIT_MAX_S = 30.0
@@ -63,7 +63,7 @@ class Submit(Jobs):
     queue_anyway: bool = False
 
 
-class Drain(BaseModel):
+class DrainRequest(BaseModel):
     """What is drained of a node, all of it or one GPU, and why; `force` takes also those who have a right to stay."""
 
     gpu: int | None = Field(None, ge=0)
@@ -83,10 +83,10 @@ class ShutDown(BaseModel):
     jobs: bool = False
 
 
-def build(desk: Desk) -> FastAPI:
+def build(context: HandlerContext) -> FastAPI:
     """The application. Whoever serves it puts a `Gate` in front."""
     app = FastAPI(title="GPUYard", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
-    app.state.desk = desk
+    app.state.context = context
     for router in (jobs_router, fleet_router, yard_router):
         app.include_router(router, prefix="/api/v1")
     app.include_router(probes.router)
@@ -98,8 +98,8 @@ def build(desk: Desk) -> FastAPI:
 
 
 def _service(request: Request) -> Service:
-    desk: Desk = request.app.state.desk
-    return desk.service
+    context: HandlerContext = request.app.state.context
+    return context.service
 
 
 Served = Annotated[Service, Depends(_service)]
@@ -187,13 +187,13 @@ def nodes(service: Served, caller: Asking) -> Response:
 
 
 @fleet_router.post("/nodes/{name:path}/drain")
-def drain(service: Served, caller: Asking, name: str, wish: Drain, dry_run: bool = False) -> Response:
+def drain(service: Served, caller: Asking, name: str, wish: DrainRequest, dry_run: bool = False) -> Response:
     """Close a node or GPU and empty it gently; a dry run tells who would move, stop and stay."""
     return encoded(service.drain(caller, {"node": name} | wish.model_dump(), dry_run))
 
 
 @fleet_router.post("/nodes/{name:path}/undrain")
-def undrain(service: Served, caller: Asking, name: str, wish: Drain) -> Response:
+def undrain(service: Served, caller: Asking, name: str, wish: DrainRequest) -> Response:
     """Open a node or GPU again."""
     return encoded(service.undrain(caller, {"node": name, "gpu": wish.gpu}))
 
@@ -230,8 +230,8 @@ def report(
 @yard_router.get("/status")
 def status(request: Request, caller: Asking) -> Response:
     """Up since when, pid, version, addresses, state folder, fleet in short."""
-    desk: Desk = request.app.state.desk
-    return encoded(desk.status(caller))
+    context: HandlerContext = request.app.state.context
+    return encoded(context.status(caller))
 
 
 @yard_router.get("/events")
@@ -243,23 +243,23 @@ async def events(
     wait: float = Query(0.0, allow_inf_nan=False),
 ) -> Response:
     """What happened after that event; with `wait` the answer comes when something has, or after so many seconds."""
-    desk: Desk = request.app.state.desk
-    found = await run_in_threadpool(desk.service.events, caller, after, limit)
+    context: HandlerContext = request.app.state.context
+    found = await run_in_threadpool(context.service.events, caller, after, limit)
     if not found and wait > 0 and after >= 0:
         with anyio.move_on_after(min(wait, WAIT_MAX_S)):
-            await desk.pump.wait(after)
-        found = await run_in_threadpool(desk.service.events, caller, after, limit)
+            await context.pump.wait(after)
+        found = await run_in_threadpool(context.service.events, caller, after, limit)
     return encoded(found)
 
 
 @yard_router.get("/events/stream", response_class=StreamingResponse)
 async def stream(request: Request, caller: Following, after: int = Query(-1, ge=-FAR, le=FAR)) -> StreamingResponse:
     """What happens, as server-sent events; Last-Event-ID takes up where it broke."""
-    desk: Desk = request.app.state.desk
+    context: HandlerContext = request.app.state.context
     last = request.headers.get("last-event-id", "")
     begin = int(last) if last.isdecimal() and len(last) <= len(str(FAR)) else after
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    body = streaming.stream(desk.service, desk.pump, caller, begin)
+    body = streaming.stream(context.service, context.pump, caller, begin)
     return StreamingResponse(body, media_type="text/event-stream", headers=headers)
 
 
@@ -272,17 +272,17 @@ def backup(service: Served, caller: Asking, wish: BackUp) -> Response:
 @yard_router.post("/logins", status_code=201)
 def login(request: Request, caller: Asking) -> Response:
     """An address of the live page that opens once."""
-    desk: Desk = request.app.state.desk
+    context: HandlerContext = request.app.state.context
     _owner_only(caller, "open the live page")
-    return encoded({"url": desk.page_url()}, 201)
+    return encoded({"url": context.page_url()}, 201)
 
 
 @yard_router.post("/shutdown", status_code=202)
 def shut_down(request: Request, caller: Asking, wish: ShutDown) -> Response:
     """Stop the yard once this is answered."""
-    desk: Desk = request.app.state.desk
+    context: HandlerContext = request.app.state.context
     _owner_only(caller, "stop the yard")
-    desk.stop(wish.jobs)
+    context.stop(wish.jobs)
     return encoded({"stopping": True, "jobs": wish.jobs}, 202)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from gpuyard.runtime.service import Caller
-from gpuyard.server.desk import Desk
+from gpuyard.server.context import HandlerContext
 
 
 def known_caller(request: Request) -> Caller:
@@ -19,20 +19,20 @@ def known_caller(request: Request) -> Caller:
 
 
 async def _asking(request: Request) -> AsyncIterator[Caller]:
-    caller, desk = known_caller(request), _desk(request)
-    async with desk.turns.take(caller.user):
+    caller, context = known_caller(request), _desk(request)
+    async with context.turns.take(caller.user):
         yield caller
 
 
 async def _thinking(request: Request) -> AsyncIterator[Caller]:
-    caller, desk = known_caller(request), _desk(request)
-    async with desk.turns.take(caller.user, slow=True):
+    caller, context = known_caller(request), _desk(request)
+    async with context.turns.take(caller.user, slow=True):
         yield caller
 
 
-def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
+def _desk(request: Request) -> HandlerContext:
+    context: HandlerContext = request.app.state.context
+    return context
 
 
 Asking = Annotated[Caller, Depends(_asking)]

@@ -14,7 +14,7 @@ from gpuyard.client import places
 from gpuyard.model.outside.ports import Clock
 from gpuyard.runtime.service import Yard
 from gpuyard.server import api
-from gpuyard.server.desk import Desk
+from gpuyard.server.context import HandlerContext
 from gpuyard.server.doors import descriptors, listening
 from gpuyard.server.doors.access import Access, make_token
 from gpuyard.server.doors.admitting import Door
@@ -45,9 +45,9 @@ class Hosting:
         self._end_jobs = False
         self._listeners: list[Listener] = []
         self._socket = doors.socket or places.socket_path(doors.state)
-        self.desk: Desk | None = None
+        self.context: HandlerContext | None = None
 
-    def start(self) -> Desk:
+    def start(self) -> HandlerContext:
         """Take the state folder and open the doors."""
         self._yard.start()
         try:
@@ -56,23 +56,23 @@ class Hosting:
             self.close()
             raise
 
-    def _open(self) -> Desk:
+    def _open(self) -> HandlerContext:
         access = Access(
             make_token(places.token_path(self._doors.state)), self._clock.monotonic, bool(self._doors.group)
         )
-        self.desk = desk = Desk(self._yard, access, self._clock.now, self.stop, str(self._socket))
-        app = api.build(desk)
+        self.context = context = HandlerContext(self._yard, access, self._clock.now, self.stop, str(self._socket))
+        app = api.build(context)
         local, remote = descriptors.limits_of(descriptors.raise_limit())
         opened = Door(listening.open_unix(self._socket, self._doors.group), local)
         self._listeners.append(Listener(Gate(app, access, LOCAL_NAMES), [opened]))
         if tcp := self._doors.tcp:
             bound, port = listening.open_tcp(tcp)
-            desk.urls.append(tcp.url(port))
+            context.urls.append(tcp.url(port))
             door = Door(bound, remote)
             self._listeners.append(Listener(Gate(app, access, {*LOCAL_NAMES, tcp.host}), [door], tcp))
         for listener in self._listeners:
             listener.start()
-        return desk
+        return context
 
     def stop(self, end_jobs: bool = False) -> None:
         """Ask for the end; from any thread, a signal handler or a request."""
@@ -85,8 +85,8 @@ class Hosting:
 
     def close(self) -> None:
         """Close the doors, then the yard."""
-        if self.desk is not None:
-            self.desk.pump.stop()
+        if self.context is not None:
+            self.context.pump.stop()
         for listener in self._listeners:
             listener.stop()
         self._listeners.clear()

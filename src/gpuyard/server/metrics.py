@@ -22,15 +22,15 @@ from prometheus_client.registry import Collector
 
 from gpuyard import __version__
 from gpuyard.runtime.service import EVERYBODY, Document
-from gpuyard.server.desk import Desk
+from gpuyard.server.context import HandlerContext
 
 WAITING = ("waiting", "held")
 
 
-def exposition(desk: Desk, accept: str) -> tuple[bytes, str]:
+def exposition(context: HandlerContext, accept: str) -> tuple[bytes, str]:
     """The body and its content type, as the scraper accepts it."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(YardCollector(desk))
+    registry.register(YardCollector(context))
     encoder, kind = choose_encoder(accept)
     return encoder(registry), kind
 
@@ -38,8 +38,8 @@ def exposition(desk: Desk, accept: str) -> tuple[bytes, str]:
 class YardCollector(Collector):
     """Asks the service once for each scrape."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: HandlerContext) -> None:
+        self._desk = context
 
     def collect(self) -> Iterable[Metric]:
         """Every family."""

@@ -16,7 +16,7 @@ from gpuyard.runtime.service import Caller
 from gpuyard.server import answers, metrics
 from gpuyard.server.answers import encoded
 from gpuyard.server.asking import Asking, Thinking
-from gpuyard.server.desk import Desk
+from gpuyard.server.context import HandlerContext
 from gpuyard.server.page import shell
 
 router = APIRouter(tags=["machines"])
@@ -25,7 +25,7 @@ OK = "ok"
 UNWELL = 503
 
 
-class Code(BaseModel):
+class PageCode(BaseModel):
     """The code from the address that `yard up` or `yard page` printed."""
 
     code: str
@@ -53,8 +53,8 @@ def version() -> Response:
 @router.get("/metrics", response_class=PlainTextResponse)
 def prometheus(request: Request, _: Thinking) -> Response:
     """Everything as Prometheus wants it, OpenMetrics on request."""
-    desk: Desk = request.app.state.desk
-    body, kind = metrics.exposition(desk, request.headers.get("accept", ""))
+    context: HandlerContext = request.app.state.context
+    body, kind = metrics.exposition(context, request.headers.get("accept", ""))
     return Response(body, headers={"Content-Type": kind})
 
 
@@ -65,10 +65,10 @@ def page() -> Response:
 
 
 @router.post("/session", include_in_schema=False)
-def session(request: Request, wish: Code) -> Response:
+def session(request: Request, wish: PageCode) -> Response:
     """A session for a code, once; the page keeps it where no other port's pages can look, and sends it as a bearer."""
-    desk: Desk = request.app.state.desk
-    opened = desk.access.exchange(wish.code)
+    context: HandlerContext = request.app.state.context
+    opened = context.access.exchange(wish.code)
     if opened is None:
         return answers.mistake(401, "This address has been used, or is too old.", "`yard page` prints a new one.")
     return encoded({"session": opened})
@@ -76,8 +76,8 @@ def session(request: Request, wish: Code) -> Response:
 
 def _verdict(request: Request, caller: Caller, only: tuple[str, ...] = ()) -> Response:
     """One line, or one a check where that is asked for or something is not well; `only` some checks count."""
-    desk: Desk = request.app.state.desk
-    status = desk.status(caller)
+    context: HandlerContext = request.app.state.context
+    status = context.status(caller)
     checks: dict[str, str] = {"loop": OK if status.get("healthy", True) else "stuck"} | status.get("checks", {})
     counted = {name: told for name, told in checks.items() if not only or name in only}
     well = all(told == OK for told in counted.values())

@@ -33,7 +33,7 @@ class _Line:
     thoughts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(THOUGHTS))
 
 
-class Turns:
+class CallerTurns:
     """Shared by all requests; every server has its own event loop, and so its own line."""
 
     def __init__(self) -> None:

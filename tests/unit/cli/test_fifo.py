@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpuyard import files
 from gpuyard.cli.learning import demo_summary, demo_work, fifo
-from gpuyard.cli.learning.fifo import Machine, Ran
+from gpuyard.cli.learning.fifo import FifoNode, Ran
 
-TWO = [Machine("H100", 8), Machine("A100", 8)]
+TWO = [FifoNode("H100", 8), FifoNode("A100", 8)]
 
 
 def test_nobody_overtakes():

@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 
 from gpuyard.client import AsyncClient, Client, Unreachable, peers, places, progress
-from gpuyard.client.places import Place
+from gpuyard.client.places import Address
 from gpuyard.model.errors import NotFound
 from tests.support.hosted import Hosted
 
 
 def test_a_yard_is_looked_for_where_the_environment_says_then_at_home_then_on_the_machine():
     named = list(places.candidates({"GPUYARD_URL": "https://yard:1/", "GPUYARD_TOKEN": "t"}))
-    assert named == [Place(url="https://yard:1", token="t")]
+    assert named == [Address(url="https://yard:1", token="t")]
     own = list(places.candidates({"XDG_STATE_HOME": "/state"}))
-    assert own == [Place(socket=Path("/state/gpuyard/yard.sock")), Place(socket=places.SHARED_SOCKET)]
-    assert list(places.candidates({"GPUYARD_STATE": "/s"})) == [Place(socket=Path("/s/yard.sock"))]
+    assert own == [Address(socket=Path("/state/gpuyard/yard.sock")), Address(socket=places.SHARED_SOCKET)]
+    assert list(places.candidates({"GPUYARD_STATE": "/s"})) == [Address(socket=Path("/s/yard.sock"))]
 
 
 def test_no_yard_is_said_with_the_next_command(tmp_path: Path):
@@ -36,17 +36,17 @@ def test_no_yard_is_said_with_the_next_command(tmp_path: Path):
         Client.at_state(tmp_path).status()
 
 
-def ask_status(place: Place, timeout_s: float = 60.0) -> None:
+def ask_status(place: Address, timeout_s: float = 60.0) -> None:
     Client(place, timeout_s).status()
 
 
-def ask_status_async(place: Place, timeout_s: float = 60.0) -> None:
+def ask_status_async(place: Address, timeout_s: float = 60.0) -> None:
     asyncio.run(AsyncClient(place, timeout_s).status())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a stranger's socket")
 @pytest.mark.parametrize("ask", [ask_status, ask_status_async])
-def test_nothing_is_told_to_a_stranger_s_socket(tmp_path: Path, ask: Callable[[Place], None]):
+def test_nothing_is_told_to_a_stranger_s_socket(tmp_path: Path, ask: Callable[[Address], None]):
     path = tmp_path / "yard.sock"
     with socket.socket(socket.AF_UNIX) as theirs:
         theirs.bind(str(path))
@@ -56,7 +56,7 @@ def test_nothing_is_told_to_a_stranger_s_socket(tmp_path: Path, ask: Callable[[P
         finally:
             os.seteuid(0)
         with pytest.raises(Unreachable, match=r"yard\.sock is .*'s, and neither yours nor root's, so nothing was sent"):
-            ask(Place(socket=path))
+            ask(Address(socket=path))
         came, _ = theirs.accept()
         with came:
             assert came.recv(1000) == b""
@@ -98,10 +98,10 @@ def test_who_finds_a_crowd_at_the_socket_waits_for_room(tmp_path: Path):
 
 
 @pytest.mark.parametrize("ask", [ask_status, ask_status_async])
-def test_a_socket_whose_crowd_never_moves_is_said_to_be_silent(tmp_path: Path, ask: Callable[[Place, float], None]):
+def test_a_socket_whose_crowd_never_moves_is_said_to_be_silent(tmp_path: Path, ask: Callable[[Address, float], None]):
     path = tmp_path / "yard.sock"
     with crowded(path), pytest.raises(Unreachable, match=r"yard\.sock did not answer within 0\.1 s"):
-        ask(Place(socket=path), 0.1)
+        ask(Address(socket=path), 0.1)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_yard_that_is_killed_in_the_middle_of_its_answer_is_gone(tmp_path: Pat
 
         background.submit(answers)
         with pytest.raises(Unreachable):
-            ask(Place(socket=path))
+            ask(Address(socket=path))
         yard.shutdown(socket.SHUT_RDWR)
 
 
@@ -139,7 +139,7 @@ def test_a_connection_that_died_is_opened_again(tmp_path: Path):
 
 
 def test_tcp_and_socket_give_the_same_answers(served: Hosted, client: Client):
-    with Client(Place(url=served.desk.urls[0], token=served.token)) as over_tcp:
+    with Client(Address(url=served.context.urls[0], token=served.token)) as over_tcp:
         assert over_tcp.status() == client.status()
 
 
@@ -167,7 +167,7 @@ def test_both_clients_have_the_same_methods():
 
 def test_an_async_client_without_a_yard_says_so(tmp_path: Path):
     async def ask() -> None:
-        async with AsyncClient(Place(socket=tmp_path / "none")) as client:
+        async with AsyncClient(Address(socket=tmp_path / "none")) as client:
             await client.status()
 
     with pytest.raises(Unreachable):

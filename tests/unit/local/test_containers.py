@@ -17,7 +17,7 @@ import pytest
 from gpuyard.model.errors import Refused
 from gpuyard.model.job import Run
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from gpuyard.worlds.local.launching import containers
 from gpuyard.worlds.local.supervising import confine
 from tests.support.yards import ADMIN, TestYard, fleet, sh

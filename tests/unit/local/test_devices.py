@@ -18,7 +18,7 @@ import pytest
 from gpuyard.agent.keeper import Machine
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from gpuyard.runtime.service import Caller
 from tests.support.yards import ADMIN, TestYard, fleet, sh
 

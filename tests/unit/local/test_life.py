@@ -67,7 +67,7 @@ def test_a_killed_task_is_a_failure_told_by_its_signal(yard: TestYard):
 @pytest.mark.parametrize("confined", [True, False])
 def test_a_task_that_forks_away_is_ended_with_its_job(tmp_path: Path, monkeypatch, confined: bool):
     if not confined:
-        monkeypatch.setattr("gpuyard.runtime.control_plane.own_cgroup", str)
+        monkeypatch.setattr("gpuyard.runtime.embedded.control_plane.own_cgroup", str)
     yard = TestYard(tmp_path)
     yard.start()
     seconds = f"33.{os.getpid()}{int(confined)}"

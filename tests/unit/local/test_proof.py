@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.runtime import control_plane
 from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.embedded import control_plane
 from gpuyard.worlds.local.launching.launch import BOOT, Supervisors
 from gpuyard.worlds.local.ports import Report, TaskKey, TaskOrder
 from gpuyard.worlds.local.supervising.confine import own_cgroup

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.runtime.embedded import EmbeddedYard, Settings
+from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from tests.support.yards import ADMIN, TestYard, fleet, sh
 
 CUT = "nodes: [{name: n0, gpus: 2, model: H100, mig: {1: [1g.10gb, 1g.10gb, 3g.40gb]}}]"

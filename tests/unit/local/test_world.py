@@ -15,9 +15,9 @@ from gpuyard.model.actions import Evict, Move, Plan
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Health
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.runtime import intake
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.service import Caller
+from gpuyard.runtime.serving import intake
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle

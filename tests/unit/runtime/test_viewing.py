@@ -6,7 +6,7 @@ from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.resources import Request
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.service import Caller
-from gpuyard.runtime.viewing import Viewer
+from gpuyard.runtime.serving.viewing import Viewer
 from gpuyard.worlds.local.state.records import Entry, Owner, Template
 
 ME, OPERATOR = Viewer(Caller("me", 1000), True), Viewer(Caller("root", 0, admin=True), True)

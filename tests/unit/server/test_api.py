@@ -222,6 +222,6 @@ def test_the_words_of_a_body_pass_it_too(client: Client):
 def test_what_ails_the_yard_may_name_others_jobs_so_operators_are_told_it(served: Hosted):
     served.yard.checks = {"loop": "ok", "processes": "alice/secret: GPU 0 stays withheld"}
     member, operator = Caller("bob", 1001), Caller("root", 0, admin=True)
-    assert served.desk.status(operator)["checks"] == served.yard.checks
-    seen = served.desk.status(member)["checks"]
+    assert served.context.status(operator)["checks"] == served.yard.checks
+    seen = served.context.status(member)["checks"]
     assert seen == {"loop": "ok", "processes": "not well; the yard's operators are told why"}

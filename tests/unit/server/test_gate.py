@@ -72,7 +72,7 @@ def test_a_page_under_a_foreign_name_is_turned_away(served: Hosted):
 
 
 def test_the_page_s_code_is_good_once(served: Hosted):
-    code = served.desk.page_url().partition("#")[2]
+    code = served.context.page_url().partition("#")[2]
     first = served.tcp("POST", "/session", {"code": code})
     assert first.status == 200
     session = first.json["session"]
@@ -81,7 +81,7 @@ def test_the_page_s_code_is_good_once(served: Hosted):
 
 
 def test_nothing_is_put_where_a_browser_would_send_it_to_another_port(served: Hosted):
-    code = served.desk.page_url().partition("#")[2]
+    code = served.context.page_url().partition("#")[2]
     first = served.tcp("POST", "/session", {"code": code})
     assert "set-cookie" not in first.headers
     stolen = f"session={first.json['session']}; gpuyard_session={first.json['session']}"

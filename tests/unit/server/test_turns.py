@@ -9,14 +9,14 @@ import pytest
 from gpuyard.model.errors import Busy
 from gpuyard.server import turns
 from gpuyard.server.doors import gate
-from gpuyard.server.turns import Turns
+from gpuyard.server.turns import CallerTurns
 from tests.support.hosted import Hosted
 
 
 class Watch:
     """Counts who is at work at once."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: CallerTurns) -> None:
         self.turns = turns
         self.now: dict[str, int] = {}
         self.most: dict[str, int] = {}
@@ -39,7 +39,7 @@ async def settle() -> None:
 
 def test_forty_five_previews_of_one_caller_are_thought_about_one_by_one():
     async def crowd() -> None:
-        watch = Watch(Turns())
+        watch = Watch(CallerTurns())
         asked = [asyncio.create_task(watch.ask("eve", slow=True)) for _ in range(45)]
         await settle()
         quick = asyncio.create_task(watch.ask("bob"))
@@ -55,7 +55,7 @@ def test_forty_five_previews_of_one_caller_are_thought_about_one_by_one():
 
 def test_threads_are_shared_and_whoever_asks_too_much_is_told():
     async def crowd() -> None:
-        watch = Watch(Turns())
+        watch = Watch(CallerTurns())
         asked = [asyncio.create_task(watch.ask("eve")) for _ in range(turns.WAITING_MAX)]
         await settle()
         assert watch.most["eve"] == turns.AT_ONCE

@@ -10,8 +10,8 @@ import pytest
 
 from gpuyard.files.reading import presets
 from gpuyard.model.policy import OrderBy
-from gpuyard.runtime import simulation
-from gpuyard.runtime.simulation import Run, Setting
+from gpuyard.runtime.simulating import simulation
+from gpuyard.runtime.simulating.simulation import Setting, SimulatedRun
 from gpuyard.worlds.sim import fleets, reading
 from gpuyard.worlds.sim.faults import Rates
 from gpuyard.worlds.sim.world import Rules
@@ -51,7 +51,7 @@ def setting(folder: Path, rates: Rates | None = None) -> Setting:
     return Setting(source, fleets.read(FLEET), rules, rates, placements=folder / "p.ndjson")
 
 
-def simulate(given: Setting, policy: str, seed: int = 42) -> Run:
+def simulate(given: Setting, policy: str, seed: int = 42) -> SimulatedRun:
     return simulation.run(given, (policy, presets.read_policy(policy)), seed, StillClock())
 
 

@@ -19,9 +19,9 @@ from gpuyard.files.reading import presets
 from gpuyard.model.job import JobClass
 from gpuyard.model.policy import Policy, Style
 from gpuyard.model.topology import NODE
-from gpuyard.runtime import simulation
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.runtime.simulation import Run, Setting
+from gpuyard.runtime.simulating import simulation
+from gpuyard.runtime.simulating.simulation import Setting, SimulatedRun
 
 RACK = "rack"
 WORTH_WAITING = 1.1
@@ -83,7 +83,7 @@ def _racks(setting: Setting) -> dict[str, str]:
     return {node.name: dict(node.domains).get(RACK, node.name) for node in setting.fleet.nodes}
 
 
-def hit(run: Run, domain: dict[str, str]) -> float:
+def hit(run: SimulatedRun, domain: dict[str, str]) -> float:
     """Jobs that one failure of a domain stops: the mean over busy domains, weighted by how long they held jobs."""
     held: dict[str, set[str]] = defaultdict(set)
     for node, _, _, _, job in run.curves.stays:
@@ -96,7 +96,7 @@ def hit(run: Run, domain: dict[str, str]) -> float:
     return sum(stays.values()) / span / max(len(held), 1)
 
 
-def restart_cost(run: Run) -> float:
+def restart_cost(run: SimulatedRun) -> float:
     """GPU-seconds of a job's whole gang that one device's failure stops, on average: large gangs weigh most."""
     sizes: dict[str, float] = defaultdict(float)
     for _, _, begun, ended, job in run.curves.stays:

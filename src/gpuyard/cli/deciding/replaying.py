@@ -18,13 +18,13 @@ from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from gpuyard.runtime.simulation import Progress, Run, Setting
+    from gpuyard.runtime.simulating.simulation import Progress, Setting, SimulatedRun
     from gpuyard.worlds.sim.trace import Window
 
 
 def setting_of(trace: str, fleet_word: str, form: str, given: dict[str, Any]) -> Setting:
     """Everything but policy and seed."""
-    from gpuyard.runtime.simulation import Setting
+    from gpuyard.runtime.simulating.simulation import Setting
     from gpuyard.worlds.sim import faults, fleets, reading
     from gpuyard.worlds.sim.world import Rules
 
@@ -90,11 +90,11 @@ def percent(word: str | None) -> float:
         raise click.UsageError(f"{word} is not a share; write it as 1%.") from None
 
 
-def run_all(setting: Setting, policies: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+def run_all(setting: Setting, policies: Sequence[str], seeds: Sequence[int]) -> list[SimulatedRun]:
     """Every policy with every seed, in order, with a progress bar where somebody watches."""
     from gpuyard.files import Unreadable
     from gpuyard.files.reading import presets
-    from gpuyard.runtime import simulation
+    from gpuyard.runtime.simulating import simulation
 
     try:
         named = [(name.removesuffix(".yaml"), presets.read_policy(name)) for name in policies]

@@ -18,7 +18,7 @@ from gpuyard.cli.deciding.replaying import check_writable, run_all, seed_range, 
 from gpuyard.cli.rendering.documents import Document
 
 if TYPE_CHECKING:
-    from gpuyard.runtime.simulation import Run
+    from gpuyard.runtime.simulating.simulation import SimulatedRun
 
 
 @options.command(
@@ -94,7 +94,7 @@ def sim(
     return write(runs, form)
 
 
-def write(runs: Sequence[Run], form: str) -> None:
+def write(runs: Sequence[SimulatedRun], form: str) -> None:
     """The answer."""
     if form == "json":
         terminal.write_json({"runs": [document(run) for run in runs]})
@@ -104,7 +104,7 @@ def write(runs: Sequence[Run], form: str) -> None:
     sim_text.draw(terminal.Screen(), runs)
 
 
-def document(run: Run) -> Document:
+def document(run: SimulatedRun) -> Document:
     """One run as JSON has it."""
     head = {"policy": run.policy, "seed": run.seed, "wall_s": round(run.wall_s, 2), "decide_s": round(run.decide_s, 2)}
     figures = asdict(run.figures)

@@ -20,7 +20,7 @@ from gpuyard.model.errors import NotFound
 from gpuyard.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gpuyard.runtime.simulation import Run
+    from gpuyard.runtime.simulating.simulation import SimulatedRun
     from gpuyard.worlds.sim.trace import Trace
 
 KEYS = ("wait_p50_s", "wait_p99_s", "queue_mean_s", "jct_mean_s", "utilisation", "stranded_gpu_hours", "preemptions")
@@ -95,19 +95,19 @@ def of_trace(trace: str, given: dict[str, Any]) -> Document:
 
 def adapting(given: dict[str, Any]) -> Callable[[Trace], Trace] | None:
     """How the jobs of the trace change, if they do."""
-    from gpuyard.runtime import variations
+    from gpuyard.runtime.simulating import variations
 
     level, limit = given["topology"] or "", given["time_limit"]
     return (lambda trace: variations.adapted(trace, level, limit)) if level or limit is not None else None
 
 
-def delta(before: Sequence[Run], after: Sequence[Run], key: str) -> Document:
+def delta(before: Sequence[SimulatedRun], after: Sequence[SimulatedRun], key: str) -> Document:
     """One figure: before, after, the change and its spread over seeds."""
     pairs = [(getattr(b.figures, key), getattr(a.figures, key)) for b, a in zip(before, after, strict=True)]
     return _change([float(b) for b, _ in pairs], [float(a) for _, a in pairs])
 
 
-def _queue_delta(before: Sequence[Run], after: Sequence[Run], queue: str) -> Document:
+def _queue_delta(before: Sequence[SimulatedRun], after: Sequence[SimulatedRun], queue: str) -> Document:
     waits = [[run.figures.fairness.get(queue, 0.0) for run in runs] for runs in (before, after)]
     return _change(waits[0], waits[1])
 
@@ -146,7 +146,7 @@ def of_snapshot(snapshot: Snapshot, given: dict[str, Any]) -> Document:
 
 def changed_fleet(fleet: Snapshot, given: dict[str, Any]) -> Snapshot:
     """The fleet with the asked changes."""
-    from gpuyard.runtime import variations
+    from gpuyard.runtime.simulating import variations
 
     for word in given["add_nodes"]:
         fleet = variations.add_nodes(fleet, *pool_count(word))

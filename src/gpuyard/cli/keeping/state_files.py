@@ -56,7 +56,7 @@ def restore(file: str, state: str) -> None:
     """
     from gpuyard.files.units import write_time
     from gpuyard.runtime.clock import SystemClock
-    from gpuyard.runtime.holder import Holder
+    from gpuyard.runtime.embedded.state_folder import Holder
     from gpuyard.worlds.local.state import store
 
     folder = Path(state).absolute() if state else places.state_folder()

@@ -184,7 +184,7 @@ def start_detached(wish: UpWish) -> None:
             [sys.executable, "-m", "gpuyard", "up", *_arguments(wish)],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/",
         )  # fmt: skip
-    _await_answer(child, Client(places.Place(socket=wish.socket)), log)
+    _await_answer(child, Client(places.Address(socket=wish.socket)), log)
     terminal.write(_first_words(log))
 
 

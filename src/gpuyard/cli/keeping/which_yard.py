@@ -80,7 +80,7 @@ def _parsed(content: dict[str, Any], now: float) -> Snapshot:
 
 def make(fleet: YardFleet, state: Path, clock: Clock, **more: Any) -> Yard:
     """A yard on that fleet, not started yet; `more` are settings of the runtime's."""
-    from gpuyard.runtime.embedded import EmbeddedYard, Settings
+    from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 
     settings = Settings(state, fleet.snapshot, virtual=fleet.virtual, faults=fleet.faults, **more)
     return EmbeddedYard(settings, clock)

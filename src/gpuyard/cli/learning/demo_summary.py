@@ -73,7 +73,7 @@ def measured(ran: Sequence[fifo.Ran], jobs: Sequence[Document], gpus: int) -> De
 
 def baseline(ran: Sequence[fifo.Ran], nodes: Sequence[Document], gpus: int) -> DemoFigures:
     """What first come, first served would have made of it."""
-    machines = [fifo.Machine(str(node.get("model", "")), int(node.get("gpus", 0))) for node in nodes]
+    machines = [fifo.FifoNode(str(node.get("model", "")), int(node.get("gpus", 0))) for node in nodes]
     waits, end = fifo.replay(ran, machines)
     return _measured(ran, waits, end, gpus)
 

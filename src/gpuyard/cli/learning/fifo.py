@@ -27,14 +27,14 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Machine:
+class FifoNode:
     """A node, as far as this cares."""
 
     model: str
     gpus: int
 
 
-def replay(jobs: Sequence[Ran], machines: Sequence[Machine]) -> tuple[dict[str, float], float]:
+def replay(jobs: Sequence[Ran], machines: Sequence[FifoNode]) -> tuple[dict[str, float], float]:
     """How long each job waits, and when the last one ends; one that fits nowhere is left out."""
     free = [machine.gpus for machine in machines]
     ends: list[tuple[float, int, tuple[int, ...], int]] = []
@@ -62,7 +62,7 @@ def _finish(ends: list[tuple[float, int, tuple[int, ...], int]], free: list[int]
             free[place] += gpus
 
 
-def _places(job: Ran, machines: Sequence[Machine], free: Sequence[int]) -> tuple[int, ...] | None:
+def _places(job: Ran, machines: Sequence[FifoNode], free: Sequence[int]) -> tuple[int, ...] | None:
     """The first nodes with room for every task."""
     left, found = list(free), []
     for _ in range(job.tasks):

@@ -9,7 +9,7 @@ from typing import TextIO
 from gpuyard.model.job import Placement
 from gpuyard.model.resources import MILLI, WHOLE
 from gpuyard.worlds.sim.openb import own_name
-from gpuyard.worlds.sim.world import Listener, Live
+from gpuyard.worlds.sim.world import Live, Observer
 
 
 class Chronicle:
@@ -61,7 +61,7 @@ class Chronicle:
 class Everyone:
     """Passes on what it hears to several listeners."""
 
-    def __init__(self, listeners: Iterable[Listener]) -> None:
+    def __init__(self, listeners: Iterable[Observer]) -> None:
         self._listeners = tuple(listeners)
 
     def arrived(self, now: float, live: Live) -> None:

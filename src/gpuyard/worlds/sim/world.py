@@ -1,7 +1,7 @@
 """The simulated world: virtual time, jobs that work as long as their trace says, effects that are instant.
 
 Driven by `runtime.driver` like every other world. It decides nothing: it says what happened and carries out what it is
-told. What happened is also told to a `Listener`, which keeps the figures and the placement file.
+told. What happened is also told to a `Observer`, which keeps the figures and the placement file.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Live:
         return bool(self.placements)
 
 
-class Listener(Protocol):
+class Observer(Protocol):
     """Hears what happens, in order."""
 
     def arrived(self, now: float, live: Live) -> None:
@@ -108,7 +108,7 @@ NO_FLEET = Snapshot()
 class SimWorld:
     """A `World` with a virtual clock."""
 
-    def __init__(self, trace: Trace, rules: Rules, listener: Listener, fleet: Snapshot = NO_FLEET) -> None:
+    def __init__(self, trace: Trace, rules: Rules, listener: Observer, fleet: Snapshot = NO_FLEET) -> None:
         self.trace = trace
         self.fleet = fleet
         """As it was given; nodes as they are now are in `nodes`."""

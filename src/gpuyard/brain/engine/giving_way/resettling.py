@@ -29,7 +29,7 @@ class RoomMade(NamedTuple):
     taken: tuple[Held, ...]
 
 
-class Rights(clearing.Leave, Protocol):
+class RoomRights(clearing.Leave, Protocol):
     """What a way of making room allows."""
 
     break_budgets: bool
@@ -68,7 +68,7 @@ FindPlaces = Callable[[list[Unit]], tuple[list[Unit], list[Unit]]]
 class Settling:
     """Ends one try for one claimant under given rights."""
 
-    def __init__(self, draft: Draft, row: JobRow, rights: Rights, goal: Purpose) -> None:
+    def __init__(self, draft: Draft, row: JobRow, rights: RoomRights, goal: Purpose) -> None:
         self.draft = draft
         self.row = row
         self.rights = rights

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuyard.brain.engine.giving_way import clearing, victims
 from gpuyard.brain.engine.giving_way.clearing import Key, NodeClearing
-from gpuyard.brain.engine.giving_way.resettling import START, Purpose, Rights, RoomMade, Settling
+from gpuyard.brain.engine.giving_way.resettling import START, Purpose, RoomMade, RoomRights, Settling
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
@@ -36,7 +36,7 @@ MOST_WEIGHED = 10
 class RoomMaker:
     """Tries to make room for one job under given rights."""
 
-    def __init__(self, draft: Draft, row: JobRow, rights: Rights, goal: Purpose = START) -> None:
+    def __init__(self, draft: Draft, row: JobRow, rights: RoomRights, goal: Purpose = START) -> None:
         self.draft = draft
         self.row = row
         self.rights = rights

@@ -14,7 +14,7 @@ from gpuyard.cli.console import words
 from gpuyard.cli.rendering.simulated import plots
 
 if TYPE_CHECKING:
-    from gpuyard.runtime.simulation import Run
+    from gpuyard.runtime.simulating.simulation import SimulatedRun
     from gpuyard.worlds.sim.measuring import Curves
 
 ROW, MOST_ROWS, MOST_STAYS, MOST_DOTS = 5, 400, 12_000, 4_000
@@ -50,7 +50,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 )  # fmt: skip
 
 
-def page(title: str, runs: Sequence[Run]) -> str:
+def page(title: str, runs: Sequence[SimulatedRun]) -> str:
     """The whole page."""
     name = escape(title.rsplit("/", 1)[-1])
     sections = "".join(_section(run) for run in runs)
@@ -61,7 +61,7 @@ def page(title: str, runs: Sequence[Run]) -> str:
     )
 
 
-def _table(runs: Sequence[Run]) -> str:
+def _table(runs: Sequence[SimulatedRun]) -> str:
     head = "".join(f"<th>{title}</th>" for title, _, _ in COLUMNS)
     rows = "".join(
         f"<tr><td>{_name(run)}</td>"
@@ -72,11 +72,11 @@ def _table(runs: Sequence[Run]) -> str:
     return f'<div class="wide"><table><tr><th>policy</th>{head}</tr>{rows}</table></div>'
 
 
-def _name(run: Run) -> str:
+def _name(run: SimulatedRun) -> str:
     return f"{escape(run.policy)}, seed {run.seed}"
 
 
-def _beside(runs: Sequence[Run]) -> str:
+def _beside(runs: Sequence[SimulatedRun]) -> str:
     """The use of the first few runs in one plot."""
     drawn = [(run, colour) for run, colour in zip(runs, COLOURS, strict=False) if len(run.curves.time) > 1]
     if not drawn:
@@ -92,7 +92,7 @@ def _since(curves: Curves, values: Sequence[float]) -> list[tuple[float, float]]
     return [(moment - curves.time[0], value) for moment, value in zip(curves.time, values, strict=True)]
 
 
-def _section(run: Run) -> str:
+def _section(run: SimulatedRun) -> str:
     curves = run.curves
     stranded = max(curves.stranded, default=0.0)
     return (

@@ -10,16 +10,16 @@ from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
 
 if TYPE_CHECKING:
-    from gpuyard.runtime.simulation import Run
+    from gpuyard.runtime.simulating.simulation import SimulatedRun
 
-Get = Callable[["Run"], float]
+Get = Callable[["SimulatedRun"], float]
 
 LOADS = ("95", "100", "130")
 
 
-def draw(screen: Screen, runs: Sequence[Run]) -> None:
+def draw(screen: Screen, runs: Sequence[SimulatedRun]) -> None:
     """The table, and what it was made of."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[SimulatedRun]] = {}
     for run in runs:
         groups.setdefault(run.policy, []).append(run)
     static = any(run.figures.allocated_at for run in runs)
@@ -33,7 +33,7 @@ def draw(screen: Screen, runs: Sequence[Run]) -> None:
     screen.show(text(f"{words.counted(len(runs), 'run')} in {seconds:.1f} s", "dim"))
 
 
-def _tell_unfinished(screen: Screen, groups: dict[str, list[Run]]) -> None:
+def _tell_unfinished(screen: Screen, groups: dict[str, list[SimulatedRun]]) -> None:
     """Jobs that never ended are in no figure above, so they are named."""
     for name, group in groups.items():
         left = sum(run.figures.jobs - run.figures.finished for run in group)
@@ -78,7 +78,7 @@ def _timed_columns() -> tuple[list[Column], list[Get]]:
     return [Column(title, right=True) for title in titles], gets
 
 
-def _cell(runs: Sequence[Run], get: Get) -> str:
+def _cell(runs: Sequence[SimulatedRun], get: Get) -> str:
     values = [float(get(run)) for run in runs]
     shown = number(fmean(values))
     return f"{shown} ± {number(stdev(values))}" if len(values) > 1 and stdev(values) else shown
@@ -89,7 +89,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.2f}"
 
 
-def _draw_fairness(screen: Screen, groups: dict[str, list[Run]]) -> None:
+def _draw_fairness(screen: Screen, groups: dict[str, list[SimulatedRun]]) -> None:
     queues = sorted({queue for group in groups.values() for run in group for queue in run.figures.fairness})
     if len(queues) < 2:
         return

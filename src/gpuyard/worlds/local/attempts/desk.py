@@ -24,7 +24,7 @@ from gpuyard.worlds.local.state.aside import Aside
 from gpuyard.worlds.local.state.book import Book, save_attempt, save_job, save_tasks
 from gpuyard.worlds.local.state.numbers import Numbers
 from gpuyard.worlds.local.state.records import Attempt, Entry, Task
-from gpuyard.worlds.local.state.reserve import Reserve
+from gpuyard.worlds.local.state.reserve import DiskReserve
 from gpuyard.worlds.local.state.store import NOBODY, Batch, Store, StoreError
 
 RETRY_S = 1.0
@@ -52,7 +52,7 @@ class Desk:
         self.trouble = ""
         """What the disk said when it refused last; empty when it is well."""
         self.keeper: DeviceKeeper = NoKeeper()
-        self.reserve = Reserve(store.path.parent)
+        self.reserve = DiskReserve(store.path.parent)
         self._clock = clock
         self._batch: Batch | None = None
         self._effects: list[Callable[[], None]] = []

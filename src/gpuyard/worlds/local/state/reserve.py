@@ -11,7 +11,7 @@ import pathlib
 RESERVE_BYTES = 1 << 20
 
 
-class Reserve:
+class DiskReserve:
     """A file of a megabyte and its inode."""
 
     def __init__(self, folder: pathlib.Path) -> None:

@@ -20,7 +20,7 @@ else:
     import _signal as signal  # the same without its enums, which take as long as Python's own start
 
 
-class Doors:
+class ChildEnds:
     """The child's ends: where its output goes, where to say what is wrong, and the gate it waits at."""
 
     def __init__(self, output: int, failing: int, gate: int) -> None:
@@ -29,7 +29,7 @@ class Doors:
         self.gate = gate
 
 
-def become(order: Order, doors: Doors, group: CGroup, terminal: Terminal | None) -> None:
+def become(order: Order, doors: ChildEnds, group: CGroup, terminal: Terminal | None) -> None:
     """Turn into the command, or say what stands in the way; never returns. Nobody at the gate: end without a word."""
     doing = "enter its control group"
     try:

@@ -18,7 +18,7 @@ import select
 import time
 
 from gpuyard.worlds.local.supervising import descent
-from gpuyard.worlds.local.supervising.becoming import Doors, become, programs
+from gpuyard.worlds.local.supervising.becoming import ChildEnds, become, programs
 from gpuyard.worlds.local.supervising.confine import (
     CANNOT_RUN,
     CGroup,
@@ -277,7 +277,7 @@ class Supervisor:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(opening)
-            become(self.order, Doors(child_end, failing, gate), self.group, self.terminal)
+            become(self.order, ChildEnds(child_end, failing, gate), self.group, self.terminal)
         self.began = time.monotonic()
         for descriptor in (child_end, failing, gate):
             os.close(descriptor)

@@ -24,7 +24,7 @@ BEHIND_MAX = 1 << 18
 VIEWERS_MAX = 16
 
 
-class Viewer:
+class Attached:
     """Somebody attached: what they sent that is no whole frame yet, and what they have still to be shown."""
 
     def __init__(self, door: socket.socket) -> None:
@@ -58,7 +58,7 @@ class Terminal:
         self.path = path
         self.shown = b""
         self.typed = bytearray()
-        self.viewers: dict[int, Viewer] = {}
+        self.viewers: dict[int, Attached] = {}
         self.door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.path.exists(path):
             os.unlink(path)
@@ -114,7 +114,7 @@ class Terminal:
         except OSError:
             return
         door.setblocking(False)
-        self.viewers[door.fileno()] = viewer = Viewer(door)
+        self.viewers[door.fileno()] = viewer = Attached(door)
         viewer.show(self.shown)
 
     def _take(self, descriptor: int, master: int) -> None:

@@ -19,8 +19,8 @@ from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Job, Phase
 from gpuyard.model.policy import GRACE, MIN_RUNTIME, TIME_LIMIT, Policy, bound_of
 from gpuyard.model.queue import Queue
-from gpuyard.runtime import budgets
 from gpuyard.runtime.service import Caller, Document
+from gpuyard.runtime.serving import call_limits
 from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps
 from gpuyard.worlds.local.launching import containers
 from gpuyard.worlds.local.state.book import Book
@@ -45,8 +45,8 @@ class Intake:
 
     def read(self, caller: Caller, document: Document, now: float) -> Submission:
         """What a document asks for; a job without a name gets the stem of one, after its program (see `named`)."""
-        budgets.check_parts(document, "a job")
-        budgets.check_text(document, "a job")
+        call_limits.check_parts(document, "a job")
+        call_limits.check_text(document, "a job")
         document = {key: value for key, value in document.items() if key not in ("user", "submitted")}
         if "name" not in document:
             document["name"] = _stem_for(document) + UNNAMED

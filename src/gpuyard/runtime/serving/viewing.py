@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.runtime import masking
 from gpuyard.runtime.service import Caller, Document
+from gpuyard.runtime.serving import masking
 from gpuyard.worlds.local.state.records import Entry, Owner
 
 SOMEBODY = "other"

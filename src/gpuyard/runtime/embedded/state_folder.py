@@ -20,7 +20,7 @@ LOOK_S = 10.0
 """How often claims of others and the nodes of our own GPUs are looked at again, while the loop turns anyhow."""
 
 
-class Held(Refused):
+class FolderHeld(Refused):
     """Somebody else has the folder; the message says who and since when."""
 
 
@@ -50,7 +50,7 @@ class Holder:
         except BlockingIOError:
             told = os.read(self._file, 200).decode(errors="replace").strip() or "somebody"
             os.close(self._file)
-            raise Held(f"{folder} is held by {told}; stop it with `yard down`, or use another --state") from None
+            raise FolderHeld(f"{folder} is held by {told}; stop it with `yard down`, or use another --state") from None
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"process {pid}, up since {since}\n".encode(), 0)
 
@@ -67,7 +67,7 @@ class Holder:
         os.close(self._file)
 
 
-class Devices:
+class RealGpus:
     """The keeper of a yard's GPUs, and which place in the fleet each of them is."""
 
     def __init__(self, world: LocalWorld, machine: Machine, state: pathlib.Path, mark: str) -> None:

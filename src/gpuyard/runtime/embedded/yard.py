@@ -24,11 +24,11 @@ from gpuyard.model.outside import text
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import without_names
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.runtime import draining_documents, forecast, queueing, reporting, telling
-from gpuyard.runtime.control_plane import QUEUES, ControlPlane, Settings
+from gpuyard.runtime.embedded.control_plane import QUEUES, ControlPlane, Settings
+from gpuyard.runtime.embedded.submitting import Submitting
 from gpuyard.runtime.service import Caller, Document
-from gpuyard.runtime.submitting import Submitting
-from gpuyard.runtime.viewing import Viewer
+from gpuyard.runtime.serving import draining, forecast, job_documents, queueing, reporting
+from gpuyard.runtime.serving.viewing import Viewer
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.seam import archive
@@ -103,7 +103,7 @@ class EmbeddedYard:
     def jobs(self, caller: Caller, all_ended: bool = False, fields: Sequence[str] = ()) -> list[Document]:
         """The active jobs and the newest hundred that ended; all that ended on request; only `fields` if any."""
         viewer = self._viewer(caller)
-        tell = telling.Teller(self.settings.fleet.policy, viewer, fields).tell
+        tell = job_documents.Teller(self.settings.fleet.policy, viewer, fields).tell
         with self._desk.lock:
             self.world.note_reasons()
             shown = [*self._desk.book.active(), *([] if all_ended else self._desk.book.ended)]
@@ -169,8 +169,8 @@ class EmbeddedYard:
             viewer = self._viewer(caller)
             entry = self._seen(viewer, name)
             attempts = books.history(self.store, entry.id)
-            document = telling.Teller(self.settings.fleet.policy, viewer).tell(entry)
-        return document | {"history": [telling.attempt_document(attempt) for attempt in attempts]}
+            document = job_documents.Teller(self.settings.fleet.policy, viewer).tell(entry)
+        return document | {"history": [job_documents.attempt_document(attempt) for attempt in attempts]}
 
     def why(self, caller: Caller, name: str) -> Document:
         """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs."""
@@ -178,7 +178,7 @@ class EmbeddedYard:
         entry = self._seen(viewer, name)
         document: Document = {"job": name, "phase": entry.phase.value}
         if entry.phase is not Phase.WAITING or entry.attempt is not None:
-            return document | telling.standing_document(entry)
+            return document | job_documents.standing_document(entry)
         document |= shape_document(entry.description())
         if not entry.shown and entry.reason is not None:
             reason = entry.reason if viewer.sees_all else without_names(entry.reason)
@@ -224,7 +224,7 @@ class EmbeddedYard:
         """Output from `offset` on: the bytes, the next offset, and whether more may come."""
         entry = self._seen(self._viewer(caller), name)
         over = entry.over  # asked before reading, or the last words could be missed
-        content, following = telling.read_output(self._plane.launcher.output(entry.id, task), offset)
+        content, following = job_documents.read_output(self._plane.launcher.output(entry.id, task), offset)
         return content, following, bool(content) or not over
 
     def attach(self, caller: Caller, name: str, task: int) -> str:
@@ -274,13 +274,13 @@ class EmbeddedYard:
         viewer = self._viewer(caller)
         with self._desk.lock:
             names = {entry.id: viewer.called(entry) for entry in self._desk.book.active()}
-            return telling.nodes_documents(self._desk.nodes.values(), self._desk.holdings, names)
+            return job_documents.nodes_documents(self._desk.nodes.values(), self._desk.holdings, names)
 
     def drain(self, caller: Caller, place: Document, dry_run: bool = False) -> Document:
         """Close a node or one GPU of it, and empty it gently."""
         if not caller.admin:
             raise Denied(f"{caller.user} may not drain nodes; an administrator can")
-        where, closure = draining_documents.place_of(place), draining_documents.closure(place, caller.user)
+        where, closure = draining.place_of(place), draining.closure(place, caller.user)
         with self._desk.lock:
             self.world.closures.check(where)
             moment, drainage = self._plane.foresee_drain(where, closure)
@@ -288,13 +288,13 @@ class EmbeddedYard:
             held = sum(node == where.node and where.gpu in (None, gpu) for node, gpu in devices)
             if not dry_run:
                 self.world.closures.set(where, closure)
-        return draining_documents.answer(where, moment, drainage, held, applied=not dry_run)
+        return draining.answer(where, moment, drainage, held, applied=not dry_run)
 
     def undrain(self, caller: Caller, place: Document) -> Document:
         """Open a node or GPU again."""
         if not caller.admin:
             raise Denied(f"{caller.user} may not open nodes; an administrator can")
-        where = draining_documents.place_of(place)
+        where = draining.place_of(place)
         with self._desk.lock:
             self.world.closures.check(where)
             if self.world.closures.of(where) is None:

@@ -17,9 +17,9 @@ from gpuyard.model.node import NO_LOAD, Health, Node
 from gpuyard.model.reasons import Explanation, Outcome
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.runtime import telling
-from gpuyard.runtime.budgets import Patience
 from gpuyard.runtime.service import Document
+from gpuyard.runtime.serving import job_documents
+from gpuyard.runtime.serving.call_limits import Patience
 from gpuyard.worlds.local.state.ledger import gpu_hour
 
 
@@ -115,7 +115,7 @@ def why(snapshot: Snapshot, name: str) -> Document:
 
 def _places(foresight: Foresight, name: str) -> list[Document]:
     row = foresight.fleet.jobs[name]
-    return [telling.placement_document(foresight.fleet.placement(row, held)) for held in sorted(row.held)]
+    return [job_documents.placement_document(foresight.fleet.placement(row, held)) for held in sorted(row.held)]
 
 
 def _without_job(explanation: Explanation) -> Document:

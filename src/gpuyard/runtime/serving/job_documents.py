@@ -17,7 +17,7 @@ from gpuyard.model.node import Closure, Gpu, Health, Node
 from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Reason, without_names
 from gpuyard.model.resources import WHOLE, as_gpus, mig_cost
-from gpuyard.runtime.viewing import Viewer
+from gpuyard.runtime.serving.viewing import Viewer
 from gpuyard.worlds.local.launching.holdings import Holdings
 from gpuyard.worlds.local.state import ledger
 from gpuyard.worlds.local.state.records import Attempt, Entry, Task, Template

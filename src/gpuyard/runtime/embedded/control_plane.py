@@ -21,15 +21,15 @@ from gpuyard.model.errors import Refused
 from gpuyard.model.node import Closure, Node, Place
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.runtime import queueing
 from gpuyard.runtime.clock import SteadyClock
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.journal import Journal
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
-from gpuyard.runtime.holder import Devices, Holder
+from gpuyard.runtime.embedded.state_folder import Holder, RealGpus
 from gpuyard.runtime.service import Document
+from gpuyard.runtime.serving import queueing
 from gpuyard.worlds.local.attempts import housekeeping
 from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps
 from gpuyard.worlds.local.attempts.desk import Desk
@@ -81,7 +81,7 @@ class ControlPlane:
         self.clock = SteadyClock(clock)
         self._fault = fault
         self.since = 0.0
-        self.devices: Devices | None = None
+        self.devices: RealGpus | None = None
 
     # --- up and down -----------------------------------------------------------------------------
 
@@ -143,12 +143,12 @@ class ControlPlane:
             self.desk.aside.put("memory", "memory", str(error), self.archive.raw("memory"))
             return Memory()
 
-    def _keep_devices(self) -> Devices | None:
+    def _keep_devices(self) -> RealGpus | None:
         """Real GPUs are claimed before anything goes on them; who has the others is told."""
         if self.settings.virtual and self.settings.machine is None:
             return None
         machine = self.settings.machine or Machine()
-        devices = Devices(self.world, machine, self.settings.folder.resolve(), self.desk.around.mark)
+        devices = RealGpus(self.world, machine, self.settings.folder.resolve(), self.desk.around.mark)
         self.desk.keeper = self.launcher.keeper = devices.keeper
         return devices
 

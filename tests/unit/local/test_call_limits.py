@@ -11,8 +11,8 @@ import pytest
 from gpuyard import files
 from gpuyard.brain import foresee
 from gpuyard.model.errors import Refused, TooMuch
-from gpuyard.runtime import budgets, forecast
-from gpuyard.runtime.budgets import Patience
+from gpuyard.runtime.serving import call_limits, forecast
+from gpuyard.runtime.serving.call_limits import Patience
 from gpuyard.worlds.local.state.records import Owner
 from tests.support.yards import ME, TestYard, sh
 
@@ -97,7 +97,7 @@ def test_time_to_think_runs_out():
     now = [0.0]
     patience = Patience.from_now(lambda: now[0])
     patience.spend(3, 10)
-    now[0] = budgets.THINK_S + 0.1
+    now[0] = call_limits.THINK_S + 0.1
     with pytest.raises(TooMuch, match="10 different jobs at once take too long to look at"):
         patience.spend(4, 10)
 

@@ -11,7 +11,7 @@ from gpuyard import files
 from gpuyard.cli.console.terminal import Screen
 from gpuyard.cli.deciding import why
 from gpuyard.cli.rendering import why_text
-from gpuyard.runtime import telling
+from gpuyard.runtime.serving import job_documents
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
@@ -102,9 +102,9 @@ def test_a_segment_that_is_rotated_away_between_listing_and_opening_is_skipped(
         return found
 
     monkeypatch.setattr(Path, "iterdir", rotate_after)
-    assert telling.read_output(tmp_path, 3) == (b"01234567890123456789", 30)
+    assert job_documents.read_output(tmp_path, 3) == (b"01234567890123456789", 30)
 
 
 def test_output_that_is_always_gone_already_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Path, "iterdir", lambda _: [tmp_path / f"{0:020d}"])
-    assert telling.read_output(tmp_path, 3) == (b"", 3)
+    assert job_documents.read_output(tmp_path, 3) == (b"", 3)

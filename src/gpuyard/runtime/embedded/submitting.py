@@ -1,6 +1,6 @@
 """Submissions and previews: read and thought about outside the world's lock, taken in under it.
 
-Used by the embedded yard. What a document costs to read or to look ahead for is its author's time, within `budgets`;
+Used by the embedded yard. What a document costs to read or to look ahead for is its author's time (`call_limits`);
 the lock is taken for names, caps and the book alone.
 """
 
@@ -18,11 +18,11 @@ from gpuyard.model.job import Job
 from gpuyard.model.outside import text
 from gpuyard.model.reasons import Outcome
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.runtime import budgets, forecast, intake
-from gpuyard.runtime.budgets import Patience
-from gpuyard.runtime.control_plane import ControlPlane
+from gpuyard.runtime.embedded.control_plane import ControlPlane
 from gpuyard.runtime.service import Document
-from gpuyard.runtime.viewing import Viewer
+from gpuyard.runtime.serving import call_limits, forecast, intake
+from gpuyard.runtime.serving.call_limits import Patience
+from gpuyard.runtime.serving.viewing import Viewer
 from gpuyard.worlds.local.state import book as books
 from gpuyard.worlds.local.state.records import Entry, Template
 
@@ -51,7 +51,7 @@ class Submitting:
 
     def submit(self, viewer: Viewer, jobs: Sequence[Document], key: str, queue_anyway: bool) -> list[Document]:
         """Accept jobs (all or none), durably, before returning."""
-        budgets.check_count(jobs, budgets.DOCUMENTS_MAX, "submission")
+        call_limits.check_count(jobs, call_limits.DOCUMENTS_MAX, "submission")
         if not key:
             return self._submit(viewer, jobs, None, queue_anyway)
         digest = intake.digest(jobs)
@@ -87,7 +87,7 @@ class Submitting:
 
     def preview(self, viewer: Viewer, jobs: Sequence[Document]) -> list[Document]:
         """What would happen, in one plan for all of them."""
-        budgets.check_count(jobs, budgets.PREVIEWS_MAX, "preview")
+        call_limits.check_count(jobs, call_limits.PREVIEWS_MAX, "preview")
         asked = self._checked(viewer, self._read(viewer, jobs))
         firsts = [_first(viewer, each) for each in asked]
         told = forecast.previews(self._moment(viewer), firsts, self._patience())
@@ -124,7 +124,7 @@ class Submitting:
             self._intake.check(viewer.caller, submission, self._plane.world.queues)
             submission = intake.kept_to(submission, self._plane.settings.fleet.policy, self._plane.world.queues)
             members += len(submission.members) or 1
-            budgets.check_members(members)
+            call_limits.check_members(members)
             asked.append(submission)
         return asked
 

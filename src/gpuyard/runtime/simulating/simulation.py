@@ -21,7 +21,7 @@ from gpuyard.worlds.sim.chronicle import Chronicle, Everyone
 from gpuyard.worlds.sim.measuring import Curves, Figures, Measure
 from gpuyard.worlds.sim.reading import Source
 from gpuyard.worlds.sim.trace import Trace
-from gpuyard.worlds.sim.world import Listener, Live, Rules, SimWorld
+from gpuyard.worlds.sim.world import Live, Observer, Rules, SimWorld
 
 Progress = Callable[[int, int], None]
 """Told how many of how many arrivals have come."""
@@ -44,7 +44,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedRun:
     """One policy, one seed, and what came out."""
 
     policy: str
@@ -55,7 +55,9 @@ class Run:
     curves: Curves
 
 
-def run(setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, progress: Progress | None = None) -> Run:
+def run(
+    setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, progress: Progress | None = None
+) -> SimulatedRun:
     """Simulate one policy with one seed to the end of the trace."""
     begun = clock.monotonic()
     trace = setting.source.trace(seed, fleets.capacity(setting.fleet))
@@ -65,7 +67,7 @@ def run(setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, pr
     fleet = replace(setting.fleet, policy=policy, nodes=nodes, queues=fleets.queues(setting.fleet, trace))
     with ExitStack() as stack:
         measure = Measure(trace, fleets.capacity(setting.fleet), lambda: stranded_now(loop.fleet), setting.gantt)
-        listener: Listener = measure
+        listener: Observer = measure
         if setting.placements is not None:
             out = stack.enter_context(setting.placements.open("w", encoding="utf-8"))
             listener = Everyone((measure, Chronicle(out)))
@@ -79,7 +81,7 @@ def run(setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, pr
         if setting.known_demand if setting.known_demand is not None else trace.tried_once:
             loop.fleet.expect(trace.expected)
         Driver(loop, clock).run()
-    return Run(named[0], seed, clock.monotonic() - begun, loop.decide_s, measure.figures(), measure.curves)
+    return SimulatedRun(named[0], seed, clock.monotonic() - begun, loop.decide_s, measure.figures(), measure.curves)
 
 
 def _by_the_rules(policy: Policy, tried_once: bool, rules: Rules) -> Policy:
@@ -94,7 +96,7 @@ class Counting(Everyone):
 
     EVERY = 64
 
-    def __init__(self, listener: Listener, of: int, progress: Progress) -> None:
+    def __init__(self, listener: Observer, of: int, progress: Progress) -> None:
         super().__init__((listener,))
         self._come = 0
         self._of = of

@@ -12,15 +12,15 @@ from gpuyard.model.errors import Conflict
 from gpuyard.runtime.service import Caller, Document, Service
 from gpuyard.server.doors.access import Access
 from gpuyard.server.streaming import Pump
-from gpuyard.server.turns import Turns
+from gpuyard.server.turns import CallerTurns
 
 OK = "ok"
 UNWELL = "not well; the yard's operators are told why"
 
 
 @dataclass
-class Desk:
-    """One yard's front desk. `urls` are where TCP is listened on, `stop` asks whoever runs the yard to end it."""
+class HandlerContext:
+    """One yard's front context. `urls` are where TCP is listened on, `stop` asks whoever runs the yard to end it."""
 
     service: Service
     access: Access
@@ -29,7 +29,7 @@ class Desk:
     socket: str = ""
     urls: list[str] = field(default_factory=list)
     pump: Pump = field(init=False)
-    turns: Turns = field(default_factory=Turns)
+    turns: CallerTurns = field(default_factory=CallerTurns)
 
     def __post_init__(self) -> None:
         self.pump = Pump(self.service)

@@ -1,0 +1,1 @@
+"""The embedded yard: the local world, its driver and what is served, wired together over one state folder."""
