@@ -7,6 +7,7 @@ proves nothing, and a missing tool on the build machine must not look like succe
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -14,6 +15,9 @@ from hypothesis import HealthCheck, settings
 
 ALLOWED_SKIPS = ("needs a real GPU", "needs root", "needs a browser", "needs podman")
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+# Hints tell `yard` as it works from where the reader stands: here it is on the PATH.
+os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
 
 # Deadlines are off: on a shared machine they measure the neighbours.
 # The same examples every time, so that a run says something about the change and not about luck; `proof` is random.

@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
     clock = WrongClock(folder / "clock")
     wish = up.UpWish(folder / "disk" / "s", port=0)
     yard = which_yard.make(
-        which_yard.find(str(folder / "fleet.yaml"), clock.now()), wish.state, clock,
+        which_yard.find(str(folder / "fleet.yaml"), wish.state, clock.now()), wish.state, clock,
         backoff=BACKOFF_S, term_grace=TERM_GRACE_S,
     )  # fmt: skip
     hosting = Hosting(yard, up.doors(wish), clock)

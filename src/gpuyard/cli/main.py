@@ -53,9 +53,19 @@ def _invoke(args: Sequence[str], name: str) -> int:
             raise Refused(f"Word {number} of the command line {told}.")
     try:
         with yard.make_context(name, list(args)) as context:
-            yard.invoke(context)
+            return _ask(context, debug="--debug" in args)
     except click.exceptions.Exit as left:
         return left.exit_code
+
+
+def _ask(context: click.Context, debug: bool) -> int:
+    """A mistake is explained while it is known which yard was meant: its hints name the same one."""
+    try:
+        yard.invoke(context)
+    except (click.exceptions.Exit, BrokenPipeError):
+        raise
+    except Exception as mistake:  # noqa: BLE001 -- nothing may reach the user as a traceback
+        return _explain(mistake, debug)
     return 0
 
 

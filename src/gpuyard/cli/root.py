@@ -13,6 +13,7 @@ import click
 
 from gpuyard import __version__
 from gpuyard.cli.console.hints import nearest
+from gpuyard.cli.console.options import state_option
 
 EXAMPLES = """\
 yard demo                         a yard with 200 jobs, in under a minute
@@ -149,3 +150,6 @@ def yard(ctx: click.Context, debug: bool) -> None:
     """GPUYard places whole gangs of GPU jobs on the right GPUs, and says why when it cannot."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+yard.params.append(state_option())

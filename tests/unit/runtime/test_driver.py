@@ -309,3 +309,18 @@ def test_a_controller_emits_or_proposes_and_remembers(shadow: bool):
     assert [action.nodes for action in told()] == [4]
     assert place.world.plan.look_again_at == place.world.now() + 60.0
     assert place.loop.memory.of(Sizes) == Sizes(4)
+
+
+def test_a_turn_that_does_not_end_is_told():
+    place = Place()
+    told: list[str] = []
+
+    def chores() -> None:
+        told.append(place.driver.trouble())
+        place.clock.at += 600.0
+        told.append(place.driver.trouble())
+
+    place.driver.chores = chores
+    place.driver.turn()
+    assert told == ["", "the turn that began 600 s ago does not end"]
+    assert place.driver.trouble() == ""

@@ -5,10 +5,13 @@ Called by the command modules at import. It reads and prints nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import click
+
+from gpuyard.cli.console import hints
 
 Decorator = Callable[[Any], Any]
 
@@ -17,11 +20,11 @@ DOCUMENT_FORMATS = ("table", "json", "yaml")
 
 
 class YardCommand(click.Command):
-    """A command that takes --debug also behind its own name, where people put it."""
+    """A command that takes --debug and --state also behind its own name, where people put them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
+        _take_everywhere(self)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples as they stand."""
@@ -34,11 +37,45 @@ class YardGroup(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs["invoke_without_command"] = True
         super().__init__(*args, **kwargs)
-        self.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
+        _take_everywhere(self)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples as they stand."""
         write_examples(self.epilog or "", formatter)
+
+
+def _take_everywhere(command: click.Command) -> None:
+    """What `yard` itself takes; a command that has its own --state keeps it."""
+    command.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, hidden=True))
+    if not any("--state" in param.opts for param in command.params):
+        command.params.append(state_option(hidden=True))
+
+
+def state_option(hidden: bool = False) -> click.Option:
+    """Which yard is meant, where there are several."""
+    return click.Option(
+        ["--state"], metavar="FOLDER", expose_value=False, hidden=hidden, callback=_reach,
+        help="Speak to the yard that keeps its state there.  [default: GPUYARD_STATE, else the XDG state folder]",
+    )  # fmt: skip
+
+
+def _reach(ctx: click.Context, _: click.Parameter, folder: str | None) -> None:
+    """For this command the folder stands in the environment's place; hints carry it on."""
+    if not folder:
+        return
+    from gpuyard.client import places
+
+    ctx.meta[hints.REACH] = folder
+    before = {name: os.environ.pop(name, None) for name in (places.STATE, places.URL)}
+    os.environ[places.STATE] = os.path.abspath(folder)
+
+    def restore() -> None:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+    ctx.call_on_close(restore)
 
 
 def write_examples(examples: str, formatter: click.HelpFormatter) -> None:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuyard.cli.console import hints
+
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod, RenderableType
     from rich.table import Table
@@ -133,8 +135,11 @@ def write(words: str) -> None:
 
 
 def say(words: str = "", marked: str = "", colour: str = "") -> None:
-    """A line to stderr; where it stands on a terminal, what is `marked` in it gets a colour."""
-    shown = safe(words)
+    """A line to stderr; where it stands on a terminal, what is `marked` in it gets a colour.
+
+    Commands in it, between backticks, are told as they work from here.
+    """
+    shown = safe(hints.spoken(words))
     if colour:
         shown = shown.replace(marked, click.style(marked, fg=colour), 1)
     click.echo(shown, err=True)

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuyard.cli.console import options, terminal, words
+from gpuyard.cli.console import hints, options, terminal, words
 from gpuyard.cli.keeping import yard_log
 from gpuyard.cli.keeping.yard_log import YardLog
 from gpuyard.client import Client, Unreachable, places
-from gpuyard.model.errors import Refused
+from gpuyard.model.errors import GpuYardError, Refused
 from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from gpuyard.cli.keeping.which_yard import YardFleet
-    from gpuyard.runtime.service import Yard
+    from gpuyard.runtime.service import Service, Yard
     from gpuyard.worlds.local.attempts.crowd import Caps
 
 DEFAULT_PORT = 7411
@@ -41,6 +41,12 @@ MAX_TASKS = 1024
 KEEP_OUTPUT = 20
 GIB = 1 << 30
 COUNT = click.IntRange(min=0)
+VITAL = ("loop", "turns", "store")
+"""The checks without which nothing is planned."""
+
+
+class Ailing(GpuYardError):
+    """A yard that is up and does not do its work."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,9 @@ class UpWish:
     """,
 )
 @click.option("--detach", is_flag=True, help="Return when the API answers; the yard stays.")
-@click.option("--fleet", default="", metavar="FILE", help="Virtual nodes as in this file (a snapshot without jobs).")
+@click.option(
+    "--fleet", default="", metavar="FILE", help="Virtual nodes as in this file, from now on; `machine`: its GPUs."
+)
 @click.option("--state", default="", metavar="FOLDER", help="Where everything is kept.  [default: XDG state folder]")
 @click.option("--shared", is_flag=True, help="As root: open to a group, each job runs as its submitter.")
 @click.option("--group", default="", help="The group that may use a shared yard.  [default: users]")
@@ -96,6 +104,8 @@ def up(detach: bool, state: str, shared: bool, **rest: Any) -> None:
     folder = Path(state).absolute() if state else places.SHARED_STATE if shared else places.state_folder()
     wish = UpWish(folder, shared=shared, **rest)
     _check(wish)
+    if folder not in (places.SHARED_STATE, places.state_folder()):
+        click.get_current_context().meta[hints.REACH] = str(folder)
     if detach:
         start_detached(wish)
     else:
@@ -119,19 +129,44 @@ def stay(wish: UpWish) -> None:
 
     clock = SystemClock()
     yard_log.fold(wish.state, clock.monotonic)
-    fleet = which_yard.find(wish.fleet, clock.now())
+    fleet = which_yard.find(wish.fleet, wish.state, clock.now())
     hosting = Hosting(_yard(fleet, wish, clock), doors(wish), clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: hosting.stop())
     desk = hosting.start()
+    try:
+        which_yard.remember(fleet, wish.state)
+    except OSError as error:
+        click.echo(
+            f"Note: the fleet will not be remembered ({error.strerror}); give --fleet again next time.", err=True
+        )
     if (devices := desk.service.status()["checks"].get("devices", "ok")) != "ok":
         click.echo(f"Note: {devices}.", err=True)
     tell(wish, fleet.told, desk.urls[0] if desk.urls else "", desk.page_url() if desk.urls else "")
+    _tell_how_it_goes(desk.service, clock)
     try:
         hosting.wait()
     finally:
         terminal.say("Closing; jobs run on unless they were to end too.")
         hosting.close()
+
+
+def _tell_how_it_goes(yard: Service, clock: SystemClock) -> None:
+    """That it is up, once it has planned; else why it does not. It stays either way: its jobs can be seen and ended."""
+    until = clock.monotonic() + READY_S
+    status = yard.status()
+    while not (status["last_cycle"] or ailing(status)) and clock.monotonic() < until:
+        _rest(LOOK_S)
+        status = yard.status()
+    if status["last_cycle"] and not ailing(status):
+        terminal.write(_try())
+        sys.stdout.flush()
+    else:
+        terminal.say(f"error: the yard plans nothing: {ailing(status) or 'its first turn does not end'}.")
+
+
+def _try() -> str:
+    return f"{LAST_WORDS} {hints.yard()} run --gpus 1 -- echo hello\n"
 
 
 def _yard(fleet: YardFleet, wish: UpWish, clock: SystemClock) -> Yard:
@@ -167,7 +202,6 @@ def tell(wish: UpWish, fleet: str, url: str, page: str) -> None:
     terminal.write(f"GPUs are {fleet}.\n")
     terminal.write(f"Live page: {page}\n" if page else "")
     terminal.write(f"State:     {wish.state}\n")
-    terminal.write(f"{LAST_WORDS} yard run --gpus 1 -- echo hello\n")
     sys.stdout.flush()
 
 
@@ -185,7 +219,8 @@ def start_detached(wish: UpWish) -> None:
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/",
         )  # fmt: skip
     _await_answer(child, Client(places.Address(socket=wish.socket)), log)
-    terminal.write(_first_words(log))
+    said = _first_words(log).splitlines(keepends=True)
+    terminal.write("".join(line for line in said if not line.startswith(LAST_WORDS)) + _try())
 
 
 def _first_words(log: YardLog) -> str:
@@ -199,15 +234,21 @@ def _first_words(log: YardLog) -> str:
 
 def _arguments(wish: UpWish) -> list[str]:
     given = {
-        "--state": str(wish.state), "--fleet": str(Path(wish.fleet).absolute()) if wish.fleet else "",
+        "--state": str(wish.state), "--fleet": _given_file(wish.fleet),
         "--group": wish.group, "--user-cap": _given(wish.user_cap), "--user-tasks": _given(wish.user_tasks),
         "--max-tasks": str(wish.max_tasks), "--keep-output": str(wish.keep_output),
         "--host": wish.host, "--port": str(wish.port),
-        "--certificate": wish.certificate and str(Path(wish.certificate).absolute()),
-        "--key": wish.key and str(Path(wish.key).absolute()),
+        "--certificate": _given_file(wish.certificate), "--key": _given_file(wish.key),
     }  # fmt: skip
     flags = ["--shared"] if wish.shared else []
     return flags + [word for name, value in given.items() if value for word in (name, value)]
+
+
+def _given_file(path: str) -> str:
+    """The yard runs elsewhere, so paths are whole; the word for this machine is no path."""
+    from gpuyard.cli.keeping.which_yard import MACHINE
+
+    return path if path in ("", MACHINE) else str(Path(path).absolute())
 
 
 def _given(count: int | None) -> str:
@@ -215,19 +256,28 @@ def _given(count: int | None) -> str:
 
 
 def _await_answer(child: Any, client: Client, log: YardLog) -> None:
-    """Return when that very process answers; its last words if it ends instead."""
+    """Return when that very process answers and plans; its last words if it ends instead."""
     clock = SystemClock()
     until = clock.monotonic() + READY_S
     while clock.monotonic() < until:
         try:
-            if client.status()["pid"] == child.pid:
+            status = client.status()
+            if status["pid"] == child.pid and (told := ailing(status)):
+                raise Ailing(f"The yard is up and plans nothing: {told}. `yard down` stops it; its jobs run on.")
+            if status["pid"] == child.pid and status["last_cycle"]:
                 return
         except Unreachable:
             pass
         if child.poll() is not None:
             raise Refused((log.words().strip() or _speechless(log.path.parent)).removeprefix("error: "))
         _rest(LOOK_S)
-    raise Unreachable(f"The yard did not answer within {READY_S:g} s; {log.path} has what it said.")
+    raise Unreachable(f"The yard did not come up within {READY_S:g} s; {log.path} has what it said.")
+
+
+def ailing(status: dict[str, Any]) -> str:
+    """What keeps a yard from planning; nothing if it does."""
+    checks = status.get("checks", {})
+    return "; ".join(checks[name] for name in VITAL if checks.get(name, "ok") != "ok")
 
 
 def _speechless(state: Path) -> str:
@@ -251,13 +301,24 @@ def _rest(seconds: float) -> None:
     """
     yard down
     yard down --jobs
+    yard down --state /tmp/try
     """,
 )
 @click.option("--jobs", "end_jobs", is_flag=True, help="End the jobs too; without it they run on.")
-def down(end_jobs: bool) -> None:
-    """Stop the embedded yard. Its jobs run on, and the next `yard up` finds them again."""
-    with Client() as client:
-        status = client.status()
+@click.option("--shared", is_flag=True, help="The yard that all of this machine share.")
+@click.option("--state", default="", metavar="FOLDER", help="The yard that keeps its state there.  [default: your own]")
+def down(end_jobs: bool, shared: bool, state: str) -> None:
+    """Stop your own embedded yard. Its jobs run on, and the next `yard up` finds them again.
+
+    No other yard is ever taken for it: one with another state folder is named by --state, the machine's by --shared.
+    """
+    if shared and state:
+        raise click.UsageError("--shared and --state name two yards; give one of them.")
+    with Client(_meant(shared, state)) as client:
+        try:
+            status = client.status()
+        except Unreachable as error:
+            raise Unreachable(f"{error}{_another(shared or bool(state))}") from None
         client.shut_down(end_jobs)
     clock = SystemClock()
     until = clock.monotonic() + GONE_S
@@ -267,7 +328,25 @@ def down(end_jobs: bool) -> None:
         raise Unreachable(f"The yard (process {status['pid']}) has been told to stop and is still closing.")
     running = int(status.get("running", 0))
     left = f" {words.counted(running, 'job')} left running." if running and not end_jobs else ""
-    terminal.write(f"The yard is down.{left}\n")
+    where = f" in {status['state']}" if shared or state else ""
+    terminal.write(f"The yard{where} is down.{left}\n")
+
+
+def _meant(shared: bool, state: str) -> places.Address:
+    """One place alone: whoever stops a yard has said which."""
+    if shared:
+        return places.Address(socket=places.SHARED_SOCKET)
+    return next(places.candidates({places.STATE: state} if state else None))
+
+
+def _another(named: bool) -> str:
+    """That the machine's yard is up, to somebody who has none."""
+    try:
+        with Client(places.Address(socket=places.SHARED_SOCKET)) as client:
+            there = not named and bool(client.status())
+    except GpuYardError:
+        there = False
+    return " This machine's shared yard is up; `yard down --shared` stops that one, for everybody." if there else ""
 
 
 def _lives(pid: int) -> bool:
@@ -290,12 +369,18 @@ def _lives(pid: int) -> bool:
 )
 @options.output()
 def status(form: str) -> None:
-    """Whether a yard is up, since when, where, and how well."""
+    """Whether a yard is up, since when, where, and how well. Exit code 1 if it does not plan."""
     with Client() as client:
         told = client.status()
     if form != "table":
         terminal.write_document(told, form)
-        return
+    else:
+        _write_status(told)
+    if trouble := ailing(told):
+        raise Ailing(f"This yard plans nothing: {trouble}.")
+
+
+def _write_status(told: dict[str, Any]) -> None:
     kind = "virtual" if told.get("virtual") else "real"
     up_for = words.duration(SystemClock().now() - float(told["since"]))
     unwell = [f"{name}: {check}" for name, check in told.get("checks", {}).items() if check != "ok"]

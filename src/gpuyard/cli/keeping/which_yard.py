@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from gpuyard.runtime.service import Yard
 
 VIRTUAL_GPUS = 8
+MACHINE = "machine"
+"""In the place of a fleet file: what this machine has, whatever was given before."""
+REMEMBERED = "fleet.yaml"
+"""The file of the state folder that holds the fleet as it was last given."""
 HEADER = {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot"}
 
 
@@ -25,20 +30,49 @@ class YardFleet:
     virtual: bool
     told: str
     faults: tuple[Any, ...] = ()
+    text: str = ""
+    """The file it was read from, if it was."""
 
 
-def find(path: str, now: float) -> YardFleet:
-    """The fleet of a file, else the GPUs of this machine, else virtual ones."""
+def find(path: str, state: Path, now: float) -> YardFleet:
+    """The fleet of a file; the one this yard was last given; the GPUs of this machine; else virtual ones."""
+    if path == MACHINE:
+        return of_this_machine(now) or one_virtual_node(now)
     if path:
         return of_file(Path(path), now)
-    return of_this_machine(now) or one_virtual_node(now)
+    return remembered(state, now) or of_this_machine(now) or one_virtual_node(now)
 
 
 def of_file(path: Path, now: float) -> YardFleet:
     """Virtual nodes of any shape; a fleet file is a snapshot without jobs."""
     from gpuyard.files.text import documents
 
-    return of_text(documents.read_text(path), str(path), now)
+    text = documents.read_text(path)
+    return replace(of_text(text, str(path), now), text=text)
+
+
+def remembered(state: Path, now: float) -> YardFleet | None:
+    """The fleet that the yard with this state folder was last given; None if it never was."""
+    path = state / REMEMBERED
+    if not path.is_file():
+        return None
+    fleet = of_file(path, now)
+    told = f"virtual: {_counted(fleet.snapshot)}, as last given with --fleet (`--fleet {MACHINE}` takes this machine)"
+    return replace(fleet, told=told)
+
+
+def remember(fleet: YardFleet, state: Path) -> None:
+    """Once it is up: the next `yard up` needs no --fleet. One without a file is looked for anew each time."""
+    path = state / REMEMBERED
+    if not fleet.text:
+        path.unlink(missing_ok=True)
+    elif not path.is_file() or path.read_text(encoding="utf-8") != fleet.text:
+        beside = path.with_suffix(".new")
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(fleet.text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
 
 
 def of_text(text: str, name: str, now: float) -> YardFleet:
@@ -82,7 +116,10 @@ def make(fleet: YardFleet, state: Path, clock: Clock, **more: Any) -> Yard:
     """A yard on that fleet, not started yet; `more` are settings of the runtime's."""
     from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 
-    settings = Settings(state, fleet.snapshot, virtual=fleet.virtual, faults=fleet.faults, **more)
+    virtual = fleet.virtual
+    settings = Settings(
+        state, fleet.snapshot, virtual=virtual, faults=fleet.faults, keeps_places=virtual, **more
+    )  # fmt: skip
     return EmbeddedYard(settings, clock)
 
 

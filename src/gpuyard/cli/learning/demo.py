@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from gpuyard.cli.console import options, terminal
+from gpuyard.cli.console import hints, options, terminal
 from gpuyard.cli.keeping import which_yard
 from gpuyard.cli.learning import demo_summary, demo_view, demo_work
 from gpuyard.cli.rendering import why_text
@@ -59,7 +59,10 @@ def demo(stay: bool, port: int) -> None:
     )
     terminal.write(f"GPUs are {fleet.told}.\n")
     with _folder() as folder, _hosted(fleet, folder, port, clock) as hosting:
-        _Demo(hosting, Client.at_state(folder), clock, fleet).run(stay)
+        demo = _Demo(hosting, Client.at_state(folder), clock, fleet)
+        demo.run()
+        if stay:
+            _stay(hosting, folder)
 
 
 @contextlib.contextmanager
@@ -91,6 +94,17 @@ def _hosted(fleet: which_yard.YardFleet, folder: Path, port: int, clock: SystemC
         signal.signal(signal.SIGINT, before)
 
 
+def _stay(hosting: Hosting, folder: Path) -> None:
+    """Until Ctrl-C."""
+    page = hosting.context.page_url() if hosting.context is not None else ""
+    terminal.write(
+        f"\nThe yard stays up: {page}\nIn another terminal: {hints.yard()} --state {folder} jobs\n"
+        "Ctrl-C ends it, and removes everything.\n"
+    )
+    sys.stdout.flush()
+    hosting.wait()
+
+
 def _interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -114,7 +128,7 @@ class _Demo:
     def _seconds(self) -> float:
         return self._clock.monotonic() - self._begun
 
-    def run(self, stay: bool) -> None:
+    def run(self) -> None:
         """Submit, show, sum up."""
         pause = threading.Event()
         terminal.write(f"{len(self._left)} jobs from three teams arrive over {demo_work.LAST_ARRIVAL_S:.0f} s.\n")
@@ -126,12 +140,6 @@ class _Demo:
                 self._ask_why()
                 pause.wait(max(0.02, TICK_S - (self._seconds - begun)))
         self._sum_up()
-        if stay:
-            terminal.write(
-                f"\nThe yard stays up: {self._client.login()['url']}\nCtrl-C ends it, and removes everything.\n"
-            )
-            sys.stdout.flush()
-            self._hosting.wait()
 
     def _submit_due(self) -> None:
         due = [arrival.job for arrival in self._left if arrival.at <= self._seconds]
@@ -169,5 +177,6 @@ class _Demo:
             )
             why_text.draw(screen, self._why, self._clock.now())
         screen.show(terminal.text(""), terminal.text("Next:", "italic"))
-        for words in ("yard up --detach", "yard run --gpus 1 -- nvidia-smi -L", "yard tour"):
-            screen.show(terminal.text(f"  {words}", "cyan"))
+        look = "nvidia-smi -L" if not self._fleet.virtual else "sh -c 'echo on GPU $GPUYARD_GPUS of $GPUYARD_NODE'"
+        for words in ("up --detach", f"run --gpus 1 -- {look}", "tour"):
+            screen.show(terminal.text(f"  {hints.yard()} {words}", "cyan"))

@@ -18,6 +18,8 @@ from gpuyard.runtime.driving.recovery import Recovery
 STAND_BY_S = 1.0
 """How often one that does not lead looks whether it does."""
 JOIN_S = 10.0
+STUCK_S = 120.0
+"""A turn that lasts longer has hung: none of a fleet that we know takes a tenth of it."""
 
 
 class Driver:
@@ -45,6 +47,7 @@ class Driver:
         """No turn before then, by the clock that only counts up."""
         self.chores: Callable[[], None] | None = None
         """What is done before every turn, if anything."""
+        self._turning_since: float | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -82,7 +85,7 @@ class Driver:
 
     def turn(self) -> None:
         """One turn, whatever comes of it; the next is not before the pace allows it."""
-        begun = self._clock.monotonic()
+        begun = self._turning_since = self._clock.monotonic()
         try:
             if self._journal is not None and self._journal.long:
                 self.loop.open()
@@ -95,6 +98,8 @@ class Driver:
             self.rest_until = self._clock.monotonic() + STAND_BY_S
         except Exception as error:
             self._fail(error)
+        finally:
+            self._turning_since = None
 
     def _succeed(self, begun: float) -> None:
         took = self._clock.monotonic() - begun
@@ -127,4 +132,7 @@ class Driver:
             return "another control plane has taken over; this one changes nothing"
         if self._recovery is not None and self._recovery.failing:
             return str(self._recovery.last)
+        begun = self._turning_since
+        if begun is not None and (lasts := self._clock.monotonic() - begun) > STUCK_S:
+            return f"the turn that began {lasts:.0f} s ago does not end"
         return ""

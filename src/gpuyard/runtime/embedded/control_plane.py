@@ -27,6 +27,7 @@ from gpuyard.runtime.driving.journal import Journal
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
+from gpuyard.runtime.embedded import fitting
 from gpuyard.runtime.embedded.state_folder import Holder, RealGpus
 from gpuyard.runtime.service import Document
 from gpuyard.runtime.serving import queueing
@@ -40,12 +41,17 @@ from gpuyard.worlds.local.launching.launch import Supervisors
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.seam.archive import StoreArchive
 from gpuyard.worlds.local.seam.breakage import Fault
+from gpuyard.worlds.local.state import book as books
 from gpuyard.worlds.local.state.store import FILE, Store, StoreError
 from gpuyard.worlds.local.supervising.confine import own_cgroup
 from gpuyard.worlds.local.world import LocalWorld
 
 QUEUES = "queues"
 """The fact that holds queues as they were set while the yard was up."""
+AS_BEFORE = (
+    "Start the yard with the fleet that it had (`yard up` remembers a --fleet), let them end or cancel them, "
+    "then change the fleet"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ class Settings:
     caps: Caps = NO_CAPS
     machine: Machine | None = None
     """Where real GPUs are kept; none for virtual ones, unless it is given."""
+    keeps_places: bool = False
+    """Whether a fleet without what running jobs stand on is refused: one that is written down can be put right."""
     backoff: float = 10.0
     term_grace: float = 10.0
     faults: tuple[Fault, ...] = ()
@@ -116,6 +124,8 @@ class ControlPlane:
             self.desk, Gates(self.desk, self.settings.caps), self.settings.backoff, self.settings.term_grace
         )
         self.world = LocalWorld(self.desk, self._fleet(), life, self._timed_faults())
+        self.desk.book = books.load(self.store)
+        self._check_fit()
         self.devices = self._keep_devices()
         self.world.adopt()
         if self.devices is not None and self.settings.shared:
@@ -124,6 +134,18 @@ class ControlPlane:
         self._housekeeper = housekeeping.Housekeeper(self.desk, housekeeping.EVERY_S, self.settings.caps.output)
         self._housekeeper.start()
         self._drive()
+
+    def _check_fit(self) -> None:
+        """Nobody is lost because a fleet or its queues are other than they were."""
+        book, queues = self.desk.book, self.world.queues
+        try:
+            fitting.check_queues(queues, ((each.key, each.template.job.queue) for each in book.active()), AS_BEFORE)
+            if self.settings.keeps_places:
+                fitting.check_places(self.desk.nodes, book.active(), self.launcher.boot, AS_BEFORE)
+        except Refused:
+            self.launcher.close()
+            self.store.close()
+            raise
 
     def _drive(self) -> None:
         journal = Journal(self.archive)

@@ -62,6 +62,7 @@ class Submitting:
     def _submit(
         self, viewer: Viewer, jobs: Sequence[Document], key: tuple[str, str] | None, queue_anyway: bool
     ) -> list[Document]:
+        queues = self._plane.world.queues
         read = self._read(viewer, jobs)
         asked = self._checked(viewer, read)
         if not queue_anyway:
@@ -70,6 +71,7 @@ class Submitting:
         desk = self._plane.desk
         with desk.lock:
             asked = self._checked(viewer, read)
+            self._check_queues(viewer, asked, queues)
             templates, entries = self._make(viewer, jobs, asked)
             desk.book.reserve(entries)
         numbers = json.dumps([entry.id for entry in entries])
@@ -137,6 +139,13 @@ class Submitting:
             self._intake.check_caps(viewer.caller, owner, asked, desk.book)
         self._check_followed(viewer, asked)
         return asked
+
+    def _check_queues(self, viewer: Viewer, asked: Asked, seen: object) -> None:
+        """Once more, if the queues were changed since they were looked at."""
+        queues = self._plane.world.queues
+        if queues is not seen:
+            for submission in asked:
+                self._intake.check(viewer.caller, submission, queues)
 
     def _check_followed(self, viewer: Viewer, asked: Asked) -> None:
         beside: set[str] = set()

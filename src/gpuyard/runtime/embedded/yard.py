@@ -22,8 +22,10 @@ from gpuyard.model.job import Phase
 from gpuyard.model.node import Health
 from gpuyard.model.outside import text
 from gpuyard.model.outside.ports import Clock
+from gpuyard.model.queue import Queue
 from gpuyard.model.reasons import without_names
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.embedded import fitting
 from gpuyard.runtime.embedded.control_plane import QUEUES, ControlPlane, Settings
 from gpuyard.runtime.embedded.submitting import Submitting
 from gpuyard.runtime.service import Caller, Document
@@ -313,15 +315,25 @@ class EmbeddedYard:
         """Create or change a queue; a dry run tells who would lose or get GPUs."""
         if not caller.admin:
             raise Denied(f"{caller.user} may not change queues; an administrator can")
-        moment = self._plane.moment()
-        queues = queueing.laid_over(moment.queues, [document], moment.topology)
+        with self._desk.lock:
+            moment = self._plane.moment()
+            queues = self._queues_with(document)
         answer = queueing.consequences(moment, queues)
         changed = next(queue for queue in queues if queue.name == document["name"])
         answer |= {"queue": {"name": changed.name} | queue_document(changed), "applied": not dry_run}
         if not dry_run:
-            self._keep_queue(document)
-            self.world.set_queues(queues)
+            with self._desk.lock:  # looking ahead took a while: others may have changed something meanwhile
+                queues = self._queues_with(document)
+                self._keep_queue(document)
+                self.world.set_queues(queues)
         return answer
+
+    def _queues_with(self, document: Document) -> tuple[Queue, ...]:
+        """The tree with one queue set anew; refused where jobs stand in what would no longer be a leaf."""
+        fleet, jobs = self.world.fleet, self._desk.book.standing()
+        queues = queueing.laid_over(fleet.queues, [document], fleet.topology)
+        fitting.check_queues(queues, jobs, "Let them end, or cancel them, first")
+        return queues
 
     def _keep_queue(self, document: Document) -> None:
         with self._desk.change() as batch:

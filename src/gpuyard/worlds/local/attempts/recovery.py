@@ -6,21 +6,22 @@ started is started now: the claim in its folder makes sure that nothing runs twi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuyard.model.events import JobSeen
 from gpuyard.model.job import Phase
+from gpuyard.model.node import Node
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.giving_up import lay_aside
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.ports import TaskKey
-from gpuyard.worlds.local.state import book as books
 from gpuyard.worlds.local.state.records import Attempt, Entry, Task
 from gpuyard.worlds.local.state.store import RESTORED
 
 
 def recover(desk: Desk, life: Lifecycle, fleet: Snapshot) -> None:
-    """Read everything back, take over what runs, show the brain what there is."""
-    desk.book = books.load(desk.store)
+    """Take over what runs of all that was read back, show the brain what there is."""
     desk.book.keep_within(fleet.policy, fleet.queues)
     job, template = desk.numbers.highest()
     desk.book.next_job = max(desk.book.next_job, job + 1)
@@ -62,7 +63,7 @@ def _show(desk: Desk, life: Lifecycle, entry: Entry) -> None:
 
 def _take_over(desk: Desk, life: Lifecycle, entry: Entry, attempt: Attempt) -> None:
     life.unfollow(entry)
-    there = all(_is_there(desk, task) for task in attempt.live())
+    there = all(is_there(desk.nodes, task) for task in attempt.live())
     if there:
         desk.events.append(JobSeen(entry.job()))
     else:  # the brain knows no such places; it hears of the job when that is done with them
@@ -84,9 +85,9 @@ def _take_over(desk: Desk, life: Lifecycle, entry: Entry, attempt: Attempt) -> N
         entry.phase = Phase.STARTING
 
 
-def _is_there(desk: Desk, task: Task) -> bool:
+def is_there(nodes: Mapping[str, Node], task: Task) -> bool:
     """Whether the fleet still has what the task stands on."""
-    node = desk.nodes.get(task.placement.node)
+    node = nodes.get(task.placement.node)
     return node is not None and all(gpu < len(node.gpus) for gpu in task.placement.gpus)
 
 

@@ -30,7 +30,8 @@ class Book:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.keys: dict[str, int] = {}
-        self._reserved: set[str] = set()
+        self._reserved: dict[str, str] = {}
+        """Names that are being written, and the queues their jobs are to stand in."""
         self.arrays: dict[str, Template] = {}
         self.gated: dict[int, deque[Entry]] = {}
         """Members of each array that wait for the others, by template."""
@@ -44,7 +45,7 @@ class Book:
         """One more job."""
         self.entries[entry.id] = entry
         self.keys[entry.key] = entry.id
-        self._reserved.discard(entry.key)
+        self._reserved.pop(entry.key, None)
 
     def find(self, key: str) -> Entry | None:
         """A job that is not over."""
@@ -57,11 +58,17 @@ class Book:
 
     def reserve(self, entries: Iterable[Entry]) -> None:
         """Keep names until `add` or `unreserve`: their jobs are being written."""
-        self._reserved.update(entry.key for entry in entries)
+        self._reserved.update({entry.key: entry.template.job.queue for entry in entries})
 
     def unreserve(self, entries: Iterable[Entry]) -> None:
         """They were not accepted after all."""
-        self._reserved.difference_update(entry.key for entry in entries)
+        for entry in entries:
+            self._reserved.pop(entry.key, None)
+
+    def standing(self) -> Iterator[tuple[str, str]]:
+        """Who stands in which queue, or is about to."""
+        yield from ((entry.key, entry.template.job.queue) for entry in self.active())
+        yield from self._reserved.items()
 
     def get(self, key: str) -> Entry:
         """A job that is not over, or one sentence why there is none."""
