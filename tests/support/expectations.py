@@ -58,7 +58,7 @@ from gpuyard.model.snapshot import Snapshot
 from tests.support.scenario import Document, ScenarioError
 from tests.support.tasks import Task, of_job
 
-KINDS = {"size", "gang", "model", "level", "move", "quota", "preemptible"}
+KINDS = {"size", "gang", "model", "level", "move", "budget", "quota", "preemptible"}
 SIZES = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 Spec = dict[str, Any]

@@ -55,7 +55,8 @@ def _suggestion_document(suggestion: Suggestion) -> Document:
 
 
 def _obstacle_document(obstacle: Obstacle) -> Document:
-    return {
+    told = {"budget": obstacle.budget} if obstacle.budget else {}
+    return told | {
         "job": obstacle.job,
         "must": obstacle.must,
         "gpus": as_gpus(obstacle.gpus),

@@ -49,6 +49,16 @@ _RUNG_TITLES = {
 }
 
 
+READING: dict[str, tuple[Rung, ...]] = {
+    "capacity": (Rung.GANG, Rung.SHAPE, Rung.FRAGMENTATION, Rung.CPU_MEMORY, Rung.HEALTH),
+    "constraints": (Rung.TOPOLOGY, Rung.MODEL, Rung.LABELS, Rung.POLICY),
+    "quota": (Rung.QUOTA, Rung.PRIORITY),
+    "machinery": (Rung.MACHINERY,),
+}
+"""The rungs as a person looks for the cause: is there enough, may I have it there, is it my turn, does it all work?
+What is asked first and named as the cause stays the ladder's order, which is that of cost."""
+
+
 class Outcome(Enum):
     """What a "no" means for its job.
 
@@ -227,6 +237,8 @@ class Obstacle:
     preemptible: bool
     lost: float
     """Seconds of its work since the last checkpoint, and of warming up again."""
+    budget: str = ""
+    """The disruption budget that forbids to disturb it now."""
 
 
 @dataclass(frozen=True, slots=True)

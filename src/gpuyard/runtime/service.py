@@ -77,8 +77,8 @@ class Service(Protocol):
         """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs.
 
         As `yard why -o json` has it offline: `job`, `phase`, `reason` {code, message, ..., suggestions}, `ladder`,
-        `in_the_way` [{job, must, gpus, queue, priority, preemptible, lost_seconds}]; `eta` {earliest, latest} and
-        `eta_seconds` where it can be told; its shape (`tasks`, `gpus` or `groups`); `placements` where it runs, and
+        `in_the_way` [{job, must, gpus, queue, priority, preemptible, lost_seconds, budget}]; `eta` {earliest, latest}
+        and `eta_seconds` where it can be told; its shape (`tasks`, `gpus` or `groups`); `placements` where it runs, and
         `starts` where the next plan lets it.
         """
 

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from gpuyard.model.phrases import counted
 from gpuyard.model.resources import UNLIMITED, WHOLE, as_gpus
 from gpuyard.model.topology import NVLINK
 
@@ -41,11 +42,6 @@ def about(amount: float) -> str:
 def told(reason: Reason, job: str) -> str:
     """A reason where the job has just been named: the sentence without its subject."""
     return str(reason).removeprefix(f"{job} ")
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 node", "3 nodes"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def gpu_count(number: float) -> str:

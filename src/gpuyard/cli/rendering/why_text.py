@@ -12,10 +12,11 @@ from typing import Any
 from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
 from gpuyard.cli.rendering import live_tables
+from gpuyard.model.reasons import READING
 
 Document = dict[str, Any]
 
-_LADDER = (Column(""), Column("rung"), Column("nodes", right=True), Column("note", wraps=True))
+_LADDER = (Column("part"), Column(""), Column("rung"), Column("nodes", right=True), Column("note", wraps=True))
 _OTHERS = (Column(""), Column("job"), Column("must"), Column("cost", wraps=True))
 _POINTS = (Column(""), Column("what", wraps=True))
 OTHERS_SHOWN = 8
@@ -29,7 +30,7 @@ def draw(screen: Screen, answer: Document, now: float) -> None:
     screen.show(text(sentence(answer, now), "bold"))
     if ladder := answer.get("ladder"):
         screen.show(text(""))
-        screen.table(_LADDER, [_rung_row(rung, answer) for rung in ladder], headers=False)
+        screen.table(_LADDER, _ladder_rows(ladder, answer), headers=False)
         screen.show(text(f"  {LEGEND}", "dim"))
     if suggestions := (answer.get("reason") or {}).get("suggestions"):
         screen.show(text(""), text("Would start if you", "bold"))
@@ -83,14 +84,24 @@ def _how(answer: Document) -> str:
     return f"{name} is {phase}: {told}" if told and told != phase else f"{name} is {phase}."
 
 
+def _ladder_rows(ladder: Sequence[Document], answer: Document) -> list[list[Any]]:
+    """Every rung once, in the order in which a person looks for the cause."""
+    rungs = {rung["rung"]: rung for rung in ladder}
+    rows = []
+    for part, titles in READING.items():
+        there = [rungs[rung.title] for rung in titles if rung.title in rungs]
+        rows += [[text(f"  {'' if n else part}", "dim"), *_rung_row(rung, answer)] for n, rung in enumerate(there)]
+    return rows
+
+
 def _rung_row(rung: Document, answer: Document) -> list[Any]:
     style, mark = ("green", "✓") if not rung["nodes"] else ("yellow", "·")
     if not rung["holds"]:
         style, mark = "red", "✗"
     nodes = words.counted(rung["nodes"], "node") if rung["nodes"] else ""
-    note = rung.get("note", "")
-    said = note == answer["reason"]["message"]  # once, at the top
-    return [text(f"  {mark}", style), text(rung["rung"], style if style == "red" else ""), nodes, "" if said else note]
+    said = rung.get("note") == answer["reason"]["message"]  # once, at the top
+    note = str(rung.get("note", "")).removeprefix(f"{answer['job']} ")
+    return [text(mark, style), text(rung["rung"], style if style == "red" else ""), nodes, "" if said else note]
 
 
 def _other_rows(others: Sequence[Document]) -> list[list[str]]:
@@ -99,7 +110,8 @@ def _other_rows(others: Sequence[Document]) -> list[list[str]]:
         firm = "" if other["preemptible"] else ", not preemptible"
         lost = f", {words.duration(other['lost_seconds'])} of work lost" if other["lost_seconds"] else ""
         told = f"{words.gpu_count(other['gpus'])}, {other['queue'] or 'no queue'}, priority {other['priority']}"
-        rows.append(["  •", other["job"], f"would have to {other['must']}", f"{told}{firm}{lost}"])
+        budget = f", kept by budget {other['budget']}" if other.get("budget") else ""
+        rows.append(["  •", other["job"], f"would have to {other['must']}", f"{told}{firm}{budget}{lost}"])
     rest = len(others) - OTHERS_SHOWN
     return rows + ([["  •", f"and {rest} more", "", ""]] if rest > 0 else [])
 

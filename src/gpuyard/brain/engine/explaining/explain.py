@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuyard.brain.engine.explaining import obstacles, suggestions, views
+from gpuyard.brain.engine.explaining import constraints, obstacles, suggestions, views
 from gpuyard.brain.engine.explaining.rungs import failed_rungs, not_enough, required_levels, would_start
 from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_cost
 from gpuyard.brain.engine.nodes.columns import Barred, closed, sick
@@ -21,8 +21,9 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.reserving import eta
+from gpuyard.model.phrases import are, counted
 from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
-from gpuyard.model.resources import gpu_words
+from gpuyard.model.resources import as_gpus, gpu_words
 
 
 def no_place(draft: Draft, row: JobRow) -> Reason:
@@ -150,8 +151,8 @@ def _too_few_places(draft: Draft, row: JobRow, view: NodesView) -> Reason | None
     needed, free = draft.fleet.shortfall(row)[0], int(view.free[view.suitable].sum())
     code = Code.FRAGMENTED if gang.could_ever_fit(draft, row) else Code.NOT_ENOUGH_GPUS
     each = gpu_words(row.requests[0].cost_on(columns.nodes[int(view.suitable.argmax())]))
-    are = "is" if places == 1 else "are"
-    message = f"{row.name} needs {lacks} places of {each}; {places} {are} open, though {gpu_words(free)} are free"
+    told = f"{places} {are(places)} open, though {gpu_words(free)} {are(as_gpus(free))} free"
+    message = f"{row.name} needs {counted(lacks, 'place')} of {each}; {told}"
     return Reason(code, needed=needed, free=free, largest_fit=view.best, message=message)
 
 
@@ -214,14 +215,18 @@ def _outranked(row: JobRow, started: list[JobRow]) -> Reason:
 
 
 def _ladder(draft: Draft, row: JobRow, view: NodesView, reason: Reason) -> tuple[RungCount, ...]:
-    """Every rung: whether it holds, and how many nodes fail first there."""
+    """Every rung: whether it holds, how many nodes fail first there, and which taint or selector it is."""
     counts = _first_failures(draft, row, view)
+    notes = {reason.code.rung: reason.message}
+    if counts[Rung.LABELS] and reason.code.rung is not Rung.LABELS:
+        off = constraints.kept_off(draft.fleet.shapes, row.requests[view.leaf], ~view.labels)
+        notes[Rung.LABELS] = f"{row.name} is kept off {off}"
     refused = admission.refuses(draft, row, draft.fleet.shortfall(row))
     lines = []
     for rung in Rung:
         nodes = counts.get(rung, 0)
         holds = rung is not reason.code.rung and not (rung is Rung.QUOTA and refused is not None)
-        lines.append(RungCount(rung, holds, nodes, reason.message if rung is reason.code.rung else ""))
+        lines.append(RungCount(rung, holds, nodes, notes.get(rung, "")))
     return tuple(lines)
 
 

@@ -91,4 +91,4 @@ def _obstacle(draft: Draft, unit: Unit, must: str) -> Obstacle:
     row = unit.row
     queue = draft.fleet.tree.queues[row.queue].name
     lost = victims.lost_work(draft, unit) / max(unit.cost, 1)
-    return Obstacle(row.name, must, unit.cost, queue, row.priority, not row.firm, lost)
+    return Obstacle(row.name, must, unit.cost, queue, row.priority, not row.firm, lost, victims.forbids(draft, row))

@@ -7,15 +7,19 @@ neighbours. Quota and order come before them and are `admission`'s and the cycle
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from gpuyard.brain.engine.explaining import constraints
 from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_cost, task_words
 from gpuyard.brain.engine.nodes import requests
+from gpuyard.brain.engine.nodes.columns import Bools
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import fragmentation, gang
 from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.phrases import are, counted
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
@@ -26,7 +30,9 @@ Failed = list[tuple[Reason, JobRow | None]]
 
 def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     """Every rung that the job fails, in ladder order."""
-    failed: Failed = []
+    failed = _too_thin(draft, row, view)
+    if failed:
+        return failed
     if row.requests[view.leaf].resources.cpu_only:
         return [*_excluded(draft, row, view), *_short_of_cpu(draft, row, view), *_crowded(draft, row, view)]
     if not (view.shape & view.model & view.labels).any():
@@ -82,7 +88,7 @@ def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     """Too few are free, however they lie."""
     several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
     together = " at once" if several else " together" if needed > WHOLE else ""
-    message = f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} are free where it may run"
+    message = f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} {are(as_gpus(free))} free where it may run"
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * task_cost(row, view)
     largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
@@ -95,13 +101,13 @@ def _fragmented(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     tasks = row.missing(view.leaf)
     if tasks == 1:
         message = (
-            f"{row.name} needs {gpu_words(needed)} on one {_place_word(row, view)}; {as_gpus(free)} are free "
+            f"{row.name} needs {gpu_words(needed)} on one {_place_word(row, view)}; {as_gpus(free)} {are(as_gpus(free))} free "
             f"but scattered: the most on one {_place_word(row, view)} is {as_gpus(best)}"
         )
     else:
         message = (
-            f"{row.name} needs {tasks} tasks of {task_words(row, view.leaf)}; {gpu_words(free)} are free "
-            f"but scattered: {fit} of its tasks fit"
+            f"{row.name} needs {tasks} tasks of {task_words(row, view.leaf)}; {gpu_words(free)} {are(as_gpus(free))} free "
+            f"but scattered: {fit} of its tasks {'fits' if fit == 1 else 'fit'}"
         )
     return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
 
@@ -171,7 +177,7 @@ def _model(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     if exists:
         message = (
             f"{row.name} needs {gpu_words(needed)} of {wanted}; "
-            f"{as_gpus(free)} of those are free, other models have room"
+            f"{as_gpus(free)} of those {are(as_gpus(free))} free, other models have room"
         )
     else:
         message = f"{row.name} asks for {wanted}, and no node of the fleet has that"
@@ -201,7 +207,7 @@ def _health(draft: Draft, row: JobRow, view: NodesView, needed: int) -> Failed:
     if not held_up.any():
         return []
     count = int(sick[held_up].sum())
-    message = f"{row.name} needs {gpu_words(needed)}; {as_gpus(count)} that it could use are sick and take nothing new"
+    message = f"{row.name} needs {gpu_words(needed)}; {as_gpus(count)} that it could use {are(as_gpus(count))} sick and {'takes' if as_gpus(count) == 1 else 'take'} nothing new"
     free = int(view.free[view.suitable].sum())
     return [(Reason(Code.GPUS_SICK, needed=needed, free=free, message=message), None)]
 
@@ -214,7 +220,9 @@ def _closed_devices(draft: Draft, row: JobRow, view: NodesView, needed: int) -> 
         return []
     node = draft.fleet.columns.nodes[int(held_up[0])]
     gpu = next(gpu for gpu in node.gpus if gpu.closed is not None)
-    told = f"{as_gpus(int(shut[held_up].sum()))} that it could use take nothing new: {node.name}:{gpu.index} is"
+    count = as_gpus(int(shut[held_up].sum()))
+    take = "takes" if count == 1 else "take"
+    told = f"{count} that it could use {take} nothing new: {node.name}:{gpu.index} is"
     message = f"{row.name} needs {gpu_words(needed)}; {told} {gpu.closed}"
     free = int(view.free[view.suitable].sum())
     return [(Reason(Code.NODES_UNAVAILABLE, needed=needed, free=free, where=node.name, message=message), None)]
@@ -225,39 +233,93 @@ LABEL_CHECKS: frozenset[requests.Checker] = frozenset((requests.has_labels, requ
 
 def _excluded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     failed: Failed = []
+    needed = draft.fleet.shortfall(row)[0]
     out = ~view.labels & view.model & view.shape
     if out.any():
-        message = f"{row.name} is kept off {int(out.sum())} nodes by taints or by its own selector"
+        told = constraints.kept_off(draft.fleet.shapes, row.requests[view.leaf], out)
+        message = f"{row.name} is kept off {told}{_left_to_it(draft, row, view)}"
         relaxed = draft.fleet.probe(row, replace(row.job, placements=()), LABEL_CHECKS)
-        failed.append((Reason(Code.NODES_EXCLUDED, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
+        failed.append((Reason(Code.NODES_EXCLUDED, needed=needed, message=message), relaxed))
     shut = ~view.machinery & view.labels & view.model & view.shape
     if shut.any():
         nodes = [draft.fleet.columns.nodes[i] for i in np.flatnonzero(shut)[:3]]
         told = ", ".join(f"{node.name}, which is {node.closed}" for node in nodes)
         message = f"{row.name} could use {told}"
         relaxed = draft.fleet.probe(row, replace(row.job, placements=()), frozenset((requests.is_open,)))
-        failed.append((Reason(Code.NODES_UNAVAILABLE, needed=draft.fleet.shortfall(row)[0], message=message), relaxed))
+        failed.append((Reason(Code.NODES_UNAVAILABLE, needed=needed, message=message), relaxed))
     return failed
 
 
+def _left_to_it(draft: Draft, row: JobRow, view: NodesView) -> str:
+    """What there is on the nodes that labels and taints leave to the job, and is not enough."""
+    left, resources = view.labels & view.model & view.shape & view.machinery, row.requests[view.leaf].resources
+    if not left.any():
+        return ""
+    fit, tasks = int(np.minimum(view.room, row.missing(view.leaf))[left].sum()), row.missing(view.leaf)
+    if fit:
+        return f"; where it may run, {fit} of its {tasks} tasks {'fits' if fit == 1 else 'fit'}" if fit < tasks else ""
+    columns = draft.fleet.columns
+    if not (resources.cpu_only or view.gpu_room[left].any()):
+        free = np.where(left, columns.idle if resources.shared else columns.whole * WHOLE, -1)
+        best = int(free.argmax())
+        where = f" ({columns.nodes[best].name})" if free[best] else ""
+        return f"; where it may run, the most free on one node is {as_gpus(int(free[best]))}{where}"
+    lack = _most_cores(draft, row, view, left)
+    what = "CPUs on one node are" if lack.code is Code.NOT_ENOUGH_CPU else "memory on one node is"
+    return f"; where it may run, the most {what} {lack.words(lack.most)} ({lack.node})"
+
+
+class _Lack(NamedTuple):
+    """CPU or memory that a task lacks: how much it needs, and the most there is, on which node."""
+
+    code: Code
+    needed: int
+    most: int
+    node: str
+
+    def words(self, amount: int) -> str:
+        """Cores, or Gi."""
+        return f"{amount / 1000:g}" if self.code is Code.NOT_ENOUGH_CPU else f"{amount / 2**30:g}Gi"
+
+
+def _most_cores(draft: Draft, row: JobRow, view: NodesView, among: Bools) -> _Lack:
+    """What the task lacks on these nodes; on one that is too small even when empty, its size counts."""
+    columns, asked = draft.fleet.columns, row.requests[view.leaf].resources
+    cpu, memory = (np.where(among, column, -1) for column in (columns.cpu, columns.memory))
+    tight_cpu = asked.cpu > cpu.max() or (asked.memory <= memory.max() and asked.cpu > 0)
+    best = int((cpu if tight_cpu else memory).argmax())
+    node = columns.nodes[best].name
+    if tight_cpu:
+        return _Lack(Code.NOT_ENOUGH_CPU, asked.cpu, int(cpu[best]), node)
+    return _Lack(Code.NOT_ENOUGH_MEMORY, asked.memory, int(memory[best]), node)
+
+
 def _short_of_cpu(draft: Draft, row: JobRow, view: NodesView) -> Failed:
+    """Nodes that have the GPUs, and not the cores or the memory."""
     resources = row.requests[view.leaf].resources
     if not (resources.cpu or resources.memory) or not (view.room < view.gpu_room).any():
         return []
-    columns = draft.fleet.columns
-    with_gpus = view.gpu_room > 0
-    cpu = int(columns.cpu[with_gpus].max(initial=0))
-    memory = int(columns.memory[with_gpus].max(initial=0))
-    tight_cpu = resources.cpu > cpu or (resources.memory <= memory and resources.cpu > 0)
-    if tight_cpu:
-        reason = Reason(Code.NOT_ENOUGH_CPU, needed=resources.cpu, free=cpu, message=(
-            f"{row.name} needs {resources.cpu / 1000:g} CPUs a task; "
-            f"the most free on a node with GPUs for it is {cpu / 1000:g}"))  # fmt: skip
-    else:
-        reason = Reason(Code.NOT_ENOUGH_MEMORY, needed=resources.memory, free=memory, message=(
-            f"{row.name} needs {resources.memory / 2**30:g}Gi of memory a task; "
-            f"the most free on a node with GPUs for it is {memory / 2**30:g}Gi"))  # fmt: skip
-    return [(reason, draft.fleet.probe(row, replace(row.job, gang=_without_cpu(row.job.gang), placements=())))]
+    return _lacking(draft, row, view, view.gpu_room > 0)
+
+
+def _too_thin(draft: Draft, row: JobRow, view: NodesView) -> Failed:
+    """No node has the cores and memory for one task even when empty, whatever its labels."""
+    fitting = view.model & view.shape
+    if not fitting.any() or draft.fleet.shapes.static(row.requests[view.leaf], (requests.has_cpu,))[fitting].any():
+        return []
+    return _lacking(draft, row, view, fitting & view.labels if (fitting & view.labels).any() else fitting)
+
+
+def _lacking(draft: Draft, row: JobRow, view: NodesView, among: Bools) -> Failed:
+    lack = _most_cores(draft, row, view, among)
+    what = "CPUs" if lack.code is Code.NOT_ENOUGH_CPU else "of memory"
+    with_gpus = "with GPUs for it" if not row.requests[view.leaf].resources.cpu_only else "where it may run"
+    message = (
+        f"{row.name} needs {lack.words(lack.needed)} {what} a task; "
+        f"the most free on a node {with_gpus} is {lack.words(lack.most)} ({lack.node})"
+    )
+    relaxed = draft.fleet.probe(row, replace(row.job, gang=_without_cpu(row.job.gang), placements=()))
+    return [(Reason(lack.code, needed=lack.needed, free=lack.most, message=message), relaxed)]
 
 
 def _without_cpu(bundle: Bundle) -> Bundle:
@@ -277,7 +339,7 @@ def _crowded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
         shut = mask & view.suitable
         if shut.any():
             what = "whom it avoids, or who avoids it," if code is Code.NEIGHBOURS else "the pool's cap on busy GPUs"
-            message = f"{row.name} is kept off {int(shut.sum())} nodes by {what}"
+            message = f"{row.name} is kept off {counted(int(shut.sum()), 'node')} by {what}"
             failed.append((Reason(code, needed=draft.fleet.shortfall(row)[0], message=message), None))
     return failed
 

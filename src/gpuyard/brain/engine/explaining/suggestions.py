@@ -9,6 +9,8 @@ from itertools import islice
 
 import numpy as np
 
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.vacancy import Vacancy
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
@@ -18,6 +20,7 @@ from gpuyard.brain.engine.reserving import backfill
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.brain.engine.sharing.quota import Excess
 from gpuyard.model.job import Bundle, Job, TaskGroup
+from gpuyard.model.phrases import are, counted
 from gpuyard.model.reasons import Code, Outcome, Reason, Suggestion
 from gpuyard.model.resources import MILLI, WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import NVLINK, TopologyAsk
@@ -109,7 +112,7 @@ def movable(fleet: Fleet) -> list[JobRow]:
     """The running jobs that could be the one to move, the smallest first; one more than are tried, for nobody moves
     out of its own way."""
     rows = [row for row in fleet.jobs.values() if _movable(row)]
-    return nsmallest(MOVE_CANDIDATES + 1, rows, key=lambda row: (sum(held.cost for held in row.held), row.age))
+    return nsmallest(MOVE_CANDIDATES + 1, rows, key=lambda row: (_cost(row), row.age))
 
 
 def _movable(row: JobRow) -> bool:
@@ -121,12 +124,32 @@ def _move_one(draft: Draft, row: JobRow, reason: Reason, movable: Sequence[JobRo
     if reason.outcome is Outcome.NEVER or reason.code in (Code.OVER_LIMIT, Code.OVER_QUOTA):
         return
     others = [other for other in movable if other is not row][:MOVE_CANDIDATES]
+    kept: Suggestion | None = None
     for other in _worth_a_try(draft, row, others):
-        if _fits_after_moving(draft, row, other):
-            gpus = gpu_words(sum(held.cost for held in other.held))
-            source = ", ".join(sorted({draft.fleet.columns.nodes[held.node].name for held in other.held}))
-            yield Suggestion(f"move {other.name} ({gpus}) off {source}", "move")
+        budget = victims.forbids(draft, other)
+        if (kept is not None and budget) or (places := _after_moving(draft, row, other)) is None:
+            continue
+        if not budget:
+            yield Suggestion(f"move {other.name} ({gpu_words(_cost(other))}) {_off(draft, other, places)}", "move")
             return
+        change = f"let budget {budget} spare {other.name}, which could then move {_off(draft, other, places)}"
+        kept = Suggestion(change, "budget")
+    if kept is not None:
+        yield kept
+
+
+def _cost(row: JobRow) -> int:
+    return sum(held.cost for held in row.held)
+
+
+def _off(draft: Draft, other: JobRow, places: Sequence[Held]) -> str:
+    """From where, as a person would say it: nobody moves off a node to the same node."""
+    nodes = draft.fleet.columns.nodes
+    left = {held.node for held in other.held} - {held.node for held in places}
+    if left:
+        return f"off {', '.join(sorted(nodes[n].name for n in left))}"
+    moved = {held.node for held in other.held if all(held.gpus != now.gpus for now in places if now.node == held.node)}
+    return f"to other GPUs of {', '.join(sorted(nodes[n].name for n in moved))}"
 
 
 def _worth_a_try(draft: Draft, row: JobRow, others: Sequence[JobRow]) -> Iterator[JobRow]:
@@ -171,10 +194,11 @@ def _room_left_behind(draft: Draft, row: JobRow, other: JobRow) -> dict[int, int
     return {node: vacancy.room() for node, vacancy in vacancies.items()}
 
 
-def _fits_after_moving(draft: Draft, row: JobRow, other: JobRow) -> bool:
+def _after_moving(draft: Draft, row: JobRow, other: JobRow) -> tuple[Held, ...] | None:
+    """Where the other would then run, if both fit."""
     with draft.trial():
         draft.tx.lift_all(other, list(other.held))
-        return gang.place(draft, row) and gang.place(draft, other)
+        return tuple(other.held) if gang.place(draft, row) and gang.place(draft, other) else None
 
 
 # --- ask for something else -------------------------------------------------------------------------------------------
@@ -233,7 +257,7 @@ def _smaller_gang(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
         else:
             high = middle - 1
     if low:
-        yield Suggestion(f"run with {low} tasks instead of {row.groups[0].min}", "gang")
+        yield Suggestion(f"run with {counted(low, 'task')} instead of {row.groups[0].min}", "gang")
 
 
 def _some_ended(row: JobRow) -> bool:
@@ -263,7 +287,7 @@ def _other_size(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
             places = _places(draft, other)
             each = gpu_words(gpus * WHOLE)
             asked = each if tasks == 1 else f"{tasks} tasks of {each}"
-            opened = f"{places} places are open" if places != 1 else "1 place is open"
+            opened = f"{counted(places, 'place')} {are(places)} open"
             yield Suggestion(f"ask for {asked} instead of {_now(row)}", "size", f"{opened} for {each}")
 
 

@@ -162,6 +162,14 @@ def budgets_allow(draft: Draft, units: Iterable[Unit]) -> bool:
     )
 
 
+def forbids(draft: Draft, row: JobRow) -> str:
+    """The budget that would break if the whole job were disturbed now; "" if none would."""
+    going = len(whole(row).places)
+    return next(
+        (each.name for each in draft.fleet.budgets if row.name in each.jobs and headroom(draft, each) < going), ""
+    )
+
+
 def headroom(draft: Draft, budget: Budget) -> int:
     """How many more tasks may be disturbed before the budget breaks."""
     rows = [draft.fleet.jobs[name] for name in budget.jobs if name in draft.fleet.jobs]

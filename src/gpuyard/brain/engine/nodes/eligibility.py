@@ -99,6 +99,11 @@ class Eligibility:
         there = [node for node, count in zip(kinds.examples, kinds.counts, strict=True) if count]
         return [node for node in there if _passes(request, STATIC_CHECKERS, node)]
 
+    def kinds_for(self, request: TaskRequest) -> tuple[Ints, list[Node]]:
+        """Nodes that look alike to the task: a kind for each node, and an example of each kind."""
+        kinds = self._kinds(_label_keys(request))
+        return kinds.codes, kinds.examples
+
     def _kinds(self, label_keys: tuple[str, ...]) -> _Kinds:
         found = self._kinds_by.get(label_keys)
         if found is None:

@@ -100,7 +100,15 @@ def has_labels(request: TaskRequest, node: Node) -> bool:
     labels = dict(node.labels)
     if any(labels.get(key) != value for key, value in request.node_selector):
         return False
-    return not request.affinity or any(_term_holds(term, labels) for term in request.affinity)
+    return meets_affinity(request, node)
+
+
+def meets_affinity(request: TaskRequest, node: Node) -> bool:
+    """Any one of its terms holds, or it has none."""
+    if not request.affinity:
+        return True
+    labels = dict(node.labels)
+    return any(_term_holds(term, labels) for term in request.affinity)
 
 
 def _term_holds(term: AffinityTerm, labels: dict[str, str]) -> bool:
@@ -135,17 +143,18 @@ def _number(value: str | None) -> int | None:
 def bears_taints(request: TaskRequest, node: Node) -> bool:
     """Every taint that repels is tolerated (rule 14); PreferNoSchedule never excludes."""
     return all(
-        _borne(taint, request.tolerations) for taint in node.taints if taint.effect is not Effect.PREFER_NO_SCHEDULE
+        tolerated(taint, request.tolerations) for taint in node.taints if taint.effect is not Effect.PREFER_NO_SCHEDULE
     )
 
 
 def dislikes(request: TaskRequest, node: Node) -> bool:
     """Whether the node carries a PreferNoSchedule taint that the task does not tolerate."""
     soft = [taint for taint in node.taints if taint.effect is Effect.PREFER_NO_SCHEDULE]
-    return not all(_borne(taint, request.tolerations) for taint in soft)
+    return not all(tolerated(taint, request.tolerations) for taint in soft)
 
 
-def _borne(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Whether one of the tolerations bears the taint."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 

@@ -1,0 +1,24 @@
+"""How numbers and lists are said in a sentence, one way everywhere: "1 node", "3 nodes", "n0, n1 and 4 more"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SHOWN = 3
+"""More names than this are counted, not listed."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: "1 node", "3 nodes"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def are(number: object) -> str:
+    """The verb that belongs to a number: "1 is free", "0.5 are free"."""
+    return "is" if number == 1 else "are"
+
+
+def listed(names: Sequence[str], most: int = SHOWN, of: int | None = None) -> str:
+    """A list of names that does not run away; `of` says how many there are in all, if not all are given."""
+    rest = (len(names) if of is None else of) - min(most, len(names))
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
