@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from gpuyard.model.phrases import counted
+from gpuyard.model import phrases
 from gpuyard.model.resources import UNLIMITED, WHOLE, as_gpus
 from gpuyard.model.topology import NVLINK
 
@@ -24,6 +24,8 @@ FLEET = "fleet"
 
 NODES_SHOWN = 4
 """More nodes than this are counted, not listed; `-o json` has them all."""
+
+counted = phrases.counted
 
 _UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _DURATIONS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))

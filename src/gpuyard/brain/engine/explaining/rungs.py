@@ -88,7 +88,9 @@ def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     """Too few are free, however they lie."""
     several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
     together = " at once" if several else " together" if needed > WHOLE else ""
-    message = f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} {are(as_gpus(free))} free where it may run"
+    message = (
+        f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} {are(as_gpus(free))} free where it may run"
+    )
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * task_cost(row, view)
     largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
@@ -99,21 +101,19 @@ def _fragmented(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     best = view.best
     largest = fit * task_cost(row, view) or best
     tasks = row.missing(view.leaf)
+    scattered = f"{are(as_gpus(free))} free but scattered"
     if tasks == 1:
+        place = "device" if row.requests[view.leaf].resources.shared else "node"
         message = (
-            f"{row.name} needs {gpu_words(needed)} on one {_place_word(row, view)}; {as_gpus(free)} {are(as_gpus(free))} free "
-            f"but scattered: the most on one {_place_word(row, view)} is {as_gpus(best)}"
+            f"{row.name} needs {gpu_words(needed)} on one {place}; {as_gpus(free)} {scattered}: "
+            f"the most on one {place} is {as_gpus(best)}"
         )
     else:
         message = (
-            f"{row.name} needs {tasks} tasks of {task_words(row, view.leaf)}; {gpu_words(free)} {are(as_gpus(free))} free "
-            f"but scattered: {fit} of its tasks {'fits' if fit == 1 else 'fit'}"
+            f"{row.name} needs {tasks} tasks of {task_words(row, view.leaf)}; {gpu_words(free)} {scattered}: "
+            f"{fit} of its tasks {'fits' if fit == 1 else 'fit'}"
         )
     return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
-
-
-def _place_word(row: JobRow, view: NodesView) -> str:
-    return "device" if row.requests[view.leaf].resources.shared else "node"
 
 
 def _topology(draft: Draft, row: JobRow, view: NodesView) -> Failed:
@@ -206,8 +206,9 @@ def _health(draft: Draft, row: JobRow, view: NodesView, needed: int) -> Failed:
     held_up = view.suitable & (sick > 0)
     if not held_up.any():
         return []
-    count = int(sick[held_up].sum())
-    message = f"{row.name} needs {gpu_words(needed)}; {as_gpus(count)} that it could use {are(as_gpus(count))} sick and {'takes' if as_gpus(count) == 1 else 'take'} nothing new"
+    count = as_gpus(int(sick[held_up].sum()))
+    are_sick = "is sick and takes" if count == 1 else "are sick and take"
+    message = f"{row.name} needs {gpu_words(needed)}; {count} that it could use {are_sick} nothing new"
     free = int(view.free[view.suitable].sum())
     return [(Reason(Code.GPUS_SICK, needed=needed, free=free, message=message), None)]
 
