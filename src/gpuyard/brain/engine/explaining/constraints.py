@@ -25,11 +25,11 @@ VALUES_SHOWN = 5
 class _Group(NamedTuple):
     """Nodes that one cause keeps a task off: how many, and the first of them."""
 
-    count: int
+    nodes: int
     names: list[str]
 
     def __str__(self) -> str:
-        return listed(self.names, SHOWN, self.count)
+        return listed(self.names, SHOWN, self.nodes)
 
 
 def kept_off(shapes: Shapes, request: TaskRequest, out: Bools) -> str:
@@ -56,8 +56,8 @@ def _by_cause(shapes: Shapes, request: TaskRequest, out: Bools) -> dict[str, _Gr
         cause = " and ".join(_causes(request, examples[code]))
         known = groups.get(cause, _Group(0, []))
         names = sorted([*known.names, *(nodes[n].name for n in alike[:SHOWN].tolist())])
-        groups[cause] = _Group(known.count + len(alike), names[:SHOWN])
-    return dict(sorted(groups.items(), key=lambda item: (-item[1].count, item[0])))
+        groups[cause] = _Group(known.nodes + len(alike), names[:SHOWN])
+    return dict(sorted(groups.items(), key=lambda item: (-item[1].nodes, item[0])))
 
 
 def _causes(request: TaskRequest, node: Node) -> Iterator[str]:
