@@ -18,9 +18,9 @@ def test_a_waiting_job_gets_a_sentence_a_ladder_and_what_would_help(yard: Yard, 
     answer = yard("why", "wide", "--snapshot", snapshot_file)
     assert answer.code == 0
     assert answer.lines[0].startswith("wide (1×8) waits (Fragmented): needs 8 GPUs in one node")
-    assert "  capacity   ✗  fragmentation  3 nodes  at most 4 of 8 GPUs together" in answer.lines
-    assert "             ·  health          1 node  1 sick GPU" in answer.lines
-    assert "  quota      ✓  quota" in answer.lines
+    assert "  capacity  ✗  fragmentation  3 nodes  at most 4 of 8 GPUs together" in answer.lines
+    assert "            ·  health          1 node  1 sick GPU" in answer.lines
+    assert "  quota     ✓  quota" in answer.lines
     assert "  •  it asked for 4 GPUs a task (3 places open up)" in answer.lines
     assert "  •  old  would have to stop  1 GPU, research, priority 50, 1m of work lost" in answer.lines
 
