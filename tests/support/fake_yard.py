@@ -24,6 +24,7 @@ class FakeYard:
         self.keys: dict[str, list[Document]] = {}
         self.callers: list[Caller] = []
         self.queue_documents: dict[str, Document] = {"default": {"name": "default", "quota": "unlimited", "used": 0}}
+        self.alert_documents: list[Document] = []
         self.started = False
         self.closed_with: bool | None = None
         self.checks: dict[str, str] = {"store": "ok", "loop": "ok"}
@@ -168,6 +169,9 @@ class FakeYard:
 
     def undrain(self, caller: Caller, place: Document) -> Document:
         return {"place": place["node"], "message": f"{place['node']} is open again"}
+
+    def alerts(self, caller: Caller) -> list[Document]:
+        return list(self.alert_documents)
 
     def queues(self) -> list[Document]:
         return list(self.queue_documents.values())

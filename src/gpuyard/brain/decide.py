@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gpuyard.brain.controllers import Controller
+from gpuyard.brain.controllers.alarms import Alarms
 from gpuyard.brain.controllers.deadlock import Deadlocks
 from gpuyard.brain.controllers.defragmentation import Defragmentation
 from gpuyard.brain.controllers.drain import Drains
@@ -34,7 +35,7 @@ class Steps(NamedTuple):
 
 STEPS = Steps(
     before=(EvictionsSeen(), DurationsSeen(), Deadlocks(), Drains()),
-    after=(TimeLimits(), Defragmentation()),
+    after=(TimeLimits(), Defragmentation(), Alarms()),
 )
 
 
@@ -88,5 +89,5 @@ def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> De
     actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()
     fleet.fresh = False
-    told = Plan(actions, draft.waits, tuple(draft.deadlocks), tuple(draft.proposed), draft.look_again_at)
+    told = Plan(actions, draft.waits, tuple(draft.deadlocks), tuple(draft.proposed), draft.alerts, draft.look_again_at)
     return Decision(told, draft.memory.keeping(Refusals(draft.refused)))

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from gpuyard.brain import decide
-from gpuyard.brain.controllers import drain
+from gpuyard.brain.controllers import alarms, drain
 from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.defrag import defragmentation
 from gpuyard.brain.engine.explaining import explain
@@ -29,6 +29,7 @@ from gpuyard.brain.engine.placing.fragmentation import follow_demand, measure
 from gpuyard.brain.engine.reserving import reservations
 from gpuyard.brain.engine.settling import billing, evacuation, keeping_places
 from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
+from gpuyard.model.alerts import Alert
 from gpuyard.model.answers.bill import Bill
 from gpuyard.model.answers.defrag import DefragPlan
 from gpuyard.model.answers.outlook import Fragmentation, Outlook
@@ -56,6 +57,8 @@ class Foresight:
         self.served: dict[str, str] = {}
         self.deadlocks: list[Deadlock] = []
         self.cycles = 0
+        self._told: dict[str, Explanation] = {}
+        """Why each waits, once that was asked of all."""
         self.draft = self._run(MOST_CYCLES if cycles is None else cycles)
 
     def _run(self, most: int) -> Draft:
@@ -99,6 +102,7 @@ class Foresight:
             deadlocks=tuple(self.deadlocks),
             cycles=self.cycles,
             bill=billing.bill(self.draft, changes, self.origin),
+            alerts=self.alerts(),
         )
 
     def fragmentation(self) -> Fragmentation:
@@ -135,12 +139,13 @@ class Foresight:
         for row in self._waiting():
             alike.setdefault(row.name if row.held or row.job.on_hold else row.likeness, []).append(row)
         self._explainer.prepare(rows[0] for rows in alike.values())
-        found = [explain.for_all(self.explain(rows[0]), rows) for rows in alike.values()]
-        return sorted((told for those in found for told in those), key=lambda told: told.job)
+        found = [explain.for_all(self._explainer.explain(rows[0]), rows) for rows in alike.values()]
+        self._told = {told.job: told for those in found for told in those}
+        return [self._told[name] for name in sorted(self._told)]
 
     def explain(self, row: JobRow) -> Explanation:
         """Why one job waits."""
-        return self._explainer.explain(row)
+        return self._told.get(row.name) or self._explainer.explain(row)
 
     @cached_property
     def _explainer(self) -> Explainer:
@@ -164,6 +169,11 @@ class Foresight:
         pools = tuple(self.fleet.pools.values())
         bare = Snapshot(self.now, self.fleet.topology, self.fleet.policy, pools, nodes, self.fleet.queues)
         return Draft(Fleet(bare), self.memory, self.now)
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """What somebody should look at once the plan is through."""
+        alarms.look(self.draft, self.memory.of(alarms.AlarmsKept), self.explain, len(self.fleet.short))
+        return self.draft.alerts
 
     def _running(self) -> list[Running]:
         rows = [row for row in self.fleet.rows() if row.held]
@@ -209,6 +219,11 @@ def why(snapshot: Snapshot, job: str) -> Explanation | None:
         raise NotFound(f"there is no job {job}")
     row = foresight.fleet.short.get(job)
     return None if row is None else foresight.explain(row)
+
+
+def alerts(snapshot: Snapshot) -> tuple[Alert, ...]:
+    """What somebody should look at after the plan."""
+    return Foresight(snapshot).alerts()
 
 
 def fragmentation(snapshot: Snapshot) -> Fragmentation:

@@ -68,6 +68,7 @@ SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("top", "looking.accounts", "Who holds which GPUs, live."),
         CommandEntry("health", "looking.accounts", "Which GPUs are unwell, and whom that hits."),
         CommandEntry("report", "looking.accounts", "GPU-hours and money, by user or queue."),
+        CommandEntry("alerts", "looking.alerts", "What somebody should look at, and what to type next."),
         CommandEntry("frag", "looking.frag", "How scattered the free GPUs are."),
         CommandEntry("defrag", "looking.defrag", "What tidying up would move, gain and cost."),
     ),

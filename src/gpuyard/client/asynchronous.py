@@ -108,6 +108,10 @@ class AsyncClient:
         """Open a node or GPU again."""
         return await self._ask(calls.undrain(node, gpu))
 
+    async def alerts(self) -> list[Document]:
+        """What an operator should hear of without asking, the worst first."""
+        return await self._ask(calls.alerts())
+
     async def queues(self) -> list[Document]:
         """The queues with quota, use and fair share."""
         return await self._ask(calls.queues())

@@ -91,6 +91,11 @@ def undrain(node: str, gpu: int | None) -> Call[Document]:
     return Call("POST", f"{ROOT}/nodes/{quote(node, safe='')}/undrain", body={"gpu": gpu})
 
 
+def alerts() -> Call[list[Document]]:
+    """What somebody should look at."""
+    return Call("GET", f"{ROOT}/alerts")
+
+
 def queues() -> Call[list[Document]]:
     """The queues."""
     return Call("GET", f"{ROOT}/queues")

@@ -129,6 +129,10 @@ class Client:
         """Open a node or GPU again."""
         return self._ask(calls.undrain(node, gpu))
 
+    def alerts(self) -> list[Document]:
+        """What an operator should hear of without asking, the worst first."""
+        return self._ask(calls.alerts())
+
     def queues(self) -> list[Document]:
         """The queues with quota, use and fair share."""
         return self._ask(calls.queues())

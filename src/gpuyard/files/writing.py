@@ -220,6 +220,7 @@ def _times(job: Job, default_submitted: float) -> Data:
     moments = {
         "submitted": job.submitted if job.submitted != default_submitted else None,
         "started": job.started,
+        "waiting_since": job.waiting_since,
         "stale_since": job.stale_since,
     }
     spans = {

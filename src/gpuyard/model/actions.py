@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuyard.model.alerts import Alert
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Reason
 
@@ -140,5 +141,7 @@ class Plan:
     deadlocks: tuple[Deadlock, ...] = ()
     proposed: tuple[Action, ...] = ()
     """What controllers in shadow mode would have done."""
+    alerts: tuple[Alert, ...] = ()
+    """All that stand, the worst first."""
     look_again_at: float | None = None
     """When time alone may change the plan, though nothing happens; what earlier plans said still holds."""

@@ -194,6 +194,8 @@ class Job:
     """How long it has run so far, before its present start."""
     checkpoint: Checkpoint | None = None
     evictions: int = 0
+    waiting_since: float | None = None
+    """Since when it waits, if not since it was submitted: it ran before, or somebody kept it back."""
     stale_since: float | None = None
     stale_grace: float | None = None
     placements: tuple[Placement, ...] = ()

@@ -103,7 +103,9 @@ class ClassPolicy:
     max_time_limit: float = _knob(
         0.0, "The longest time_limit a job may ask for, and that of one that names none; 0: any.", "seconds"
     )
-    alert_after: float = _knob(3600.0, "A job waiting longer than this raises an alert with its reason.", "seconds")
+    alert_after: float = _knob(
+        3600.0, "A job waiting longer than this raises an alert with its reason; 0: none.", "seconds"
+    )
 
 
 @dataclass(frozen=True, slots=True)

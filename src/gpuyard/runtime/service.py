@@ -44,8 +44,9 @@ class Service(Protocol):
         """Up since when, pid, version, state folder, fleet in short, real or virtual GPUs.
 
         Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
-        `gpus_sick`, `waiting`, `running`, `healthy` (bool; False fails /livez), `checks` ({name: sentence, "ok" if
-        well}: store, loop, disk, processes, devices), `last_cycle` (epoch). The server adds `addresses`.
+        `gpus_sick`, `waiting`, `running`, `alerts` {severity: count}, `healthy` (bool; False fails /livez), `checks`
+        ({name: sentence, "ok" if well}: store, loop, disk, processes, devices), `last_cycle` (epoch). The server adds
+        `addresses`.
         """
 
     def submit(
@@ -114,6 +115,14 @@ class Service(Protocol):
 
     def undrain(self, caller: Caller, place: Document) -> Document:
         """Open a node or GPU again."""
+
+    def alerts(self, caller: Caller) -> list[Document]:
+        """What an operator should hear of without asking, the worst first.
+
+        Each with `key` (the same cause has the same), `kind`, `severity` (critical, warning, info), `since` (RFC 3339),
+        `sentence`, `command` (what to type next), `count` (how many it concerns), `about` {queue, class, reason, ...}
+        and `jobs`, some that it names. Where many share a yard only operators are told of others' jobs.
+        """
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""

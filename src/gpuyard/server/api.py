@@ -198,6 +198,12 @@ def undrain(service: Served, caller: Asking, name: str, wish: DrainRequest) -> R
     return encoded(service.undrain(caller, {"node": name, "gpu": wish.gpu}))
 
 
+@fleet_router.get("/alerts")
+def alerts(service: Served, caller: Asking) -> Response:
+    """What an operator should hear of without asking, the worst first."""
+    return encoded(service.alerts(caller))
+
+
 @fleet_router.get("/queues")
 def queues(service: Served, _: Asking) -> Response:
     """The queues with quota, limit, use, fair share and how many wait."""

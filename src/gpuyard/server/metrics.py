@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -25,6 +26,8 @@ from gpuyard.runtime.service import EVERYBODY, Document
 from gpuyard.server.context import HandlerContext
 
 WAITING = ("waiting", "held")
+THRESHOLDS_S = (600, 3600, 21600, 86400)
+"""Waits worth telling apart: ten minutes, an hour, six, a day."""
 
 
 def exposition(context: HandlerContext, accept: str) -> tuple[bytes, str]:
@@ -48,7 +51,10 @@ class YardCollector(Collector):
         yield InfoMetricFamily("gpuyard_build", "Which GPUYard this is.", value={"version": __version__})
         yield from _fleet(status, service.nodes(EVERYBODY))
         yield from _queues(service.queues())
-        yield _pending(service.jobs(EVERYBODY, fields=("queue", "phase", "reason.code")))
+        jobs = service.jobs(EVERYBODY, fields=("queue", "class", "phase", "reason.code", "submitted", "waiting_since"))
+        yield _pending(jobs)
+        yield from _still_waiting(jobs, self._desk.now())
+        yield _alerts(service.alerts(EVERYBODY))
         yield from _growing(measures)
         if status.get("last_cycle"):
             age = max(0.0, self._desk.now() - float(status["last_cycle"]))
@@ -93,6 +99,36 @@ def _pending(jobs: list[Document]) -> Metric:
         if job.get("phase") in WAITING
     )
     family = GaugeMetricFamily("gpuyard_pending_workloads", "Jobs that wait.", labels=["queue", "reason"])
+    for labels, count in sorted(counts.items()):
+        family.add_metric(list(labels), count)
+    return family
+
+
+def _still_waiting(jobs: list[Document], now: float) -> Iterator[Metric]:
+    """Waits of those who wait still; what ended a wait long ago says nothing about who is stuck now."""
+    waits: dict[tuple[str, str], list[float]] = {}
+    for job in jobs:
+        if job.get("phase") == "waiting":
+            since = datetime.fromisoformat(job.get("waiting_since") or job["submitted"]).timestamp()
+            waits.setdefault((str(job.get("queue", "")), str(job.get("class", ""))), []).append(max(0.0, now - since))
+    labels = ["queue", "class"]
+    oldest = GaugeMetricFamily(
+        "gpuyard_waiting_oldest_seconds", "The longest wait of those still waiting.", labels=labels
+    )
+    beyond = GaugeMetricFamily(
+        "gpuyard_waiting_longer", "Jobs still waiting, for longer than so many seconds.", labels=[*labels, "seconds"]
+    )
+    for each, found in sorted(waits.items()):
+        oldest.add_metric(list(each), max(found))
+        for threshold in THRESHOLDS_S:
+            beyond.add_metric([*each, str(threshold)], sum(wait > threshold for wait in found))
+    yield oldest
+    yield beyond
+
+
+def _alerts(alerts: list[Document]) -> Metric:
+    counts = Counter((str(alert["kind"]), str(alert["severity"])) for alert in alerts)
+    family = GaugeMetricFamily("gpuyard_alerts", "Alerts that stand.", labels=["kind", "severity"])
     for labels, count in sorted(counts.items()):
         family.add_metric(list(labels), count)
     return family

@@ -11,15 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuyard.brain import decide
+from gpuyard.brain.controllers.alarms.remembering import Told
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Part, TimeSlices
+from gpuyard.model.alerts import Alert, AlertKind, Severity
 
 assert decide.STEPS, "importing it makes every part known"
 
 MOMENTS = st.floats(0, 4e9, allow_nan=False)
 NAMES = st.text(min_size=1, max_size=8)
+ALERTS = st.builds(
+    Alert, NAMES, st.sampled_from(AlertKind), st.sampled_from(Severity), MOMENTS, NAMES, NAMES, st.integers(1, 9),
+    st.dictionaries(NAMES, NAMES, max_size=2).map(lambda about: tuple(about.items())),
+    st.lists(NAMES, max_size=2).map(tuple),
+)  # fmt: skip
 BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "Times": st.dictionaries(NAMES, st.lists(MOMENTS, min_size=1, max_size=3).map(tuple), max_size=3),
     "Mapping[str, float]": st.dictionaries(NAMES, MOMENTS, max_size=3),
+    "Mapping[str, Alert]": st.dictionaries(NAMES, ALERTS, max_size=2),
+    "Mapping[str, Told]": st.dictionaries(
+        NAMES, st.builds(Told, MOMENTS, NAMES, st.booleans(), NAMES, NAMES), max_size=2
+    ),
     "float | None": st.none() | MOMENTS,
     "float": MOMENTS,
     "int": st.integers(0, 10**6),

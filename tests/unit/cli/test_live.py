@@ -201,6 +201,20 @@ def test_status_top_health_report_free(live: Hosted, yard: Yard):
     assert yard("backup", "x.db").code == 0
 
 
+def test_alerts_are_a_table_with_what_to_type_next_or_the_words_that_there_are_none(live: Hosted, yard: Yard):
+    assert "Nothing calls for attention." in yard("alerts").err
+    live.yard.alert_documents = [
+        {"key": "wait/a/training/Fragmented", "kind": "wait", "severity": "warning", "since": "2026-01-01T00:00:00Z",
+         "sentence": "w has waited", "command": "yard why w", "count": 3},
+    ]  # fmt: skip
+    lines = yard("alerts").lines
+    assert lines[0].split() == ["SEVERITY", "KIND", "FOR", "WHAT", "NEXT"]
+    assert lines[1].split()[:2] == ["warning", "wait"]
+    assert lines[1].endswith("yard why w")
+    assert yard("alerts", "-o", "name").out == "wait/a/training/Fragmented\n"
+    assert yard("alerts", "-o", "json").json[0]["count"] == 3
+
+
 def test_why_of_a_running_yard_is_told_as_of_a_file(live: Hosted, yard: Yard):
     submit(live, {"name": "a"}, {"name": "w", "gpus": 12})
     assert yard("why", "a").out == "a is running on n0[0]; nothing stands in its way.\n"

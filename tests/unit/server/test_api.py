@@ -118,8 +118,20 @@ def test_probes_say_ok_and_on_request_what_is(served: Hosted):
     assert b"[-]store the disk is full" in answer.body
 
 
+ALERT = {
+    "key": "wait/a/training/Fragmented", "kind": "wait", "severity": "warning", "since": "2026-01-01T00:00:00Z",
+    "sentence": "w has waited", "command": "yard why w", "count": 3,
+}  # fmt: skip
+
+
+def test_alerts_are_told_as_they_are(served: Hosted, client: Client):
+    served.yard.alert_documents = [ALERT]
+    assert client.alerts() == [ALERT]
+
+
 def test_metrics_have_the_names_people_know(served: Hosted, client: Client):
     client.submit([{"name": "w", "gpus": 12}])
+    served.yard.alert_documents = [ALERT, ALERT | {"key": "wait/b/training/Fragmented"}]
     text = get(served, "/metrics").body.decode()
     for line in (
         'gpuyard_build_info{version="0.1.0"} 1.0',
@@ -128,6 +140,9 @@ def test_metrics_have_the_names_people_know(served: Hosted, client: Client):
         'gpuyard_gpu_seconds_total{account="productive"} 12.5',
         'gpuyard_admission_wait_time_seconds_sum{queue="default"} 1.5',
         "gpuyard_cycle_duration_seconds_count 3.0",
+        'gpuyard_alerts{kind="wait",severity="warning"} 2.0',
+        'gpuyard_waiting_longer{class="training",queue="default",seconds="86400"} 1.0',
+        'gpuyard_waiting_oldest_seconds{class="training",queue="default"} ',
     ):
         assert line in text, line
 

@@ -389,11 +389,17 @@ def _write_status(told: dict[str, Any]) -> None:
         ("GPUs", f"{told['gpus']} {kind} on {words.counted(told['nodes'], 'node')}: {told['gpus_held']} held, "
                  f"{told['gpus_sick']} sick"),
         ("jobs", f"{told['running']} running, {told['waiting']} waiting"),
+        ("alerts", _alerts(told.get("alerts", {}))),
         ("at", ", ".join(told.get("addresses", ()))),
         ("state", told["state"]),
         ("health", "; ".join(unwell) or "ok"),
     ]  # fmt: skip
     terminal.write("".join(f"{name:<8}{words_told}\n" for name, words_told in rows))
+
+
+def _alerts(counts: dict[str, int]) -> str:
+    told = [f"{count} {severity}" for severity, count in counts.items() if count]
+    return f"{', '.join(told)}; `yard alerts` tells them" if told else "none"
 
 
 @options.command(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuyard.files.explanations import explanation_document, reason_document
+from gpuyard.model import alerts
 from gpuyard.model.actions import (
     Action,
     Cordon,
@@ -25,6 +26,7 @@ from gpuyard.model.actions import (
     Start,
     Terminate,
 )
+from gpuyard.model.alerts import Alert
 from gpuyard.model.answers.bill import Bill, Toll
 from gpuyard.model.answers.defrag import DefragPlan, Offer, ShapeGain
 from gpuyard.model.answers.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
@@ -34,8 +36,9 @@ from gpuyard.model.resources import as_gpus
 Document = dict[str, Any]
 
 __all__ = [
-    "Document", "action_document", "bill_document", "defrag_document", "explanation_document", "fragmentation_document",
-    "moment", "placement_documents", "plan_document", "queue_line_document", "reason_document",
+    "Document", "action_document", "alert_document", "bill_document", "defrag_document", "explanation_document",
+    "fragmentation_document", "moment", "placement_documents", "plan_document", "queue_line_document",
+    "reason_document",
 ]  # fmt: skip
 
 
@@ -50,9 +53,15 @@ def plan_document(outlook: Outlook, timing: Document) -> Document:
         "queues": [queue_line_document(line) for line in outlook.queues],
         "fragmentation": fragmentation_document(outlook.fragmentation),
         "deadlocks": [_deadlock_document(deadlock) for deadlock in outlook.deadlocks],
+        **({"alerts": [alert_document(alert) for alert in outlook.alerts]} if outlook.alerts else {}),
         **({"bill": bill_document(outlook.bill)} if outlook.bill.tolls else {}),
         "timing": timing,
     }
+
+
+def alert_document(alert: Alert) -> Document:
+    """Something that somebody should look at."""
+    return alerts.alert_document(alert) | {"since": moment(alert.since)}
 
 
 def bill_document(bill: Bill) -> Document:

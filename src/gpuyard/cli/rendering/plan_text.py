@@ -48,6 +48,8 @@ def draw(screen: Screen, snapshot: Snapshot, outlook: Outlook, timing: Document)
         _listed(screen, _WAITING, outlook.waiting, lambda waiting: _waiting_row(waiting, jobs))
     for deadlock in outlook.deadlocks:
         screen.show(text(""), text(f"Deadlock: {deadlock.message}", "red"))
+    for alert in outlook.alerts:
+        screen.show(text(""), text(f"Alert ({alert.severity.value}): {alert.sentence}", "yellow"))
     if outlook.bill.tolls:
         screen.show(text(""), text(bill_line(outlook.bill)))
     if outlook.queues:

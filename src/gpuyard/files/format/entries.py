@@ -318,6 +318,7 @@ class JobEntry(AskEntry):
     attained: float = slot(Duration(), "How long it has run so far, before its present start.", 0.0)
     checkpoint: CheckpointEntry | None = slot(EntryOf(lambda: CheckpointEntry), "How it saves its work.", None)
     evictions: int = slot(COUNT, "How often it was evicted.", 0)
+    waiting_since: float | None = slot(Time(), "Since when it waits, if not since it was submitted.", None)
     stale_since: float | None = slot(Time(), "Since when it is below its minimum.", None)
     stale_grace: float | None = slot(
         Duration(negative=True), "How long that is borne; negative: for ever; default: by policy.", None

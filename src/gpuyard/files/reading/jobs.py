@@ -58,7 +58,7 @@ def job_file(data: Any, name: str, now: float, line: Callable[[Path], int]) -> t
     problems = Problems(name, data)
     with documents.depth_refused(name):
         entry = read_entry(JobFileEntry, data, (), problems)
-    for key in ("placements", "started", "stale_since"):
+    for key in ("placements", "started", "waiting_since", "stale_since"):
         if isinstance(data, dict) and key in data:
             problems.add((key,), f"a job file describes what is to be run, so it has no {key}")
     job = job_of(entry, (), now, problems) if entry is not None else None
@@ -98,6 +98,7 @@ def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
         attained=entry.attained,
         checkpoint=_checkpoint(entry.checkpoint) if entry.checkpoint else None,
         evictions=entry.evictions,
+        waiting_since=entry.waiting_since,
         stale_since=entry.stale_since,
         stale_grace=entry.stale_grace,
         placements=placements_of(entry.placements, list(gang.leaves()), (*at, "placements"), problems),

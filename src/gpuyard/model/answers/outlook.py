@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
+from gpuyard.model.alerts import Alert
 from gpuyard.model.answers.bill import NO_BILL, Bill
 from gpuyard.model.reasons import Explanation
 
@@ -56,3 +57,5 @@ class Outlook:
     cycles: int
     bill: Bill = NO_BILL
     """What the moves and evictions cost."""
+    alerts: tuple[Alert, ...] = ()
+    """What somebody should look at, the worst first."""

@@ -5,7 +5,7 @@ Driven by `driver`, which knows when to turn and what to do when a turn fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gpuyard.brain.decide import STEPS, Steps, decide, observe
@@ -56,6 +56,8 @@ class Loop:
         self._steps = steps
         self.assumed: Sequence[Event] = ()
         """What the last plan is taken to have done; told to the brain first thing in the next turn."""
+        self.heard: Callable[[Plan], None] | None = None
+        """Who else hears of every plan, once it was applied."""
 
     def open(self) -> None:
         """Build the picture from the world as it is now; the journal begins a new line."""
@@ -82,6 +84,8 @@ class Loop:
             raise NotLeading
         self.turns += 1
         self.assumed = self._apply_each(plan) if one_by_one else self.world.apply(plan, self.turns)
+        if self.heard is not None:
+            self.heard(plan)
         return plan
 
     def _decide(self, events: Sequence[Event], now: float) -> Plan:

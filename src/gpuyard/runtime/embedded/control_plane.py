@@ -11,8 +11,10 @@ import os
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpuyard.agent.keeper import Machine
+from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import Drainage, drainage
 from gpuyard.files.reading.fleet import ONLY_QUEUE
@@ -21,6 +23,7 @@ from gpuyard.model.errors import Refused
 from gpuyard.model.node import Closure, Node, Place
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.alerting.standing import Alerting
 from gpuyard.runtime.clock import SteadyClock
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.journal import Journal
@@ -82,6 +85,7 @@ class ControlPlane:
     world: LocalWorld
     launcher: Supervisors
     driver: Driver
+    alerting: Alerting
     recovery: Recovery
 
     def __init__(self, settings: Settings, clock: Clock, fault: FaultPoint = no_fault) -> None:
@@ -151,11 +155,17 @@ class ControlPlane:
         journal = Journal(self.archive)
         loop = Loop(self.world, self.clock, journal, self._holder)
         loop.memory = self._memory(journal)
+        self.alerting = Alerting(self._say, loop.memory.of(AlarmsKept).alerts.values())
+        loop.heard = self.alerting.hear
         self.recovery = Recovery(loop, self.archive)
         self.driver = Driver(loop, self.clock, Pace(), journal, self.recovery)
         if self.devices is not None:
             self.driver.chores = self.devices.look_after
         self.driver.start()
+
+    def _say(self, kind: str, **document: Any) -> None:
+        with self.desk.change():
+            self.desk.say(kind, **document)
 
     def _memory(self, journal: Journal) -> Memory:
         """What was remembered; what cannot be read is as if it had not been."""

@@ -25,6 +25,7 @@ from gpuyard.model.outside.ports import Clock
 from gpuyard.model.queue import Queue
 from gpuyard.model.reasons import without_names
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.alerting import documents as alerting
 from gpuyard.runtime.embedded import fitting
 from gpuyard.runtime.embedded.control_plane import QUEUES, ControlPlane, Settings
 from gpuyard.runtime.embedded.submitting import Submitting
@@ -264,6 +265,7 @@ class EmbeddedYard:
             "nodes": len(nodes), "gpus": len(gpus),
             "gpus_held": self._desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
+            "alerts": alerting.counts(self._plane.alerting.standing),
             "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": self._plane.driver.last_turn,
         }  # fmt: skip
 
@@ -303,6 +305,11 @@ class EmbeddedYard:
                 raise Conflict(f"{where} is open already")
             self.world.closures.set(where, None, by=caller.user)
         return {"place": str(where), "message": f"{where} is open again"}
+
+    def alerts(self, caller: Caller) -> list[Document]:
+        """What an operator should hear of, the worst first."""
+        names = self._viewer(caller).sees_all
+        return [alerting.document(alert, names) for alert in self._plane.alerting.standing]
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""

@@ -90,6 +90,7 @@ OWN: tuple[tuple[str, Callable[[Entry], Any]], ...] = (
     ("held_gpus", lambda entry: 0 if entry.attempt is None else _held_gpus(entry, entry.attempt)),
     ("placements", lambda entry: None if entry.attempt is None else places_of(entry)),
     ("started", lambda entry: _moment(entry.started)),
+    ("waiting_since", lambda entry: None if entry.attempt is not None or entry.over else _moment(entry.waits)),
     ("ended", lambda entry: _moment(entry.ended)),
     ("array", lambda entry: None if entry.member is None else entry.template.name),
     ("index", lambda entry: entry.member),

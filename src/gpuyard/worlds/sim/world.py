@@ -48,7 +48,7 @@ class Live:
     """One job from its arrival to its end."""
 
     __slots__ = ("arrival", "attempts", "checked", "epoch", "evictions", "expired", "first_start", "held",
-                 "left", "overhead", "placements", "started", "stops")  # fmt: skip
+                 "left", "overhead", "placements", "started", "stops", "waits")  # fmt: skip
 
     def __init__(self, arrival: Arrival, overhead: float) -> None:
         self.arrival = arrival
@@ -67,6 +67,8 @@ class Live:
         """Starts of the whole gang, moves among them."""
         self.evictions = 0
         """Stops and moves that a plan wanted; faults are not among them."""
+        self.waits: float | None = None
+        """Since when it waits again, once it has stopped."""
         self.expired = False
         """Ended by its time limit, with work left."""
 
@@ -371,6 +373,7 @@ class SimWorld:
         live.held += self._now - live.started
         live.epoch += 1
         live.stops += 1
+        live.waits = self._now
         self.listener.stopped(self._now, live, lost)
         live.placements = ()
         self.waiting[live.arrival.job.name] = live
@@ -433,7 +436,10 @@ class SimWorld:
         work = live.arrival.work
         done = work - live.left if work is not None and live.left is not None else 0.0
         started = live.checked if live.running else None
-        return replace(live.arrival.job, placements=live.placements, started=started, attained=done)
+        since = None if live.running else live.waits
+        return replace(
+            live.arrival.job, placements=live.placements, started=started, attained=done, waiting_since=since
+        )
 
     # --- tried once -----------------------------------------------------------------------------------------------
 

@@ -58,12 +58,7 @@ class Explainer:
     def explain(self, row: JobRow) -> Explanation:
         """The whole story of one waiting job."""
         draft = self.draft
-        seen = [views.look(draft, row, leaf) for leaf in range(len(row.groups))]
-        open_ = [view for view in seen if 0 < row.missing(view.leaf) <= row.pending(view.leaf)] or seen
-        view = next((view for view in open_ if not fits_alone(row, view)), open_[0])
-        reason = self._dominant(row, view)
-        if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not self._ever(row):
-            reason = replace(reason, outcome=Outcome.NEVER)
+        view, reason = self._reason(row)
         changes = tuple(suggestions.find(draft, row, reason, self._movable))
         soon = reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT
         return Explanation(
@@ -74,6 +69,21 @@ class Explainer:
             in_the_way=tuple(obstacles.in_the_way(draft, row, self._floors)) if soon else (),
             eta=eta.estimate(draft, row) if soon else None,
         )
+
+    def brief(self, row: JobRow) -> Explanation:
+        """The dominant reason and what would help, and no more."""
+        reason = self._reason(row)[1]
+        return Explanation(row.name, reason, (), tuple(suggestions.find(self.draft, row, reason, self._movable)))
+
+    def _reason(self, row: JobRow) -> tuple[NodesView, Reason]:
+        """The dominant reason, and the look at the nodes it was found by."""
+        seen = [views.look(self.draft, row, leaf) for leaf in range(len(row.groups))]
+        open_ = [view for view in seen if 0 < row.missing(view.leaf) <= row.pending(view.leaf)] or seen
+        view = next((view for view in open_ if not fits_alone(row, view)), open_[0])
+        reason = self._dominant(row, view)
+        if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not self._ever(row):
+            reason = replace(reason, outcome=Outcome.NEVER)
+        return view, reason
 
     def _dominant(self, row: JobRow, view: NodesView) -> Reason:
         """The cheapest rung whose removal alone lets the job start, else the first that failed."""

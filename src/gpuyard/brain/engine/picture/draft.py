@@ -18,6 +18,7 @@ from gpuyard.brain.engine.picture.waits import Waits
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.engine.sharing.fair_share import Shares
 from gpuyard.model.actions import Action, Deadlock, Reserve
+from gpuyard.model.alerts import Alert
 from gpuyard.model.reasons import Code, Reason, Rung
 
 
@@ -70,6 +71,8 @@ class Draft:
         """What controllers want done beyond starting, moving and stopping jobs."""
         self.proposed: list[Action] = []
         """What controllers in shadow mode would have done."""
+        self.alerts: tuple[Alert, ...] = ()
+        """What an operator should hear of, the worst first."""
         self.look_again_at: float | None = None
         """When time alone may change the plan."""
 

@@ -6,7 +6,7 @@ Made by `Fleet` when a job is seen, and by `Fleet.probe` for a job as it might b
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from dataclasses import replace
 
 from gpuyard.brain.engine.nodes.columns import Held
@@ -33,6 +33,7 @@ class JobRow:
         "_signature",
         "age",
         "avoids",
+        "class_name",
         "firm",
         "groups",
         "held",
@@ -46,6 +47,7 @@ class JobRow:
         "requests",
         "rigid",
         "running",
+        "since",
         "stand_in",
         "started",
         "turn",
@@ -62,7 +64,10 @@ class JobRow:
         self.priority = treatment.priority if job.priority is None else job.priority
         self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""
+        self.class_name = job.job_class.value
         self.age = (job.submitted, job.name)
+        self.since = job.submitted if job.waiting_since is None else job.waiting_since
+        """Since when it waits, if it does."""
         self.turn = 0.0
         """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
         self.held: list[Held] = []
@@ -110,7 +115,7 @@ class JobRow:
     def likeness(self) -> object:
         """Equal for jobs that are answered alike in every respect, so that one of them is asked for all. A short job
         may use a gap that a long one may not."""
-        return (self.queue, self.firm, self.job.time_limit, self.signature)
+        return (self.queue, self.firm, self.class_name, self.job.time_limit, self.signature)
 
     def pending(self, leaf: int) -> int:
         """Tasks of a group that could still be started; ended members are not restarted by a plan."""
@@ -160,10 +165,14 @@ def rank_in_queue(row: JobRow) -> Rank:
     return (-row.priority, row.turn, not row.running, row.age)
 
 
+MANY = 32
+"""So many are sorted together rather than each put in its place."""
+
+
 class WaitingLine:
     """Jobs of one queue that are answered alike, first come first."""
 
-    __slots__ = ("_ranks", "_rows", "_seen", "key")
+    __slots__ = ("_changes", "_ranks", "_rows", "_seen", "_waits", "key")
 
     def __init__(self, key: object) -> None:
         self.key = key
@@ -171,6 +180,28 @@ class WaitingLine:
         self._ranks: list[Rank] = []
         """Those of the rows, side by side: a search compares them without asking the rows."""
         self._seen: tuple[JobRow, ...] | None = None
+        self._waits: list[tuple[float, str]] = []
+        self._changes: dict[JobRow, int] = {}
+        """Who joined (1) and who left (-1) since the waits were last asked for; a trial that was undone is neither."""
+
+    @property
+    def head(self) -> JobRow:
+        """Whose turn it is."""
+        return self._rows[0]
+
+    def waits(self) -> list[tuple[float, str]]:
+        """Since when each waits, and its name, the longest first. Costs what has changed since it was last asked."""
+        changes, self._changes = self._changes, {}
+        come = [(row.since, row.name) for row, sign in changes.items() if sign > 0]
+        if len(come) > MANY:
+            self._waits = sorted((*self._waits, *come))
+        else:
+            for wait in come:
+                insort(self._waits, wait)
+        for row, sign in changes.items():
+            if sign < 0:
+                del self._waits[bisect_left(self._waits, (row.since, row.name))]
+        return self._waits
 
     def rows(self) -> tuple[JobRow, ...]:
         """The jobs as they stand now; the same tuple until one joins or leaves."""
@@ -185,6 +216,7 @@ class WaitingLine:
         self._ranks.insert(at, rank)
         self._rows.insert(at, row)
         self._seen = None
+        self._changes[row] = self._changes.get(row, 0) + 1
 
     def leave(self, row: JobRow) -> None:
         """Out of the line; the rest keep their order."""
@@ -192,6 +224,7 @@ class WaitingLine:
         assert self._rows[at] is row
         del self._rows[at], self._ranks[at]
         self._seen = None
+        self._changes[row] = self._changes.get(row, 0) - 1
 
     def __bool__(self) -> bool:
         return bool(self._rows)

@@ -17,6 +17,7 @@ from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps, Crowd, tasks_of
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.state.records import Entry, Owner, Template
 from gpuyard.worlds.local.state.schema import KEY
+from gpuyard.worlds.local.state.store import Batch
 
 REST_MAX_S = 300.0
 """No back-off is longer."""
@@ -41,10 +42,21 @@ class Gates:
         if entry.shown or entry.over:
             return
         entry.reason = self._closed(entry)
-        if entry.reason is None:
+        if entry.reason is not None:
+            entry.kept_back = True
+        else:
+            self._waits_from_now(entry)
             entry.shown = True
             entry.template.active += 1
             self.desk.events.append(JobSeen(entry.job()))
+
+    def _waits_from_now(self, entry: Entry) -> None:
+        """What it spent behind a gate was no wait; after a crash that is still known."""
+        if entry.kept_back:
+            entry.kept_back, entry.waits = False, self.desk.now()
+            batch = Batch()
+            batch.add("UPDATE jobs SET waits = ? WHERE id = ?", (entry.waits, entry.id))
+            self.desk.store.defer(batch)
 
     def consider_all(self, entries: Iterable[Entry]) -> None:
         """Many at once, whom nothing else comes between: what they follow is looked for once."""

@@ -438,7 +438,7 @@ class Lifecycle:
     def wait_again(self, entry: Entry, told: str) -> None:
         """Back to the queue, or behind a gate."""
         entry.phase = Phase.HELD if entry.held else Phase.WAITING
-        entry.told = told
+        entry.told, entry.waits = told, self.desk.now()
         self.desk.keep(entry)
         self.desk.say("held" if entry.held else "requeued", entry, message=told)
         if entry.held or entry.not_before > self.desk.now():

@@ -134,6 +134,7 @@ class Requests:
         entry.phase = Phase.HELD if entry.held else Phase.WAITING  # held while it ran its last, it stays held
         entry.told, entry.failures, entry.losses = "", 0, 0
         entry.ended = entry.exit = entry.started = None
+        entry.waits = self.desk.now()
         entry.begin_anew()
         self.desk.book.revive(entry)
         self.desk.keep(entry)

@@ -163,9 +163,10 @@ def save_job(batch: Batch, entry: Entry) -> None:
     """A job as it stands now."""
     batch.add(
         "UPDATE jobs SET phase=?, told=?, held=?, attempts=?, failures=?, losses=?, evictions=?, not_before=?, "
-        "started=?, ended=?, exit=?, anew=? WHERE id=?",
+        "started=?, ended=?, exit=?, anew=?, waits=? WHERE id=?",
         (entry.phase.value, entry.told, int(entry.held), entry.attempts, entry.failures, entry.losses, entry.evictions,
-         entry.not_before, entry.started, entry.ended, entry.exit, entry.anew, entry.id),
+         entry.not_before, entry.started, entry.ended, entry.exit, entry.anew, entry.waits,
+         entry.id),
     )  # fmt: skip
 
 
@@ -207,7 +208,7 @@ def _place_of(text: str) -> tuple[Placement, tuple[int, ...]]:
 
 JOB_COLUMNS = (
     "j.id, j.name, j.member, j.phase, j.told, j.held, j.attempts, j.failures, j.losses, j.evictions, j.not_before, "
-    "j.started, j.ended, j.exit, j.template, j.anew"
+    "j.started, j.ended, j.exit, j.template, j.anew, j.waits"
 )
 TEMPLATE_COLUMNS = "t.id, t.name, t.text, t.user, t.uid, t.gid, t.submitted"
 
@@ -293,7 +294,7 @@ def _entry(row: tuple[Any, ...], template: Template) -> Entry:
         row[12],
         row[13],
     )
-    entry.anew = row[15]
+    entry.anew, entry.waits = row[15], row[16]
     return entry
 
 

@@ -153,6 +153,10 @@ class Entry:
     losses: int = 0
     evictions: int = 0
     not_before: float = 0.0
+    waits: float | None = None
+    """Since when it waits, if not since it was submitted."""
+    kept_back: bool = False
+    """Whether it stands behind a gate: that is no wait for GPUs."""
     started: float | None = None
     ended: float | None = None
     exit: int | None = None
@@ -204,7 +208,7 @@ class Entry:
         attempt = self.attempt
         job = replace(job, gang=_counted(job.gang, self, attempt.tasks.values() if attempt is not None else ()))
         if attempt is None:
-            return job
+            return replace(job, waiting_since=self.waits)
         job = replace(job, on_hold=self.held or attempt.why in NOT_TO_FOLLOW)
         if self.following is not None:
             places = (*self._places(attempt), *self._places(self.following))

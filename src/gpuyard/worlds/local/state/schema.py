@@ -107,5 +107,8 @@ ALTER TABLE used RENAME TO ledger;
 """
 """What was used is an owner's identity's; where it is not known whose it was, it is for operators alone."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE)
+_WAITS = "ALTER TABLE jobs ADD COLUMN waits REAL;"
+"""Since when a job waits, if not since it was submitted."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE, _WAITS)
 """What to run to come from version n to n + 1."""

@@ -1,0 +1,60 @@
+"""What an operator should hear of without asking: waits, broken promises, knots, closed nodes, scattered GPUs.
+
+Last of all, `decide` lets the watches look at the moment as the plan leaves it. Each says what is wrong now; here it is
+told what is new and what is over. Nothing is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuyard.brain.controllers import Controller
+from gpuyard.brain.controllers.alarms import waits
+from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
+from gpuyard.brain.engine.explaining.explain import Explainer
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.placing import gang
+from gpuyard.model.alerts import in_order
+from gpuyard.model.reasons import Explanation
+
+__all__ = ["Alarms", "AlarmsKept", "look"]
+
+MOST_EXPLAINED = 2
+"""Kinds of jobs looked into in one plan: looking into one tries much. The others follow in the next plans."""
+
+
+class Alarms(Controller[AlarmsKept]):
+    """Raises each alert once, and clears it when it is over."""
+
+    part = AlarmsKept
+    timed = True
+
+    def act(self, draft: Draft, part: AlarmsKept) -> AlarmsKept:
+        """What stands now, in the draft and to be remembered."""
+        return look(draft, part, _explainer(draft), MOST_EXPLAINED)
+
+
+def look(draft: Draft, part: AlarmsKept, explain: Callable[[JobRow], Explanation], most: int) -> AlarmsKept:
+    """Let every watch look; `explain` tells why a job waits, and is asked for no more than `most` kinds of jobs."""
+    watched, part = waits.watch(draft, part, waits.Telling(explain, most))
+    alerts = {alert.key: alert for alert in watched}
+    for key, before in part.alerts.items():
+        if key in alerts:
+            alerts[key] = replace(alerts[key], since=before.since)
+    draft.alerts = in_order(alerts.values())
+    return replace(part, alerts=alerts)
+
+
+def _explainer(draft: Draft) -> Callable[[JobRow], Explanation]:
+    """Made when it is first needed: most plans explain nothing."""
+    made: list[Explainer] = []
+
+    def explain(row: JobRow) -> Explanation:
+        if not made:
+            started = [draft.fleet.jobs[name] for name in sorted(draft.before) if draft.fleet.jobs[name].alive()]
+            made.append(Explainer(draft, started, lambda each: gang.could_ever_fit(draft, each)))
+        return made[0].brief(row)
+
+    return explain

@@ -1,0 +1,130 @@
+"""Waits that are longer than the job's class may wait: one alert for each queue, class and dominant reason.
+
+A thousand jobs that wait for the same are one alert that counts them. Costs what kinds of jobs wait, not how many
+jobs; why a kind waits is looked into when its first job is overdue, and again after a while.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
+
+from gpuyard.brain.controllers.alarms.remembering import AlarmsKept, Told
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow, WaitingLine
+from gpuyard.model.alerts import Alert, AlertKind, Severity
+from gpuyard.model.job import JobClass
+from gpuyard.model.reasons import Explanation, Outcome
+
+AGAIN_S = 3600.0
+"""What was found out about a kind of job is looked into anew after this long."""
+SOON_S = 1.0
+"""When those are looked into for whom this plan had no time."""
+
+
+class Overdue(NamedTuple):
+    """Jobs of one kind that have waited too long: the one that waits longest, since when, and how many they are."""
+
+    since: float
+    row: JobRow
+    jobs: int
+    after: float
+    """How long its class may wait."""
+
+
+@dataclass
+class Telling:
+    """Who finds out why a job waits, and for how many more kinds there is time."""
+
+    explain: Callable[[JobRow], Explanation]
+    left: int
+
+
+def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert], AlarmsKept]:
+    """The alerts, and what is known about those who are overdue."""
+    told: dict[str, Told] = {}
+    causes: dict[tuple[str, str, str], list[tuple[Overdue, Told]]] = {}
+    for each in sorted(_overdue(draft), key=lambda each: (each.since, each.row.name)):
+        kind = kind_of(each.row)
+        known = told.get(kind) or _told(draft, each, part.told.get(kind), telling)
+        if known is None:
+            draft.look_again(draft.now + SOON_S)
+            continue
+        told[kind] = known
+        causes.setdefault((each.row.job.queue, each.row.class_name, known.code), []).append((each, known))
+    return [_alert(cause, found) for cause, found in causes.items()], replace(part, told=told)
+
+
+def _overdue(draft: Draft) -> list[Overdue]:
+    found = []
+    for line in draft.fleet.waiting_lines:
+        row = line.head
+        after = draft.policy.of(row.job).alert_after
+        if row.job.on_hold or not after:
+            continue
+        since, name = line.waits()[0]
+        if since + after <= draft.now:
+            found.append(Overdue(since, draft.fleet.jobs[name], _count(line, draft.now - after), after))
+        else:
+            draft.look_again(since + after)
+    return found
+
+
+def _count(line: WaitingLine, begin: float) -> int:
+    return bisect_right(line.waits(), (begin, chr(0x10FFFF)))
+
+
+def kind_of(row: JobRow) -> str:
+    """Names jobs that are answered alike, the same after a restart."""
+    job = row.job
+    asked = (job.gang, job.models, job.min_gpu_memory, job.min_architecture, job.affinity, job.avoid, job.time_limit)
+    return f"{job.queue}/{row.class_name}/{zlib.crc32(repr((asked, row.firm)).encode()):08x}"
+
+
+def _told(draft: Draft, each: Overdue, known: Told | None, telling: Telling) -> Told | None:
+    """What is known, if it is fresh or there is no time for more."""
+    if (known is not None and draft.now < known.at + AGAIN_S) or not telling.left:
+        return known
+    telling.left -= 1
+    found = telling.explain(each.row)
+    reason, name = found.reason, each.row.name
+    helps = next((suggestion.change for suggestion in found.suggestions), "")
+    message = str(reason).removeprefix(f"{name} ")
+    return Told(draft.now, reason.code.value, reason.outcome is Outcome.NEVER, message, helps)
+
+
+def _alert(cause: tuple[str, str, str], found: list[tuple[Overdue, Told]]) -> Alert:
+    """Told of the job that waits longest."""
+    (queue, of, code), (oldest, told) = cause, found[0]
+    name, count = oldest.row.name, sum(each.jobs for each, _ in found)
+    since = min((each.since + each.after for each, _ in found), default=inf)
+    after = duration(oldest.after)
+    if count == 1:
+        who = f"{name} ({of}, queue {queue}) has waited longer than {after}"
+    else:
+        who = f"{count} {of} jobs of queue {queue} have waited longer than {after}, {name} the longest"
+    never = "it can never run here: " if told.never else "it "
+    helps = f"; it would start if you {told.helps}" if told.helps else ""
+    return Alert(
+        f"wait/{queue}/{of}/{code}",
+        AlertKind.WAIT,
+        Severity.CRITICAL if of == JobClass.INFERENCE.value else Severity.WARNING,
+        since,
+        f"{who}: {never}{told.message}{helps}",
+        f"yard why {name}",
+        count,
+        (("queue", queue), ("class", of), ("reason", code)),
+        (name,),
+    )
+
+
+def duration(seconds: float) -> str:
+    """As people say it, in the one unit that keeps it whole: `10 min`, `6 h`."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"

@@ -1,0 +1,1 @@
+"""What somebody should hear of: what stands now (`standing`), and how it is passed on."""
