@@ -55,7 +55,10 @@ class Decision(NamedTuple):
 
 def observe(fleet: Fleet, memory: Memory, events: Sequence[Event], now: float, steps: Steps = STEPS) -> Observation:
     """Take in what happened: controllers learn from it, then the picture is brought up to date."""
+    kinds = tuple({type(event) for event in events})
     for controller in (*steps.before, *steps.after):
+        if not any(issubclass(kind, controller.hears) for kind in kinds):
+            continue
         part = memory.of(controller.part)
         learnt = controller.observe(part, fleet, events, now)
         memory = memory if learnt is part else memory.keeping(learnt)

@@ -36,6 +36,8 @@ class Controller(Generic[P]):
     part: type[P]
     timed: ClassVar[bool] = False
     """Works by the clock: left out where `now` stands still (foresight)."""
+    hears: ClassVar[tuple[type, ...]] = ()
+    """The kinds of events it learns from; where none of them happened, it is not asked."""
 
     def observe(self, part: P, before: Fleet, events: Sequence[Event], now: float) -> P:
         """Learn from what happened; the picture is still as it was before these events."""

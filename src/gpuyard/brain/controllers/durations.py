@@ -18,6 +18,7 @@ class DurationsSeen(Controller[Durations]):
     """Learns from jobs that succeed."""
 
     part = Durations
+    hears = (JobGone,)
 
     def observe(self, part: Durations, before: Fleet, events: Sequence[Event], now: float) -> Durations:
         """Whoever had a task succeed and is gone has ended well."""

@@ -19,6 +19,7 @@ class EvictionsSeen(Controller[Evictions]):
     """Remembers a day of them."""
 
     part = Evictions
+    hears = (JobEvicted,)
 
     def observe(self, part: Evictions, before: Fleet, events: Sequence[Event], now: float) -> Evictions:
         """One more for each gang that has gone."""

@@ -50,7 +50,7 @@ class TimeLimits(Controller[Ended]):
                 evacuation.end(draft, row, _why(row), _grace(row))
                 told[row.name] = draft.now
             draft.look_again(ends)
-        return Ended(told)
+        return part if told == part.told else Ended(told)
 
 
 def _foresee_starts(draft: Draft) -> None:

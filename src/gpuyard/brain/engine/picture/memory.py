@@ -23,8 +23,18 @@ class Part:
     kinds: ClassVar[dict[str, type[Part]]] = {}
     """Every part there is, by name."""
 
+    _blanks: ClassVar[dict[type[Part], Any]] = {}
+
     def __init_subclass__(cls) -> None:
         Part.kinds[cls.name] = cls
+
+    @classmethod
+    def blank(cls: type[P]) -> P:
+        """One that remembers nothing yet: the same for all who ask, for it is frozen and asked for in every turn."""
+        if cls not in Part._blanks:
+            Part._blanks[cls] = cls()
+        found: P = Part._blanks[cls]
+        return found
 
     @classmethod
     def from_document(cls: type[P], document: Any) -> P:
@@ -73,7 +83,7 @@ class Memory:
     def of(self, kind: type[P]) -> P:
         """What this part remembers; nothing yet, if it never did."""
         found = self.parts.get(kind.name)
-        return found if isinstance(found, kind) else kind()
+        return found if isinstance(found, kind) else kind.blank()
 
     def keeping(self, *parts: Part) -> Memory:
         """The same with these parts as they are now; one that remembers nothing is not kept."""
@@ -82,7 +92,7 @@ class Memory:
             return self
         kept = {**self.parts, **{part.name: part for part in changed}}
         for part in changed:
-            if part == type(part)():
+            if part == part.blank():
                 del kept[part.name]
         return Memory(kept)
 
