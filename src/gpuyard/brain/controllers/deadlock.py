@@ -122,7 +122,7 @@ def _reachable(waits: Waits, start: str) -> set[str]:
 
 def _gives_way(draft: Draft, row: JobRow) -> tuple[object, ...]:
     """The lower priority, then the cheaper, then the younger."""
-    return (row.priority, victims.lost_work(draft, victims.whole(row)), victims.youth(row))
+    return (row.priority, victims.lost_work(draft, victims.whole(row)), row.youth)
 
 
 def _sentence(rows: list[JobRow], waits: Waits) -> str:

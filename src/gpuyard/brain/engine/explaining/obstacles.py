@@ -14,7 +14,7 @@ from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.model.reasons import Obstacle
 
 Floors = dict[int, Key]
@@ -43,6 +43,10 @@ class Anybody:
             self._floors[node] = self.key((units[0],)) if units else ()
         return self._floors[node]
 
+    def footings(self) -> frozenset[Footing] | None:
+        """Anybody's."""
+        return None
+
     def allows(self, unit: Unit) -> bool:
         """Everybody who runs, foreign loads aside."""
         return unit.row is not self.row and not unit.row.job.foreign and bool(unit.places)
@@ -60,7 +64,7 @@ class Anybody:
             any(unit.row.firm for unit in units),
             max(unit.row.priority for unit in units),
             sum(victims.lost_work(self.draft, unit) for unit in units),
-            max(victims.youth(unit.row) for unit in units),
+            max(unit.row.youth for unit in units),
         )
 
     def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from gpuyard.brain.engine.giving_way.reclaim import Reclaim
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, Footing, JobRow
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.policy import AcrossQueues
 from gpuyard.model.reasons import Code
@@ -21,11 +21,12 @@ from gpuyard.model.reasons import Code
 class Rights:
     """Rights by queue and priority, worked out once for all who stand alike there."""
 
-    __slots__ = ("in_time", "now")
+    __slots__ = ("footings", "in_time", "now")
 
     def __init__(self) -> None:
-        self.now: dict[tuple[int, int], Code | None] = {}
-        self.in_time: dict[tuple[int, int], bool] = {}
+        self.now: dict[Footing, Code | None] = {}
+        self.in_time: dict[Footing, bool] = {}
+        self.footings: frozenset[Footing] | None = None
 
 
 class Claim:
@@ -49,17 +50,20 @@ class Claim:
             row.priority >= policy.critical_priority and policy.preempt_across_queues is not AcrossQueues.NEVER
         )
 
-    def right(self, unit: Unit) -> Code | None:
-        """By which right the claimant may take the unit now; None if by none.
+    def right(self, victim: JobRow) -> Code | None:
+        """By which right the claimant may take from the victim now; None if by none.
 
         It depends on the victim's queue and priority alone, so it is worked out once until some queue changes.
         """
-        if unit.row is self.row:
+        if victim is self.row:
             return None
-        rights, key = self._known(), (unit.row.queue, unit.row.priority)
-        if key not in rights.now:
-            rights.now[key] = self._right(unit.row)
-        return rights.now[key]
+        return self._right_to(victim.footing)
+
+    def _right_to(self, footing: Footing) -> Code | None:
+        rights = self._known()
+        if footing not in rights.now:
+            rights.now[footing] = self._right(footing)
+        return rights.now[footing]
 
     def _known(self) -> Rights:
         """What has been worked out about the books as they are, or are supposed to be."""
@@ -71,18 +75,29 @@ class Claim:
             self._rights_at = version
         return self._standing
 
-    def right_in_time(self, unit: Unit) -> bool:
-        """Whether the claimant could have a right to the unit once lower priorities of its own queue are gone."""
-        if self.right(unit) is not None:
-            return True
-        if unit.row is self.row:
-            return False
-        rights, key = self._known(), (unit.row.queue, unit.row.priority)
-        if key not in rights.in_time:
-            rights.in_time[key] = self._gets_right(unit.row)
-        return rights.in_time[key]
+    def right_in_time(self, victim: JobRow) -> bool:
+        """Whether the claimant could have a right to take from the victim once lower priorities of its own queue are
+        gone."""
+        return victim is not self.row and self._right_in_time(victim.footing)
 
-    def _gets_right(self, victim: JobRow) -> bool:
+    def _right_in_time(self, footing: Footing) -> bool:
+        if self._right_to(footing) is not None:
+            return True
+        rights = self._known()
+        if footing not in rights.in_time:
+            rights.in_time[footing] = self._gets_right(footing)
+        return rights.in_time[footing]
+
+    def footings(self) -> frozenset[Footing]:
+        """Where those preemptible jobs stand whom the claimant may take from, now or in time."""
+        rights = self._known()
+        if rights.footings is None:
+            holders = self.draft.fleet.priorities
+            all_there = (Footing(queue, priority) for queue, counts in holders.items() for priority in counts)
+            rights.footings = frozenset(footing for footing in all_there if self._right_in_time(footing))
+        return rights.footings
+
+    def _gets_right(self, victim: Footing) -> bool:
         if not self._some_below(self.draft.fleet.priorities.get(self.row.queue, {})):
             return False
         used, firm = self.tree.used[self.row.queue], self.tree.firm[self.row.queue]
@@ -105,26 +120,26 @@ class Claim:
         waiting = self._lanes(units)
         went: list[Unit] = []
         while waiting:
-            ready = [(lane[-1], right) for lane in waiting.values() if (right := self.right(lane[-1])) is not None]
+            ready = [(lane[-1], right) for lane in waiting.values() if (right := self.right(lane[-1].row)) is not None]
             if not ready:
                 break
             unit, right = min(ready, key=lambda pair: self._goes_before(pair[0]))
             rights[unit] = right
             self.suppose(unit, gone=True)
             went.append(unit)
-            lane = waiting[(unit.row.queue, unit.row.priority)]
+            lane = waiting[unit.row.footing]
             lane.pop()
             if not lane:
-                del waiting[(unit.row.queue, unit.row.priority)]
+                del waiting[unit.row.footing]
         for unit in went:
             self.suppose(unit, gone=False)
         return rights
 
-    def _lanes(self, units: Iterable[Unit]) -> dict[tuple[int, int], list[Unit]]:
+    def _lanes(self, units: Iterable[Unit]) -> dict[Footing, list[Unit]]:
         """Units that the claimant has the same right to, the first to go last: extras, then the smaller."""
-        lanes: dict[tuple[int, int], list[Unit]] = {}
+        lanes: dict[Footing, list[Unit]] = {}
         for unit in sorted(units, key=lambda unit: (unit.extra, -unit.cost, unit.row.age, unit.places)):
-            lanes.setdefault((unit.row.queue, unit.row.priority), []).append(unit)
+            lanes.setdefault(unit.row.footing, []).append(unit)
         return lanes
 
     def _goes_before(self, unit: Unit) -> tuple[object, ...]:
@@ -180,7 +195,7 @@ class Claim:
     def _some_below(self, counts: dict[int, int]) -> bool:
         return any(priority < self.row.priority for priority in counts)
 
-    def _right(self, victim: JobRow) -> Code | None:
+    def _right(self, victim: Footing) -> Code | None:
         if victim.queue == NO_QUEUE:
             return None
         if victim.queue == self.row.queue:
@@ -191,19 +206,19 @@ class Claim:
 
     # --- rule 18 --------------------------------------------------------------------------------------------------
 
-    def _by_priority(self, victim: JobRow) -> bool:
+    def _by_priority(self, victim: Footing) -> bool:
         if not self.critical or victim.priority >= self.row.priority:
             return False
         if self.draft.policy.preempt_across_queues is AcrossQueues.ANY:
             return True
         return self.tree.above(victim.queue, self.tree.quota[victim.queue])
 
-    def _shielded(self, victim: JobRow) -> bool:
+    def _shielded(self, victim: Footing) -> bool:
         """What a critical job took is not taken back by shares while the policy stands."""
         policy = self.draft.policy
         return policy.preempt_across_queues is not AcrossQueues.NEVER and victim.priority >= policy.critical_priority
 
     # --- rule 17 --------------------------------------------------------------------------------------------------
 
-    def _by_share(self, victim: JobRow) -> bool:
+    def _by_share(self, victim: Footing) -> bool:
         return not self._shielded(victim) and self.reclaim.allows(victim.queue)

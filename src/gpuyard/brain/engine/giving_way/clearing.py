@@ -7,7 +7,7 @@ leavers are weighed per node by plain arithmetic; whole gangs take one node afte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from gpuyard.brain.engine.nodes.columns import Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.nodes.vacancy import Vacancy
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.model.resources import WHOLE
 
 Key = tuple[object, ...]
@@ -29,6 +29,9 @@ class Leave(Protocol):
 
     firm_too: bool
     """Whether those who may never be disturbed are looked at as well."""
+
+    def footings(self) -> frozenset[Footing] | None:
+        """Where those stand who could be allowed to go, so that others need not be looked at; None: anywhere."""
 
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may go now."""
@@ -129,15 +132,12 @@ def plausible(draft: Draft, shape: Shape, region: Region, firm_too: bool = False
 
 def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
     """The cheapest leavers that let one more task of the shape fit on the node; empty if none do."""
-    units = candidates(draft, leave, node)
-    if not units:
-        return ()
     vacancy = Vacancy(draft.fleet.columns, shape.request, node)
     base = vacancy.room()
-    if len(draft.fleet.tree.resources) == 1 and vacancy.lacks_devices_only():
-        units = [unit for unit in units if unit.cost]  # nobody gains by those who hold none, not even a right
-        if not units:
-            return ()
+    lacks_devices = len(draft.fleet.tree.resources) == 1 and vacancy.lacks_devices_only()
+    units = candidates(draft, leave, node, with_gpus=lacks_devices)
+    if not units:
+        return ()
     alone = _alone(leave, vacancy, units, base)
     if alone and alone[0] is units[0]:
         return alone  # the cheapest unit suffices
@@ -145,10 +145,18 @@ def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[U
     return min(found, key=leave.key) if found else ()
 
 
-def candidates(draft: Draft, leave: Leave, node: int) -> list[Unit]:
-    """Units with a task on the node that may leave, cheapest first."""
-    found = [unit for row in draft.fleet.tenants[node] for unit in units_on(row, node) if leave.allows(unit)]
-    return sorted(found, key=lambda unit: leave.key((unit,)))
+def candidates(draft: Draft, leave: Leave, node: int, with_gpus: bool = False) -> list[Unit]:
+    """Units with a task on the node that may leave, cheapest first; perhaps only those with GPUs, where nobody gains by
+    others, not even a right."""
+    rows = _concerned(draft, leave, node)
+    units = [unit for row in rows for unit in units_on(row, node) if unit.cost or not with_gpus]
+    return sorted(filter(leave.allows, units), key=lambda unit: leave.key((unit,)))
+
+
+def _concerned(draft: Draft, leave: Leave, node: int) -> Iterable[JobRow]:
+    """Jobs with a task on the node of which something could be allowed to go."""
+    footings, tenants = leave.footings(), draft.fleet.tenants[node]
+    return tenants if footings is None else [row for row in tenants if row.footing in footings]
 
 
 def _alone(leave: Leave, vacancy: Vacancy, units: list[Unit], base: int) -> tuple[Unit, ...]:
@@ -232,7 +240,7 @@ def everyone(draft: Draft, leave: Leave, region: Region) -> Iterator[Unit]:
     """Every unit with a task in the region that may leave, cheapest first; a gang's extras before the gang."""
     rows: dict[str, JobRow] = {}
     for node in range(region.start, region.stop):
-        rows.update((row.name, row) for row in draft.fleet.tenants[node])
+        rows.update((row.name, row) for row in _concerned(draft, leave, node))
     units = [
         unit
         for row in rows.values()

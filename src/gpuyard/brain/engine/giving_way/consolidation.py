@@ -11,7 +11,7 @@ from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
@@ -59,13 +59,19 @@ class Movers:
         self.hole = int(draft.fleet.columns.whole.max(initial=0))
         """The most whole GPUs free on one node: larger tasks have nowhere to go."""
 
+    def footings(self) -> frozenset[Footing] | None:
+        """Moving asks for no right."""
+        return None
+
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may be moved for the claimant."""
-        if unit.row is self.row or not unit.row.complete() or not victims.may_be_disturbed(self.draft, unit):
+        if unit.row is self.row or not self.lets_move(unit.row):
             return False
-        if self.borrower and unit.row.priority > self.row.priority:
-            return False
-        return victims.budgets_allow(self.draft, (unit,))
+        return victims.may_be_disturbed(self.draft, unit) and victims.budgets_allow(self.draft, (unit,))
+
+    def lets_move(self, row: JobRow) -> bool:
+        """Whether the claimant may have the job moved, if anybody may."""
+        return row.complete() and not (self.borrower and row.priority > self.row.priority)
 
     def floor(self, node: int) -> Key:
         """Rights change with every leaver, so each node is weighed."""
@@ -85,7 +91,7 @@ class Movers:
             sum(unit.cost for unit in units),
             sum(victims.lost_work(self.draft, unit) for unit in units),
             max(unit.row.priority for unit in units),
-            max(victims.youth(unit.row) for unit in units),
+            max(unit.row.youth for unit in units),
         )
 
     def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:

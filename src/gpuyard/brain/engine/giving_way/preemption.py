@@ -18,7 +18,7 @@ from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
@@ -137,13 +137,17 @@ class Takers:
         self.draft = claim.draft
         self.row = claim.row
 
+    def footings(self) -> frozenset[Footing] | None:
+        """Where those stand whom the claimant may take from."""
+        return self.claim.footings()
+
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may go for the claimant, now or once others are gone."""
-        return self.claim.right_in_time(unit) and self._may_go(unit)  # rights are the same for whole queues
+        return self.claim.right_in_time(unit.row) and self._may_go(unit)  # rights are the same for whole queues
 
     def may_follow(self, unit: Unit) -> bool:
         """Whether the claimant has a right to the unit, after those who are supposed to have gone."""
-        return self.claim.right(unit) is not None
+        return self.claim.right(unit.row) is not None
 
     def suppose(self, unit: Unit, gone: bool) -> None:
         """Every victim changes what its side holds."""
@@ -243,13 +247,18 @@ class MixedTakers(Takers):
         super().__init__(claim, break_budgets)
         self.movers = Movers(claim.draft, claim.row, claim.asked)
 
+    def footings(self) -> frozenset[Footing] | None:
+        """Who may be moved needs no right."""
+        return None
+
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may be lifted at all; `accepts` has the last word."""
         if unit.row is self.row or not victims.may_be_disturbed(self.draft, unit):
             return False
-        if not self.break_budgets and not victims.budgets_allow(self.draft, (unit,)):
+        in_budget = victims.budgets_allow(self.draft, (unit,))
+        if not in_budget and not self.break_budgets:
             return False
-        return self.claim.right_in_time(unit) or self.movers.allows(unit)
+        return self.claim.right_in_time(unit.row) or (in_budget and self.movers.lets_move(unit.row))
 
     def may_follow(self, unit: Unit) -> bool:
         """Who may be moved needs no right."""
@@ -259,7 +268,7 @@ class MixedTakers(Takers):
         """Those the claimant had a right to while they stood, at once or in time."""
         gone = list(gone)
         with self.claim.supposed(gone, gone=False):
-            return {unit for unit in gone if self.claim.right_in_time(unit)}
+            return {unit for unit in gone if self.claim.right_in_time(unit.row)}
 
     def accepts(self, outcome: RoomMade) -> bool:
         """Whoever moves without being fair game is moved by the rules of moving."""

@@ -102,7 +102,7 @@ def profile(draft: Draft, row: JobRow) -> Profile:
             evictions=evictions(draft, row),
             lost=max(0.0, draft.now - since),
             warm_up=draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up,
-            youth=youth(row),
+            youth=row.youth,
         )
     return found
 
@@ -154,6 +154,8 @@ def spared(draft: Draft, row: JobRow) -> bool:
 
 def budgets_allow(draft: Draft, units: Iterable[Unit]) -> bool:
     """Whether every disruption budget survives if these go, on top of what this plan disturbs already."""
+    if not draft.fleet.budgets:
+        return True
     units = list(units)
     return all(
         headroom(draft, budget) >= going
@@ -202,8 +204,3 @@ def lost_work(draft: Draft, unit: Unit, restarts: bool | None = None) -> float:
 
 def _last_checkpoint(row: JobRow) -> float | None:
     return row.job.checkpoint.last if row.job.checkpoint is not None else None
-
-
-def youth(row: JobRow) -> tuple[object, ...]:
-    """Sorts the younger first, and among equals the larger name."""
-    return (-row.job.submitted, tuple(-ord(letter) for letter in row.name), 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from dataclasses import replace
+from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.requests import TaskRequest
@@ -26,15 +27,24 @@ _NUMBERS: dict[object, int] = {}
 """A number for every signature met: waiting jobs are sorted by it in every cycle, and a number hashes at once."""
 
 
+class Footing(NamedTuple):
+    """Queue and priority of a job: whoever shares them may be taken from by the same right."""
+
+    queue: int
+    priority: int
+
+
 class JobRow:
     """One job inside the fleet: its description compiled, and what its tasks hold now."""
 
     __slots__ = (
         "_signature",
+        "_youth",
         "age",
         "avoids",
         "class_name",
         "firm",
+        "footing",
         "groups",
         "held",
         "job",
@@ -62,6 +72,7 @@ class JobRow:
         self.queue = queue
         treatment = policy.of(job)
         self.priority = treatment.priority if job.priority is None else job.priority
+        self.footing = Footing(queue, self.priority)
         self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""
         self.class_name = job.job_class.value
@@ -87,6 +98,7 @@ class JobRow:
         self.line: WaitingLine | None = None
         """Where it waits, if it does with nothing in hand."""
         self._signature: object = None
+        self._youth: tuple[object, ...] = ()
 
     def described(self) -> Job:
         """The job as the world last told it."""
@@ -101,6 +113,7 @@ class JobRow:
     def requeue(self, queue: int) -> None:
         """The queues were numbered anew; it stands in no line until it is told of again."""
         self.queue = queue
+        self.footing = Footing(queue, self.priority)
         self.line = None
         self._signature = None
 
@@ -110,6 +123,13 @@ class JobRow:
         if self._signature is None:  # running jobs are rarely asked for it
             self._signature = _NUMBERS.setdefault(_signature(self), len(_NUMBERS) + 1)
         return self._signature
+
+    @property
+    def youth(self) -> tuple[object, ...]:
+        """Sorts the younger first, and among equals the larger name."""
+        if not self._youth:  # it never changes, and only possible victims are asked for it
+            self._youth = (-self.job.submitted, tuple(-ord(letter) for letter in self.name), 1)
+        return self._youth
 
     @property
     def likeness(self) -> object:

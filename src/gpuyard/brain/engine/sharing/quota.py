@@ -113,9 +113,9 @@ class QueueTree:
     def exceeds(self, queue: int, taken: Sequence[int], firm: bool) -> Excess | None:
         """The first place where what was `taken` and is charged already passes a limit or (firm) a quota."""
         before = [-amount for amount in taken]
-        self.charge(queue, before, firm)
+        self.suppose(queue, before, firm, 1)
         excess = self.refuses(queue, taken, firm)
-        self.charge(queue, list(taken), firm)
+        self.suppose(queue, taken, firm, 1)
         return excess
 
     def _over(
