@@ -1,17 +1,20 @@
 """A `podman` for tests: it records its words and runs the command as a process that outlives its client.
 
 Executed as a program, not imported. Signals reach the command through the client; killing the client leaves it running;
-`rm --force NAME` ends it. That is what the world relies on, and what the real one does.
+`rm --force NAME` ends it; that is what the world relies on, and what the real one does. It hangs or fails instead as
+long as a file `hangs` or `fails` is there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 SPY = Path(__file__).resolve().parents[1] / "spy"
@@ -44,8 +47,14 @@ def run(words: list[str]) -> int:
 
 
 def remove(name: str) -> int:
+    while (SPY / "hangs").exists():
+        time.sleep(0.02)
+    if (SPY / "fails").exists():
+        print("Error: cannot connect to the daemon", file=sys.stderr)
+        return 1
     if (SPY / name).exists():
-        os.kill(int((SPY / name).read_text()), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((SPY / name).read_text()), signal.SIGKILL)
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from gpuyard.model.job import Run
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from gpuyard.worlds.local.launching import containers
+from gpuyard.worlds.local.launching.launch import Supervisors
 from gpuyard.worlds.local.supervising import confine
 from tests.support.yards import ADMIN, TestYard, fleet, sh
 
@@ -34,6 +36,12 @@ class Contained(TestYard):
         settings = Settings(folder / "state", known, term_grace=0.3, environ={"PATH": path})
         EmbeddedYard.__init__(self, settings, SystemClock())
 
+    @property
+    def launcher(self) -> Supervisors:
+        launcher = self.world.desk.launcher
+        assert isinstance(launcher, Supervisors)
+        return launcher
+
     def asked(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.spy / "words").read_text().splitlines()]
 
@@ -43,16 +51,23 @@ class Contained(TestYard):
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Contained]:
+def engine() -> str:
+    return "podman"
+
+
+@pytest.fixture
+def yard(tmp_path: Path, engine: str) -> Iterator[Contained]:
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "spy").mkdir()
-    (programs / "podman").write_text(f"#!{sys.executable}\n{PODMAN.read_text()}")
-    (programs / "podman").chmod(0o755)
-    path = f"{programs}:{os.environ['PATH']}"
-    made = Contained(tmp_path, path)
+    (programs / engine).write_text(f"#!{sys.executable}\n{PODMAN.read_text()}")
+    (programs / engine).chmod(0o755)
+    for name in ("sh", "sleep"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    made = Contained(tmp_path, str(programs))  # nowhere else: the machine may have an engine of its own
     made.start()
     yield made
+    (tmp_path / "spy" / "hangs").unlink(missing_ok=True)
     made.stop()
 
 
@@ -114,6 +129,71 @@ def test_a_container_whose_supervisor_was_killed_is_ended(yard: Contained):
     yard.world.desk.launcher.kill(*keys)
     while alive(inside):
         yard.wait_events(yard.store.last_event, 0.02)
+
+
+# --- an engine that does not do as it is asked -----------------------------------------------------
+
+
+def told(yard: Contained, kind: str) -> list[str]:
+    return [event["message"] for event in yard.events(ADMIN, 0, 1000) if event["kind"] == kind]
+
+
+def until_told(yard: Contained, kind: str) -> str:
+    while not told(yard, kind):
+        yard.wait_events(yard.store.last_event, 0.05)
+    return told(yard, kind)[0]
+
+
+def cancel_where(yard: Contained, trouble: str) -> None:
+    """A container whose client no signal ends runs, and its engine does not remove it."""
+    yard.launcher.removal_s = 0.2
+    (yard.spy / trouble).touch()
+    yard.image("trap '' TERM; sleep 600 & wait; sleep 600", name="a", gpus=1)
+    pid_inside(yard)
+    yard.act(ADMIN, "a", "cancel")
+
+
+@pytest.mark.parametrize("engine", ["docker"])
+def test_a_gpu_is_not_given_on_while_docker_has_not_said_that_its_container_is_gone(yard: Contained):
+    cancel_where(yard, "hangs")
+    yard.put(sh("true", name="next", gpus=1))
+    assert "GPU 0 of n0 stays withheld" in until_told(yard, "withheld")
+    assert "docker has not ended its container within 0.2 s" in told(yard, "withheld")[0]
+    assert "docker has not ended" in yard.status()["checks"]["processes"]
+    assert yard.job(ADMIN, "next")["phase"] in ("waiting", "starting")
+    yard.act(ADMIN, "a", "vouch")
+    yard.until("a", "cancelled")
+    yard.until("next", "succeeded")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("hangs", "podman has not ended its container within 0.2 s"),
+        ("fails", "podman could not end its container: Error: cannot connect to the daemon"),
+    ],
+)
+def test_what_podman_ran_is_ended_without_it_and_that_is_told(yard: Contained, trouble: str, words: str):
+    cancel_where(yard, trouble)
+    yard.until("a", "cancelled")
+    assert told(yard, "container-left") == [words]
+    assert not alive(pid_inside(yard))
+
+
+@pytest.mark.parametrize("engine", ["podman", "docker"])
+def test_the_loop_turns_while_an_engine_hangs_over_the_container_of_a_killed_supervisor(yard: Contained):
+    (yard.spy / "hangs").touch()
+    yard.image("sleep 600", name="a", gpus=1)
+    pid_inside(yard)
+    yard.until("a", "running")
+    for watched in list(yard.launcher._watched.values()):
+        os.kill(watched.pid, signal.SIGKILL)
+    yard.put(sh("true", name="b"))
+    yard.until("b", "succeeded")  # the engine hangs for as long as the test lets it
+    assert "has not said yet that its container" in until_told(yard, "withheld")
+    (yard.spy / "hangs").unlink()
+    yard.act(ADMIN, "a", "cancel")
+    yard.until("a", "cancelled")
 
 
 def test_an_image_that_is_not_there_is_told(yard: Contained):

@@ -68,8 +68,8 @@ class StopOrder:
 
 
 class Report(NamedTuple):
-    """What became of one task: `ready`, `running`, `ended` (with its outcome), or `doubted`: its supervisor is gone,
-    and it is not proven that nothing of it is left."""
+    """What became of one task: `ready`, `running`, `ended` (with its outcome), `doubted`: it is over, and it is not
+    proven that nothing of it is left; or `hindered`: nothing of it runs, but something could not be cleared away."""
 
     key: TaskKey
     kind: str
@@ -139,7 +139,7 @@ class Launcher(Protocol):
         """End whatever is left of tasks of an earlier control plane; each is reported lost when it is proven gone."""
 
     def doubts(self) -> dict[TaskKey, str]:
-        """Tasks whose supervisors are gone and of which something may be left, and what that is."""
+        """Tasks that are over but for what may be left of them, and what that is."""
 
     def vouch(self, key: TaskKey) -> None:
         """An operator says that nothing is left of it."""

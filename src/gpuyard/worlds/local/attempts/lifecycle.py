@@ -193,6 +193,8 @@ class Lifecycle:
                 self._ended(entry, attempt, task, report)
             case "doubted":
                 self.desk.say("withheld", entry, attempt=attempt.number, message=withheld(task.placement, report.told))
+            case "hindered":
+                self.desk.say("container-left", entry, attempt=attempt.number, message=report.told)
 
     def _hear_stray(self, report: Report) -> None:
         """A task that no job knows of any more, as after a backup was restored: nobody plans anew because it ended."""

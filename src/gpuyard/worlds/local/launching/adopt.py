@@ -11,7 +11,7 @@ import contextlib
 import os
 import pathlib
 import signal
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from gpuyard.worlds.local.supervising import descent
@@ -19,6 +19,8 @@ from gpuyard.worlds.local.supervising.confine import clear, path_of, removed
 from gpuyard.worlds.local.supervising.notes import Order, read_pairs, start_ticks
 from gpuyard.worlds.local.supervising.supervisor import KILL
 
+TOLD = ("ready", "running", "hindered")
+"""What a supervisor tells while it lives, each in a file of that name."""
 SUSPECTS_NAMED = 3
 MANAGERS = ("systemd", "init")
 """Programs that inherit the orphans of others, besides process 1 and whoever started us."""
@@ -35,10 +37,10 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A task that was begun: watched if its supervisor lives, and what it has told so far, with pids."""
+    """A task that was begun: watched if its supervisor lives, and what it has told so far."""
 
     watched: Watched | None
-    told: tuple[tuple[str, int], ...] = ()
+    told: tuple[str, ...] = ()
 
 
 def read(path: pathlib.Path) -> dict[str, str]:
@@ -56,8 +58,7 @@ def look(folder: pathlib.Path, boot: str) -> Found | None:
     watched = claimant(folder, boot)
     if watched is None:
         return Found(None)
-    told = [(kind, read(folder / kind)) for kind in ("ready", "running") if (folder / kind).exists()]
-    return Found(watched, tuple((kind, int(said.get("pid") or 0)) for kind, said in told))
+    return Found(watched, tuple(kind for kind in TOLD if (folder / kind).exists()))
 
 
 def claimant(folder: pathlib.Path, boot: str) -> Watched | None:
@@ -95,10 +96,11 @@ class Proof:
     doubt: str = ""
 
 
-def prove(folder: pathlib.Path, boot: str, known: Container[int]) -> Proof:
+def prove(folder: pathlib.Path, boot: str, known: Container[int], contained: Callable[[Order], str]) -> Proof:
     """End what is left of a task whose supervisor is gone, and say whether all of it is. Never waits: ask again.
 
-    `known` are live supervisors: what came of them is not this task's.
+    `known` are live supervisors: what came of them is not this task's. `contained` ends its container, and says what
+    stands in the way of that.
     """
     said = read(folder / "exit")
     if said.get("outcome"):
@@ -117,10 +119,12 @@ def prove(folder: pathlib.Path, boot: str, known: Container[int]) -> Proof:
     task = read(folder / "running")
     if not task:  # it was never let through the gate, so it never became the command
         return Proof(lost, _group_doubt(folder))
-    return Proof(lost, _doubt(folder, task, boot, known))
+    return Proof(lost, _doubt(folder, task, boot, known, contained))
 
 
-def _doubt(folder: pathlib.Path, task: dict[str, str], boot: str, known: Container[int]) -> str:
+def _doubt(
+    folder: pathlib.Path, task: dict[str, str], boot: str, known: Container[int], contained: Callable[[Order], str]
+) -> str:
     """What may be left of a task that began; it is killed as far as it is known."""
     try:
         order = Order(read_pairs(str(folder / "order")))
@@ -132,6 +136,8 @@ def _doubt(folder: pathlib.Path, task: dict[str, str], boot: str, known: Contain
         with contextlib.suppress(OSError):
             os.killpg(survivor.pid, signal.SIGKILL)
     clear(order)
+    if in_container := contained(order):
+        return in_container
     if survivor is not None:
         return f"process {survivor.pid} was killed and is not gone"
     if (folder / "second").exists():

@@ -15,6 +15,8 @@ from gpuyard.model.job import Placement
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.local.launching import adopt
 from gpuyard.worlds.local.ports import Report, TaskKey
+from gpuyard.worlds.local.supervising.notes import Order
+from gpuyard.worlds.local.supervising.removal import Removal
 
 AGAIN_S = 0.02
 AGAIN_MAX_S = 1.0
@@ -33,6 +35,12 @@ class Burial:
     is_told: bool = False
     vouched: bool = False
     due: float = 0.0
+    removal: Removal | None = None
+
+    def contained(self, order: Order, now: float) -> str:
+        """What stands in the way of its container's end, as far as that is known."""
+        self.removal = self.removal or Removal(order)
+        return "" if self.removal.ask(now) else self.removal.doubt
 
 
 class Burials:
@@ -79,7 +87,7 @@ class Burials:
         return found
 
     def _ask(self, key: TaskKey, burial: Burial, known: Container[int], now: float) -> list[Report]:
-        proof = adopt.prove(self._folder_of(key), self._boot, known)
+        proof = adopt.prove(self._folder_of(key), self._boot, known, lambda order: burial.contained(order, now))
         burial.doubt = proof.doubt
         if proof.doubt and not burial.vouched:
             burial.due = now + min(AGAIN_MAX_S, max(AGAIN_S, (now - burial.since) / 4))

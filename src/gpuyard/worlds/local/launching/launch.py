@@ -35,7 +35,8 @@ from gpuyard.worlds.local.ports import (
     no_fault,
 )
 from gpuyard.worlds.local.supervising.notes import ENV, Order, boot_id, read_pairs, write_pairs
-from gpuyard.worlds.local.supervising.supervisor import KILL, STOP_GENTLY, STOP_NOW, WORDS
+from gpuyard.worlds.local.supervising.removal import WITHIN_S
+from gpuyard.worlds.local.supervising.supervisor import KILL, STOP_GENTLY, STOP_NOW, VOUCHED, WORDS
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
 """As this process was started with: the yard raises its own, and tasks get this one back."""
@@ -63,6 +64,9 @@ class Supervisors:
         self._watched: dict[TaskKey, Watched] = {}
         self._by_descriptor: dict[int, TaskKey] = {}
         self._reports: list[Report] = []
+        self._hindered: dict[TaskKey, str] = {}
+        """Tasks that ended and whose supervisors wait for somebody else's word that nothing is left."""
+        self.removal_s = WITHIN_S
         self._burials = Burials(clock, self.boot, self.task_folder)
         self._ending: set[TaskKey] = set()
         """What a start finds and ends, until it has been seen off."""
@@ -107,6 +111,7 @@ class Supervisors:
             "uid": str(order.uid) if order.uid >= 0 else "", "gid": str(order.gid), "user": order.user,
             "memory": str(order.memory or ""), "cgroup": self._cgroup, "container": order.container,
             "engine": order.command[0] if order.container else "", "home": order.home,
+            "within": repr(self.removal_s),
             "tty": str(self.terminal(order.key)) if order.tty else "",
         }  # fmt: skip
         args = [("arg", word) for word in order.command]
@@ -193,7 +198,7 @@ class Supervisors:
                 unbegun.append(key)
             elif found.watched is not None:
                 self._watch(key, found.watched)
-                self._reports += [Report(key, kind, self._clock.now(), pid) for kind, pid in found.told]
+                self._reports += [self._report(key, kind) for kind in found.told]
             else:
                 self._burials.begin(key)
         self._settle()
@@ -218,12 +223,13 @@ class Supervisors:
         self._settle()
 
     def doubts(self) -> dict[TaskKey, str]:
-        """Tasks whose supervisors are gone and of which something may be left, and what that is."""
-        return self._burials.doubts()
+        """Tasks that are over but for what may be left of them, and what that is."""
+        return self._hindered | self._burials.doubts()
 
     def vouch(self, key: TaskKey) -> None:
         """An operator says that nothing is left of it."""
         self._burials.vouch(key)
+        self._poke(key, VOUCHED)
         self.wake()
 
     def forget(self, job: int, attempt: int) -> None:
@@ -288,15 +294,26 @@ class Supervisors:
     def _hear(self, words: bytes) -> None:
         for line in words.decode(errors="replace").splitlines():
             parts = line.split()
-            if len(parts) == 4 and all(part.isdigit() for part in parts[:3]) and parts[3] in ("ready", "running"):
+            if len(parts) == 4 and all(part.isdigit() for part in parts[:3]) and parts[3] in adopt.TOLD:
                 key = TaskKey(*map(int, parts[:3]))
                 if key in self._watched:
-                    pid = int(adopt.read(self.task_folder(key) / parts[3]).get("pid") or 0)
-                    self._reports.append(Report(key, parts[3], self._clock.now(), pid))
+                    self._reports.append(self._report(key, parts[3]))
+
+    def _report(self, key: TaskKey, kind: str) -> Report:
+        """What a live supervisor has told, by its own file."""
+        said, now = adopt.read(self.task_folder(key) / kind), self._clock.now()
+        if kind != "hindered":
+            return Report(key, kind, now, int(said.get("pid") or 0))
+        told = said.get("told", "its container could not be ended")
+        if not said.get("withheld"):
+            return Report(key, kind, now, told=told)
+        self._hindered[key] = told
+        return Report(key, "doubted", now, told=told)
 
     def _gone(self, key: TaskKey) -> None:
         """A supervisor is gone: with its last word, or without."""
         watched = self._watched.pop(key)
+        self._hindered.pop(key, None)
         self._let_go(watched)
         if watched.child:
             with contextlib.suppress(ChildProcessError):

@@ -7,28 +7,18 @@ loaded with every supervisor.
 from __future__ import annotations
 
 import os
-import sys
-import time
 
 from gpuyard.worlds.local.supervising.notes import Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Sequence
 else:
     import _signal as signal  # the same without its enums, which take as long as Python's own start
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CANNOT_RUN = 127
 """The exit code of shells for a command that is not there."""
-REMOVE = (
-    f"import sys; sys.path.append({os.path.abspath(__file__ + '/../../../../..')!r}); "
-    "from gpuyard.worlds.local.supervising import confine; confine.remove_as_submitter(*sys.argv[1:5], sys.argv[5:])"
-)
-REMOVE_S = 0.01
-REMOVE_CONTAINER_TRIES = 3000
-"""An engine that takes longer than half a minute hangs."""
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -109,32 +99,11 @@ def own_cgroup() -> str:
 
 
 def clear(order: Order) -> None:
-    """Kill what a task left behind whose supervisor is gone."""
+    """Kill what a task left behind whose supervisor is gone; a container is its engine's to end."""
     path = path_of(order)
     if path:
         _write(path, "cgroup.kill", "1")
-    remove_container(order)
-
-
-def remove_container(order: Order) -> None:
-    """End the task's container, which lives on where only its client was ended; then whatever it left behind."""
-    if order.text("engine") and order.text("container"):
-        person = [order.text(key) for key in ("uid", "gid", "user", "home", "engine", "container")]
-        silent = [(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in range(3)]
-        argv = [sys.executable, "-I", "-S", "-c", REMOVE, *person]
-        _wait_for(os.posix_spawn(sys.executable, argv, {}, file_actions=silent, setpgroup=0))
     sweep(order)
-
-
-def remove_as_submitter(uid: str, gid: str, user: str, home: str, words: Sequence[str]) -> None:
-    """A program of its own, because only one thread may give up rights: with those of the submitter, who alone sees
-    what podman runs for them, and with nothing of the job's environment."""
-    engine, container = words
-    now = ["--time=0"] if engine.endswith("/podman") else []
-    give_up_rights(Order([("uid", uid), ("gid", gid), ("user", user)]))
-    os.chdir("/")
-    env = {"PATH": SYSTEM_PATH, "HOME": home or "/", "USER": user, "LOGNAME": user}
-    os.execve(engine, [engine, "rm", "--force", *now, container], env)
 
 
 def give_up_rights(order: Order) -> None:
@@ -155,16 +124,6 @@ def _groups(user: str, uid: int, gid: int) -> list[int]:
     except KeyError:
         same = False
     return os.getgrouplist(user, gid) if same else [gid]
-
-
-def _wait_for(pid: int) -> None:
-    for _ in range(REMOVE_CONTAINER_TRIES):
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return
-        time.sleep(REMOVE_S)
-    signal_group(pid, signal.SIGKILL)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
 
 
 def sweep(order: Order) -> None:

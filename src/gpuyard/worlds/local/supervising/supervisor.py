@@ -23,7 +23,6 @@ from gpuyard.worlds.local.supervising.confine import (
     CANNOT_RUN,
     CGroup,
     give_up_rights,
-    remove_container,
     signal_group,
     sweep,
 )
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
+    from gpuyard.worlds.local.supervising.removal import Removal
     from gpuyard.worlds.local.supervising.terminal import Terminal
 else:
     import _signal as signal  # the same without its enums, which take as long as Python's own start
@@ -54,12 +54,14 @@ BURY_S = 0.5
 ENGINE_FAILED = 125
 """The exit code of podman and docker for what is wrong with themselves, such as an image that is not there."""
 SPARE_BYTES = 4096
+"""A file whose room the last word can have, should there be none left then."""
 
 STOP_GENTLY = int(signal.SIGRTMIN) + 4
 STOP_NOW = int(signal.SIGRTMIN) + 5
 KILL = int(signal.SIGRTMIN) + 6
+VOUCHED = int(signal.SIGRTMIN) + 7
 """Words that come as signals: a disk that takes no `stop` file stops no stop. Nobody sends these by accident."""
-WORDS = (STOP_GENTLY, STOP_NOW, KILL)
+WORDS = (STOP_GENTLY, STOP_NOW, KILL, VOUCHED)
 HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT)
 
 
@@ -103,7 +105,7 @@ def guard(order: Order, pid: int) -> int:
             os.kill(pid, word)
     if not os.path.exists("exit"):
         heir = Supervisor(order, CGroup(Order([])))
-        remove_container(order)
+        heir.has_container = os.path.exists("running")
         heir.end("lost", 0, "its supervisor was killed")
     return 0
 
@@ -126,6 +128,8 @@ class Supervisor:
         """What is still to come of a stop: (when, signal)."""
         self.words: list[int] = []
         """Those that came as signals and are not heeded yet."""
+        self.has_container = self.is_vouched = False
+        self.hindrance = ""
         self.mouth = Mouth(order.text("notify"), order.text("key"))
         self.terminal: Terminal | None = None
         self.wake, self._wake_end = os.pipe()
@@ -135,8 +139,14 @@ class Supervisor:
         for number in HEARD:
             signal.signal(number, lambda *_: None)
         for word in WORDS:
-            signal.signal(word, lambda number, _: self.words.append(number))
+            signal.signal(word, self._hear_word)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # `launch` holds words back until somebody listens
+
+    def _hear_word(self, number: int, _frame: object) -> None:
+        if number == VOUCHED:
+            self.is_vouched = True
+        else:
+            self.words.append(number)
 
     def run(self) -> None:
         """Wait for the others if need be, run, watch, tell."""
@@ -145,16 +155,16 @@ class Supervisor:
         if self._is_told_to_stop():
             self.end("stopped", 0, "stopped before it began")
             return
-        self._put_by()
+        self._put("spare", [("", "-" * SPARE_BYTES)])
         self.log = Log(self.order.text("log"))
         output = self._spawn()
         if output < 0:
             return
+        self.has_container = True
         self.mouth.say("running")
         self._watch(output)
-        if self.order.text("container") and (self.why or os.WIFSIGNALED(self.status or 0)):
-            remove_container(self.order)
-        elif not self.group.path:
+        self.has_container = bool(self.why) or os.WIFSIGNALED(self.status or 0)  # else it ended before its client
+        if not self.group.path:
             sweep(self.order)
         self._bury()  # before the verdict: it may be the first to hear how the task ended
         self.end(*self._verdict())
@@ -171,6 +181,8 @@ class Supervisor:
 
     def _bury(self) -> None:
         """End all that came of the task, however long that takes; one that hangs in a driver is not gone."""
+        if self.has_container and self.order.text("container"):
+            self._end_container()
         self._insist(lambda: self._all_gone() and self.group.remove())
 
     def _insist(self, is_done: Callable[[], bool]) -> None:
@@ -178,6 +190,25 @@ class Supervisor:
         while not is_done():
             self._sleep(pause)
             pause = min(2 * pause, BURY_S)
+
+    def _end_container(self) -> None:
+        """What podman runs came of us and ends with us in any case; what docker runs is gone when docker says so."""
+        from gpuyard.worlds.local.supervising.removal import Removal  # read only by those who have one
+
+        removal = Removal(self.order)
+        is_ours = self.order.text("engine").endswith("/podman")
+        self._insist(lambda: self._asked_to_end(removal, is_ours))
+        self.has_container = False
+        sweep(self.order)
+
+    def _asked_to_end(self, removal: Removal, is_ours: bool) -> bool:
+        """Whether nobody has to be asked any more; what stands in the way is told, each thing once."""
+        is_gone = removal.ask(time.monotonic())
+        if removal.told not in ("", self.hindrance):
+            self.hindrance = removal.told
+            self._put("hindered", [("told", removal.told), ("withheld", "" if is_ours else "1")])
+            self.mouth.say("hindered")
+        return is_gone or self.is_vouched or bool(is_ours and self.hindrance)
 
     def _all_gone(self) -> bool:
         if self.pid and self.status is None:
@@ -187,10 +218,10 @@ class Supervisor:
         self._note(ended)
         return nothing_left
 
-    def _put_by(self) -> None:
-        """A file whose room the last word can have, should there be none left then."""
+    def _put(self, name: str, pairs: Pairs) -> None:
+        """A note that one can do without."""
         try:
-            write_pairs("spare", [("", "-" * SPARE_BYTES)])
+            write_pairs(name, pairs)
         except OSError:
             return
 
