@@ -72,7 +72,8 @@ class Service(Protocol):
         """
 
     def job(self, caller: Caller, name: str) -> Document:
-        """One job with its attempts, placements, exit codes and history."""
+        """One job with its `history` (attempts, their tasks and exit codes), its newest `events`, and the folder of
+        its `output`."""
 
     def why(self, caller: Caller, name: str) -> Document:
         """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs.

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gpuyard.cli.jobs import following
-from gpuyard.cli.rendering import redrawing
+from gpuyard.cli.rendering.listings import redrawing
 from tests.support.hosted import Hosted, hosted
 from tests.unit.cli.conftest import Yard
 
@@ -169,7 +169,7 @@ def test_how_a_job_ended_as_an_exit_code(job: dict, code: int):
 def test_listings_of_a_running_yard(live: Hosted, yard: Yard):
     submit(live, {"name": "a", "gpus": 2}, {"name": "w", "gpus": 12})
     lines = yard("jobs").lines
-    assert lines[0].split() == ["NAME", "QUEUE", "PHASE", "SHAPE", "GPUS", "AGE", "REASON"]
+    assert lines[0].split() == ["NAME", "QUEUE", "PHASE", "SHAPE", "GPUS", "AGE", "RUN", "REASON"]
     assert lines[1].split()[:5] == ["a", "default", "running", "1×2", "2"]
     assert lines[2].split()[-1] == "NoRoom"
     assert yard("jobs", "-o", "name").out == "a\nw\n"

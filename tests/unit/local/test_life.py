@@ -61,7 +61,7 @@ def test_a_killed_task_is_a_failure_told_by_its_signal(yard: TestYard):
     yard.put(sh("kill -9 $$", name="a", gpus=1))
     document = yard.until("a")
     assert (document["phase"], document["exit_code"]) == ("failed", -9)
-    assert document["message"] == "rank 0: ended by signal 9"
+    assert document["message"] == "rank 0: ended by SIGKILL"
 
 
 @pytest.mark.parametrize("confined", [True, False])

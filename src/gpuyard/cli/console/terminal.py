@@ -35,6 +35,9 @@ GAP = 2
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but for line ends and tabs, what turns the direction of text, half characters."""
 
+CUT_LEAST = 10
+"""A column that is cut keeps so many signs."""
+
 READABLE = 24
 """A column that wraps is not made narrower than this."""
 
@@ -47,6 +50,8 @@ class Column:
     right: bool = False
     wraps: bool = False
     """Gives way when the terminal is narrow; the others keep their width."""
+    cuts: bool = False
+    """Is cut short, with a mark, where a terminal is too narrow for all of it. In a pipe nothing is."""
 
 
 class Screen:
@@ -68,8 +73,10 @@ class Screen:
         draw("".join(line.rstrip() + "\n" for line in capture.get().removesuffix("\n").split("\n")))
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Any]], headers: bool = True) -> None:
-        """Draw a table. Where even its narrowest form is too wide it runs over, as kubectl's do: nothing is cut."""
+        """Draw a table. Where even its narrowest form is too wide it runs over, as kubectl's do."""
         cells = [[_cell(value) for value in row] for row in rows]
+        if sys.stdout.isatty():
+            _cut_to(self.width, columns, cells)
         narrowest = _narrowest(columns, cells)
         self.show(_table(columns, cells, headers), width=max(self.width, narrowest))
 
@@ -101,11 +108,28 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Text]], headers: b
     return drawn
 
 
+def _cut_to(width: int, columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> None:
+    """Shorten what may be cut, the widest column first, until the table fits or nothing is left to give."""
+    widths = {n: _widest(column, n, rows) for n, column in enumerate(columns) if column.cuts}
+    excess = _narrowest(columns, rows) - GAP - width
+    while excess > 0 and widths and max(widths.values()) > CUT_LEAST:
+        widest = max(widths, key=lambda n: widths[n])
+        widths[widest] -= 1
+        excess -= 1
+    for n, most in widths.items():
+        for row in rows:
+            row[n].truncate(most, overflow="ellipsis")
+
+
+def _widest(column: Column, position: int, rows: Sequence[Sequence[Text]]) -> int:
+    return max([len(column.title), *(row[position].cell_len for row in rows)])
+
+
 def _narrowest(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> int:
     """The width in which every column that does not wrap is whole, and every other one still readable."""
     total = 0
     for position, column in enumerate(columns):
-        widest = max([len(column.title), *(row[position].cell_len for row in rows)])
+        widest = _widest(column, position, rows)
         total += GAP + (min(widest, READABLE) if column.wraps else widest)
     return total
 
@@ -190,6 +214,11 @@ def write_yaml(value: Any, separator: bool = False) -> None:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     words = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
     write(("---\n" if separator else "") + words)
+
+
+def lines() -> int | None:
+    """How many lines the screen has; None where stdout is no terminal."""
+    return shutil.get_terminal_size((80, 24)).lines if sys.stdout.isatty() else None
 
 
 def _columns() -> int:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from gpuyard.cli.console import exits
 from gpuyard.model import phrases
 from gpuyard.model.resources import UNLIMITED, WHOLE, as_gpus
 from gpuyard.model.topology import NVLINK
@@ -109,6 +110,11 @@ def shape(job: Job, placements: Sequence[Placement] = ()) -> str:
             ask = request(group.request)
             parts[ask] = parts.get(ask, 0) + tasks
     return " + ".join(f"{tasks}×{ask}" for ask, tasks in parts.items()) or "-"
+
+
+def exit_status(code: int) -> str:
+    """How a program ended: `exit 3`, or the signal that ended it."""
+    return exits.signal_name(code) or f"exit {code}"
 
 
 def places(placements: Iterable[Placement], most: int = NODES_SHOWN) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from gpuyard.cli.console import options, sources, terminal
+from gpuyard.cli.console.completing import names
 from gpuyard.cli.rendering import inventory
 from gpuyard.cli.rendering.documents import Document
 from gpuyard.model.actions import Start
@@ -70,9 +71,11 @@ def _planned_places(snapshot: Snapshot, name: str) -> tuple[Placement, ...]:
 
 
 def _complete(ctx: click.Context, typed: str) -> list[str]:
-    """Job names of the snapshot that is already on the line."""
+    """Job names of the snapshot that is already on the line, or of the running yard."""
     path = ctx.params.get("path")
-    if not path or path == sources.STDIN:
+    if not path:
+        return names("jobs")(ctx, click.Argument(["job"]), typed)
+    if path == sources.STDIN:
         return []
     try:
         return [job.name for job in sources.read(path).snapshot.jobs if job.name.startswith(typed)]

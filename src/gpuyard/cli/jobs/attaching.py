@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import options, terminal
+from gpuyard.cli.console.completing import names
 from gpuyard.cli.jobs.following import is_own
 from gpuyard.client import Client
 from gpuyard.model.errors import Conflict, Refused
@@ -39,7 +40,7 @@ LOOK_S = 0.1
     yard run -it --name notebook --gpus 1 -- bash
     """,
 )
-@click.argument("job")
+@click.argument("job", shell_complete=names("jobs"))
 @click.option("--task", type=click.IntRange(min=0), default=0, help="Which task's terminal.")
 @click.option("--raw", is_flag=True, help="Also another user's, whose output this terminal then obeys.")
 def attach(job: str, task: int, raw: bool) -> None:

@@ -10,12 +10,13 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from gpuyard.cli.console import options, terminal, words
-from gpuyard.cli.rendering import live_tables
+from gpuyard.cli.console import exits, options, terminal, words
+from gpuyard.cli.console.completing import names
+from gpuyard.cli.rendering.listings import job_tables
 from gpuyard.client import Client
 from gpuyard.model.errors import NotFound
 from gpuyard.model.outside.ports import Clock
@@ -38,30 +39,50 @@ SIGNALS_FROM = 128
     yard logs train
     yard logs train -f
     yard logs train --task 3 --tail 20
+    yard logs sweep --tail 1
     """,
 )
-@click.argument("job")
+@click.argument("job", shell_complete=names("jobs"))
 @click.option("-f", "--follow", is_flag=True, help="Stay until the job ends.")
 @click.option("--task", type=click.IntRange(min=0), help="One task's output.  [default: all, each line with its task]")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of what is there.")
 @click.option("--raw", is_flag=True, help="Another's output as it is, also to a terminal, which obeys what is in it.")
 def logs(job: str, follow: bool, task: int | None, tail: int | None, raw: bool) -> None:
-    """What a job has written, to stdout and stderr.
+    """What a job has written, to stdout and stderr; of an array what every member has.
 
     Your own output is shown as it is. Of another user's a terminal gets no escape sequences, unless with --raw.
     """
     with Client() as client:
-        known = client.job(job)
-        tasks = tasks_of(known) if task is None else [task]
-        output = Output(client, job, tasks, escaped=sys.stdout.isatty() and not raw and not is_own(known))
+        known = [client.job(name) for name in members(client, [job])]
+        sources = [source for each in known for source in sources_of(each, task)]
+        output = Output(client, sources, escaped=sys.stdout.isatty() and not raw and not all(map(is_own, known)))
         output.read_all(tail)
         if follow:
             output.follow()
 
 
+class Source(NamedTuple):
+    """One task whose output is read, and how its lines are told from those of others."""
+
+    job: str
+    task: int
+    title: str
+
+
+def sources_of(job: Document, task: int | None = None) -> list[Source]:
+    """Every task of a job, or one that it has."""
+    name, tasks = str(job["name"]), tasks_of(job)
+    if task is not None and task not in tasks:
+        raise NotFound(f"{name} has no task {task}; it has {len(tasks)}, counted from 0")
+    above = [name] if job.get("array") else []
+    return [
+        Source(name, each, "/".join(above + [str(each)] * (len(tasks) > 1))) for each in tasks if task in (None, each)
+    ]
+
+
 def tasks_of(job: Document) -> list[int]:
     """The numbers of its tasks."""
-    groups = live_tables.leaves(job) if job.get("groups") else [job]
+    groups = job_tables.leaves(job) if job.get("groups") else [job]
     return list(range(sum(int(group.get("tasks", 1)) for group in groups)))
 
 
@@ -76,35 +97,34 @@ def is_own(job: Document) -> bool:
 
 
 class Output:
-    """The output of a job's tasks, written to ours as it comes; of several tasks whole lines, each with its task.
+    """The output of tasks, written to ours as it comes; of several tasks whole lines, each with its task.
 
     One that is `escaped` is another's on a terminal: nothing in it is obeyed.
     """
 
-    def __init__(self, client: Client, job: str, tasks: Sequence[int], escaped: bool = False) -> None:
-        self._decoders = {task: codecs.getincrementaldecoder("utf-8")("backslashreplace") for task in tasks}
+    def __init__(self, client: Client, sources: Sequence[Source], escaped: bool = False) -> None:
+        self._decoders = {source: codecs.getincrementaldecoder("utf-8")("backslashreplace") for source in sources}
         self._escaped = escaped
         self._client = client
-        self._job = job
-        self._offsets = dict.fromkeys(tasks, 0)
-        self._partial = dict.fromkeys(tasks, b"")
-        self._open = set(tasks)
+        self._offsets = dict.fromkeys(sources, 0)
+        self._partial = dict.fromkeys(sources, b"")
+        self._open = dict.fromkeys(sources)
 
     def read_all(self, tail: int | None = None) -> None:
         """Everything there is now; with `tail` its last lines only."""
-        for task in self._offsets:
+        for source in self._offsets:
             content = b""
             while True:
-                more = self._read(task, 0.0)
+                more = self._read(source, 0.0)
                 content += more
                 if not more:
                     break
                 if tail is None:
-                    self._write(task, content)
+                    self._write(source, content)
                     content = b""
             if tail is not None and tail > 0:
-                self._write(task, b"".join(content.splitlines(keepends=True)[-tail:]))
-            self._flush(task)
+                self._write(source, b"".join(content.splitlines(keepends=True)[-tail:]))
+            self._flush(source)
 
     def follow(self) -> None:
         """Until every task has ended."""
@@ -112,35 +132,35 @@ class Output:
         pause = threading.Event()
         while self._open:
             wrote = False
-            for task in sorted(self._open):
-                content = self._read(task, LONG_POLL_S if alone else 0.0)
-                self._write(task, content)
+            for source in list(self._open):
+                content = self._read(source, LONG_POLL_S if alone else 0.0)
+                self._write(source, content)
                 wrote = wrote or bool(content)
             if not wrote and not alone:
                 pause.wait(SHORT_POLL_S)
-        for task in self._offsets:
-            self._flush(task)
+        for source in self._offsets:
+            self._flush(source)
 
-    def _read(self, task: int, wait_s: float) -> bytes:
-        content, self._offsets[task], more = self._client.logs(self._job, task, self._offsets[task], wait_s)
+    def _read(self, source: Source, wait_s: float) -> bytes:
+        content, self._offsets[source], more = self._client.logs(source.job, source.task, self._offsets[source], wait_s)
         if not more and not content:
-            self._open.discard(task)
+            self._open.pop(source, None)
         return content
 
-    def _write(self, task: int, content: bytes) -> None:
+    def _write(self, source: Source, content: bytes) -> None:
         if self._escaped:
-            words = self._decoders[task].decode(content).replace("\r\n", "\n").replace("\r", "\n")
+            words = self._decoders[source].decode(content).replace("\r\n", "\n").replace("\r", "\n")
             content = terminal.safe(words).encode()
         if len(self._offsets) > 1:
-            *lines, self._partial[task] = (self._partial[task] + content).split(b"\n")
-            content = b"".join(b"%d: %b\n" % (task, line) for line in lines)
+            *lines, self._partial[source] = (self._partial[source] + content).split(b"\n")
+            content = b"".join(b"%b: %b\n" % (source.title.encode(), line) for line in lines)
         _put(content)
 
-    def _flush(self, task: int) -> None:
+    def _flush(self, source: Source) -> None:
         """The last line, if it does not end in one."""
-        if self._partial[task]:
-            _put(b"%d: %b\n" % (task, self._partial[task]))
-            self._partial[task] = b""
+        if self._partial[source]:
+            _put(b"%b: %b\n" % (source.title.encode(), self._partial[source]))
+            self._partial[source] = b""
 
 
 def _put(content: bytes) -> None:
@@ -166,7 +186,7 @@ def _put(content: bytes) -> None:
     yard wait train --for running --timeout 10m
     """,
 )
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...", shell_complete=names("jobs"))
 @click.option(
     "--for",
     "goal",
@@ -244,10 +264,10 @@ def exit_code_of(job: Document) -> int:
 
 def ending(job: Document) -> str:
     """How it ended, in a few words."""
-    from gpuyard.cli.rendering.live_tables import seconds
+    from gpuyard.cli.rendering.listings.live_tables import seconds
 
     begun, ended = seconds(job.get("started")), seconds(job.get("ended"))
     took = f" after {words.duration(ended - begun)}" if begun and ended else ""
-    code = f" with exit code {job['exit_code']}" if job.get("exit_code") else ""
+    code = f" {exits.with_code(int(job['exit_code']))}" if job.get("exit_code") else ""
     why = f": {job['message']}" if job.get("message") and job["phase"] != "succeeded" else ""
     return f"{job['name']} {job['phase']}{took}{code}{why}"

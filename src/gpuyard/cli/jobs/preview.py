@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuyard.cli.console import terminal, words
-from gpuyard.cli.rendering import live_tables
+from gpuyard.cli.rendering.listings import live_tables
 from gpuyard.runtime.clock import SystemClock
 
 Document = dict[str, Any]

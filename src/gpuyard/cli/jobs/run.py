@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -110,8 +109,7 @@ def _stay(client: Client, name: str, document: Document) -> int:
         if following.await_phase(client, name, "running", SystemClock()) == 0:
             attaching.connect_when_open(client, name)
     else:
-        tasks: Sequence[int] = following.tasks_of(document)
-        following.Output(client, name, tasks).follow()
+        following.Output(client, following.sources_of(document | {"name": name})).follow()
     following.await_phase(client, name, "ended", SystemClock())
     job = client.job(name)
     if job["phase"] != "succeeded":

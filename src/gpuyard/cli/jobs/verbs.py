@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from gpuyard.cli.console import options, terminal
+from gpuyard.cli.console import choosing, options, terminal, words
+from gpuyard.cli.console.choosing import JobChoice
+from gpuyard.cli.console.completing import names
 from gpuyard.client import Client
-from gpuyard.model.errors import Refused
+from gpuyard.model.errors import NotFound, Refused
 
 Document = dict[str, Any]
 
+CHOICE_FIELDS = ("name", "array", "user", "queue", "class", "phase", "held_gpus")
+OVER = ("succeeded", "failed", "cancelled")
 
-def _tell(jobs: tuple[str, ...], act: Callable[[Client, str], Document], past: str) -> None:
+
+@dataclass(frozen=True)
+class Addressed:
+    """Whom a word is for: names as they were typed, patterns and filters, and whether anybody was asked already."""
+
+    words: tuple[str, ...]
+    choice: JobChoice
+    sure: bool
+
+    def names(self, client: Client, verb: str) -> list[str]:
+        """The names; what patterns and filters choose of the active jobs is told, and agreed to, first."""
+        plain = [word for word in self.words if not choosing.is_pattern(word)]
+        if self.choice or len(plain) < len(self.words):
+            return self._chosen(client, verb)
+        if not plain:
+            raise click.UsageError(f"Which jobs? Name them, or choose them by --user, --queue, --phase or '{verb} *'.")
+        return plain
+
+    def _chosen(self, client: Client, verb: str) -> list[str]:
+        choice = replace(self.choice, patterns=self.words)
+        found = [job for job in client.jobs(fields=CHOICE_FIELDS) if job["phase"] not in OVER and choice.takes(job)]
+        if not found:
+            raise NotFound("no active job is like that; `yard jobs` lists them")
+        self._agree(found, verb)
+        return [str(job["name"]) for job in found]
+
+    def _agree(self, found: Sequence[Document], verb: str) -> None:
+        held = sum(float(job.get("held_gpus", 0)) for job in found)
+        jobs = words.some([str(job["name"]) for job in found])
+        told = f"{verb} {words.counted(len(found), 'job')} ({jobs}), holding {words.gpu_count(held)}"
+        if self.sure:
+            return
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"This would {told}. Add --yes to do it.")
+        if not click.confirm(f"{told.capitalize()}?", default=False, err=True):
+            raise click.Abort
+
+
+def addressed(function: Any) -> Callable[..., Any]:
+    """Names, patterns and filters; the command gets them as one `whom`."""
+
+    @functools.wraps(function)
+    def command(*args: Any, jobs: tuple[str, ...], choice: JobChoice, yes: bool, **kwargs: Any) -> Any:
+        return function(*args, whom=Addressed(jobs, choice, yes), **kwargs)
+
+    sure = click.option("--yes", is_flag=True, help="Do not ask before a pattern or filter is acted on.")
+    named = click.argument("jobs", nargs=-1, metavar="[JOB|PATTERN]...", shell_complete=names("jobs"))
+    decorated: Callable[..., Any] = named(choosing.filters(sure(command)))
+    return decorated
+
+
+def _tell(whom: Addressed, verb: str, act: Callable[[Client, str], Document], past: str) -> None:
     """Every job is told; the first that cannot be is what the command ends with."""
     refused: Refused | None = None
     with Client() as client:
-        for job in jobs:
+        for job in whom.names(client, verb):
             try:
                 act(client, job)
                 terminal.write(f"{job} {past}\n")
@@ -30,39 +88,47 @@ def _tell(jobs: tuple[str, ...], act: Callable[[Client, str], Document], past: s
         raise refused
 
 
-@options.command("cancel", "yard cancel train\nyard cancel $(yard jobs -o name)")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-def cancel(jobs: tuple[str, ...]) -> None:
+@options.command(
+    "cancel",
+    """
+    yard cancel train
+    yard cancel 'sweep*' --phase waiting
+    yard cancel --user ann --queue research --yes
+    yard cancel $(yard jobs --phase held -o name)
+    """,
+)
+@addressed
+def cancel(whom: Addressed) -> None:
     """End jobs: those that run get their signal and their grace first."""
-    _tell(jobs, Client.cancel, "is cancelled")
+    _tell(whom, "cancel", Client.cancel, "is cancelled")
 
 
-@options.command("hold", "yard hold train")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-def hold(jobs: tuple[str, ...]) -> None:
+@options.command("hold", "yard hold train\nyard hold --queue research --phase waiting")
+@addressed
+def hold(whom: Addressed) -> None:
     """Keep waiting jobs from starting until they are released."""
-    _tell(jobs, Client.hold, "is held")
+    _tell(whom, "hold", Client.hold, "is held")
 
 
-@options.command("release", "yard release train")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-def release(jobs: tuple[str, ...]) -> None:
+@options.command("release", "yard release train\nyard release --phase held")
+@addressed
+def release(whom: Addressed) -> None:
     """Let held jobs start again."""
-    _tell(jobs, Client.release, "is released")
+    _tell(whom, "release", Client.release, "is released")
 
 
 @options.command("requeue", "yard requeue train")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-def requeue(jobs: tuple[str, ...]) -> None:
+@addressed
+def requeue(whom: Addressed) -> None:
     """Stop running jobs, or take ended ones, and put them back in their queue."""
-    _tell(jobs, Client.requeue, "is queued again")
+    _tell(whom, "requeue", Client.requeue, "is queued again")
 
 
 @options.command("vouch", "yard vouch train")
-@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
-def vouch(jobs: tuple[str, ...]) -> None:
+@addressed
+def vouch(whom: Addressed) -> None:
     """Say that nothing is left of jobs whose GPUs are withheld (`yard status` names them): they are given on.
 
     Look at the processes that `yard status` names first: what still runs shares the GPU with whoever gets it next.
     """
-    _tell(jobs, Client.vouch, "is vouched for")
+    _tell(whom, "vouch for", Client.vouch, "is vouched for")

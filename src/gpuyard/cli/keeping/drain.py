@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import options, terminal, words
+from gpuyard.cli.console.completing import names
 from gpuyard.cli.console.terminal import Column, Screen
 from gpuyard.client import Client
 
@@ -23,7 +24,7 @@ _HIT = (Column("JOB"), Column("WHAT"), Column("COST OR REASON", wraps=True))
     yard drain n3:5 --dry-run
     """,
 )
-@click.argument("place", metavar="NODE[:GPU]")
+@click.argument("place", metavar="NODE[:GPU]", shell_complete=names("nodes"))
 @click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody.")
 @click.option("--force", is_flag=True, help="Also jobs that have a right to stay.")
 @click.option("--dry-run", is_flag=True, help="Only show whom it would hit.")
@@ -51,7 +52,7 @@ def drain(place: str, reason: str, force: bool, dry_run: bool, yes: bool, form: 
 
 
 @options.command("undrain", "yard undrain n3\nyard undrain n3:5")
-@click.argument("place", metavar="NODE[:GPU]")
+@click.argument("place", metavar="NODE[:GPU]", shell_complete=names("nodes"))
 def undrain(place: str) -> None:
     """Open a node or GPU again."""
     with Client() as client:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuyard.cli.console.terminal import Column, Screen, text
 from gpuyard.cli.learning import fifo
-from gpuyard.cli.rendering import live_tables
+from gpuyard.cli.rendering.listings import live_tables
 
 Document = dict[str, Any]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.cli.console import terminal
-from gpuyard.cli.rendering import live_tables
+from gpuyard.cli.rendering.listings import live_tables
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,8 +11,8 @@ import click
 
 from gpuyard.cli.console import options, terminal, words
 from gpuyard.cli.console.options import seconds_of
-from gpuyard.cli.rendering import live_tables
-from gpuyard.cli.rendering.tables import Listing, TableWish, column, listing_options
+from gpuyard.cli.rendering.listings import job_tables, live_tables
+from gpuyard.cli.rendering.listings.tables import Listing, TableWish, column, listing_options
 from gpuyard.client import Client
 from gpuyard.runtime.clock import SystemClock
 
@@ -54,7 +54,7 @@ def holders(jobs: Sequence[Document], by: str) -> list[Document]:
     rows: dict[str, Document] = defaultdict(lambda: {"gpus": 0.0, "running": 0, "waiting": 0, "asked": 0.0})
     for job in jobs:
         row = rows[str(job.get(by) or "-")]
-        asked = float(live_tables.asked(job))
+        asked = float(job_tables.asked(job))
         if job["phase"] in ACTIVE:
             row["running"] += 1
             row["gpus"] += float(job.get("held_gpus", asked))

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
-from gpuyard.cli.rendering import live_tables
+from gpuyard.cli.rendering.listings import job_tables, live_tables
 from gpuyard.model.reasons import READING
 
 Document = dict[str, Any]
@@ -64,12 +64,12 @@ def _why(answer: Document) -> str:
         verb = "is held"
     elif phase in ("running", "starting"):
         verb = f"is {phase}, but has to give way"
-    shape = f" ({live_tables.shape(answer)})" if "tasks" in answer or "groups" in answer else ""
+    shape = f" ({job_tables.shape(answer)})" if "tasks" in answer or "groups" in answer else ""
     return f"{name}{shape} {verb} ({reason['code']}): {str(reason['message']).removeprefix(f'{name} ')}"
 
 
 def _where(answer: Document, now: float) -> str:
-    name, phase, places = answer["job"], answer["phase"], live_tables.where(answer)
+    name, phase, places = answer["job"], answer["phase"], job_tables.where(answer)
     if answer.get("starts"):
         return f"{name} is next: it starts in the coming plan, on {places}."
     if (told := answer.get("message")) and told != phase:

@@ -173,7 +173,13 @@ class EmbeddedYard:
             entry = self._seen(viewer, name)
             attempts = books.history(self.store, entry.id)
             document = job_documents.Teller(self.settings.fleet.policy, viewer).tell(entry)
-        return document | {"history": [job_documents.attempt_document(attempt) for attempt in attempts]}
+            output = str(self._plane.launcher.output(entry.id, 0).parent)
+        history = [job_documents.attempt_document(attempt) for attempt in attempts]
+        return document | {"history": history, "output": output, "events": self._events_of(viewer, entry)}
+
+    def _events_of(self, viewer: Viewer, entry: Entry) -> list[Document]:
+        """The newest of what happened to one job, oldest first."""
+        return [viewer.event((*row[:5], _event(row[5]))) for row in books.events_of(self.store, entry.id)]
 
     def why(self, caller: Caller, name: str) -> Document:
         """Why it does not run: the sentence, the ladder, suggestions, ETA; or where it runs."""

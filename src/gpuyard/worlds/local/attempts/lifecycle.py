@@ -5,6 +5,7 @@ Used by `world`, under the desk's lock. A gang starts whole or not at all; one r
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -414,7 +415,7 @@ class Lifecycle:
         self.launch(entry)
 
     def _failed(self, entry: Entry, attempt: Attempt, first: Task) -> None:
-        told = f"rank {first.rank}: {first.told or f'exit code {first.exit}'}"
+        told = f"rank {first.rank}: {first.told or end_in_words(first.exit)}"
         run = entry.description().run
         if first.outcome == "timeout":  # nobody decided, and its supervisor did
             self._timed_out(entry, attempt)
@@ -475,3 +476,11 @@ class Lifecycle:
 
 def _told_places(places: Iterable[Placement]) -> list[dict[str, object]]:
     return [{"task": place.task, "node": place.node, "gpus": list(place.gpus)} for place in places]
+
+
+def end_in_words(code: int | None) -> str:
+    """How a task ended: by a signal, which has a name, or with a code of its own."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    known = {each.value: each.name for each in signal.Signals}
+    return f"ended by {known.get(-code, f'signal {-code}')}"

@@ -20,6 +20,7 @@ from gpuyard.worlds.local.state.records import Attempt, Entry, Owner, Task, Temp
 from gpuyard.worlds.local.state.schema import KEY
 from gpuyard.worlds.local.state.store import Batch, Store
 
+EVENTS_OF_ONE = 200
 KEEP_ENDED = 100
 """Ended jobs kept in memory for `yard jobs`; all others are asked from the store."""
 
@@ -318,6 +319,13 @@ def _load_attempts(store: Store, book: Book) -> None:
             entry.attempt = attempt
         else:
             entry.following = attempt
+
+
+def events_of(store: Store, job: int) -> list[tuple[Any, ...]]:
+    """The newest of what happened to a job, oldest first: number, moment, kind, key, owner and the rest of each."""
+    columns = "id, at, kind, job, owner, document"
+    newest = store.rows(f"SELECT {columns} FROM events WHERE number=? ORDER BY id DESC LIMIT {EVENTS_OF_ONE}", (job,))
+    return newest[::-1]
 
 
 def history(store: Store, job: int) -> list[Attempt]:

@@ -478,7 +478,7 @@ class Supervisor:
 
     def _verdict(self) -> tuple[str, int, str]:
         code = os.waitstatus_to_exitcode(self.status or 0)
-        told = f"ended by signal {-code}" if code < 0 else ""
+        told = ""
         if self.order.text("container") and code == ENGINE_FAILED:
             told = (
                 f"{os.path.basename(self.order.text('engine'))} could not run the image; what it says is in the output"

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuyard.cli.console import sources, terminal, words
+from gpuyard.cli.console.choosing import JobChoice
 from gpuyard.cli.rendering import inventory
 from gpuyard.cli.rendering.documents import Document, moment, queue_line_document, reason_document
 from gpuyard.cli.rendering.inventory import Inventory
-from gpuyard.cli.rendering.tables import Listing, TableWish, column, write
+from gpuyard.cli.rendering.listings.tables import Listing, TableWish, column, write
 from gpuyard.files import writing
 from gpuyard.model.actions import Evict, Move, QueueLine, Start
 from gpuyard.model.answers.outlook import Outlook
@@ -71,9 +72,10 @@ def show_queues(path: str, wish: TableWish) -> None:
     write(QUEUES, queue_rows(sources.read(path).snapshot), wish)
 
 
-def show_jobs(path: str, wish: TableWish) -> None:
+def show_jobs(path: str, wish: TableWish, choice: JobChoice) -> None:
     """The jobs of a snapshot."""
-    write(JOBS, job_rows(sources.read(path).snapshot), wish)
+    rows = job_rows(sources.read(path).snapshot)
+    write(JOBS, [row for row in rows if not choice or choice.takes(JOBS.document(row))], wish)
 
 
 def queue_rows(snapshot: Snapshot) -> list[QueueRow]:

@@ -1,6 +1,6 @@
-"""`yard nodes`, `yard queues`, `yard jobs`: of the running yard, or of a snapshot where one is named.
+"""`yard nodes`, `yard queues`: of the running yard, or of a snapshot where one is named.
 
-Called by `root`. What a listing of a file needs is imported only for files: `yard jobs` is typed all day long.
+Called by `root`. What a listing of a file needs is imported only for files: these are typed all day long.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import click
 
 from gpuyard.cli.console import options
 from gpuyard.cli.looking import queue_setting
-from gpuyard.cli.rendering import live_tables
-from gpuyard.cli.rendering.tables import TableWish, listing_options
+from gpuyard.cli.rendering.listings import live_tables
+from gpuyard.cli.rendering.listings.tables import TableWish, listing_options
 from gpuyard.client import Client
 
 
@@ -32,7 +32,7 @@ def nodes(path: str, wish: TableWish) -> None:
     if not path:
         live_tables.show(live_tables.NODES, Client.nodes, wish)
         return
-    from gpuyard.cli.rendering import snapshot_tables
+    from gpuyard.cli.rendering.listings import snapshot_tables
 
     snapshot_tables.show_nodes(path, wish)
 
@@ -55,34 +55,9 @@ def queues(ctx: click.Context, path: str, wish: TableWish) -> None:
     if not path:
         live_tables.show(live_tables.QUEUES, Client.queues, wish)
         return
-    from gpuyard.cli.rendering import snapshot_tables
+    from gpuyard.cli.rendering.listings import snapshot_tables
 
     snapshot_tables.show_queues(path, wish)
 
 
 queues.add_command(queue_setting.set_queue)
-
-
-@options.command(
-    "jobs",
-    """
-    yard jobs -w
-    yard jobs --all -o name
-    yard jobs --snapshot fleet.yaml -o wide --sort-by -priority
-    """,
-)
-@click.option("--all", "all_ended", is_flag=True, help="Every job that ended too, as plain rows.")
-@listing_options()
-@options.snapshot()
-def jobs(path: str, all_ended: bool, wish: TableWish) -> None:
-    """Jobs, where they run or why they wait.
-
-    Of a running yard: the active ones and the newest hundred that ended. Of a snapshot REASON is what the next plan
-    would say of them.
-    """
-    if not path:
-        live_tables.show_jobs(wish, all_ended)
-        return
-    from gpuyard.cli.rendering import snapshot_tables
-
-    snapshot_tables.show_jobs(path, wish)

@@ -1,6 +1,7 @@
 """`-w`: an answer that is drawn again when something changes. Called by the listings and by `top`.
 
-On a terminal the screen is cleared first; elsewhere each changed answer follows the last, so that it can be piped.
+On a terminal the screen is cleared first, and `q` leaves; elsewhere each changed answer follows the last, so that it
+can be piped.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from gpuyard.cli.console import terminal
+from gpuyard.cli.console import keys, terminal
 from gpuyard.client import Client
 
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
@@ -20,9 +21,9 @@ PAUSE_S = 0.5
 
 
 def repeat(client: Client, draw: Callable[[], None]) -> None:
-    """Draw now and after every change, until interrupted."""
+    """Draw now and after every change, until interrupted or left with `q`."""
     shown = ""
-    for _ in changes(client):
+    for _ in keys.until_q(changes(client)):
         drawn = captured(draw)
         if drawn != shown:
             terminal.draw((CLEAR if sys.stdout.isatty() else "") + drawn)

@@ -19,6 +19,9 @@ from gpuyard.cli.console.hints import nearest
 Row = TypeVar("Row")
 Document = dict[str, Any]
 
+AROUND = 2
+"""Lines of the screen that are no rows: the header, and the prompt below."""
+
 DRAWN_MAX = 300
 """Longer tables are written plainly: nobody reads colours there, and drawing ten thousand rows takes seconds."""
 
@@ -42,6 +45,8 @@ class Listing(Generic[Row]):
     document: Callable[[Row], Document]
     none: str = ""
     """What is said of a table without rows."""
+    more: str = ""
+    """How to see the rest, where a list ends with the screen; without it every row is always drawn."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,9 @@ class TableWish:
     watch: bool = False
 
 
-def column(
-    title: str, of: Callable[[Any], Any], *, right: bool = False, wide: bool = False, wraps: bool = False
-) -> Cell[Any]:
-    """Declare a column."""
-    return Cell(terminal.Column(title, right=right, wraps=wraps), of, wide)
+def column(title: str, of: Callable[[Any], Any], *, wide: bool = False, **look: bool) -> Cell[Any]:
+    """Declare a column; how it looks is what `terminal.Column` knows: `right`, `wraps`, `cuts`."""
+    return Cell(terminal.Column(title, **look), of, wide)
 
 
 def listing_options(*more_formats: str) -> Callable[[Any], Any]:
@@ -113,12 +116,22 @@ def sort(pairs: list[tuple[Row, Document]], key: str) -> list[tuple[Row, Documen
 
 def _write_table(listing: Listing[Row], rows: Sequence[Row], wish: TableWish) -> None:
     cells = [cell for cell in listing.cells if wish.form == "wide" or not cell.wide]
+    left_out = _beyond_the_screen(listing, rows)
+    rows = rows[: len(rows) - left_out]
     drawn = [[cell.of(row) for cell in cells] for row in rows]
     columns = [cell.column for cell in cells]
     if len(drawn) > DRAWN_MAX:
         terminal.write_plain_table(columns, drawn, wish.headers)
     else:
         terminal.Screen().table(columns, drawn, wish.headers)
+    if left_out:
+        terminal.write(f"... and {left_out} more: {listing.more}\n")
+
+
+def _beyond_the_screen(listing: Listing[Row], rows: Sequence[Row]) -> int:
+    """How many of the last rows the screen has no room for."""
+    height = terminal.lines() if listing.more else None
+    return 0 if height is None or len(rows) <= height - AROUND else len(rows) - max(height - AROUND - 1, 1)
 
 
 def _at(document: Document, path: str) -> Any:
