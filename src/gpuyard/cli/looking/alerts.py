@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpuyard.cli.console import options, terminal, words
-from gpuyard.cli.rendering import live_tables
-from gpuyard.cli.rendering.tables import Listing, TableWish, column, listing_options, write
+from gpuyard.cli.rendering.listings import live_tables
+from gpuyard.cli.rendering.listings.tables import Listing, TableWish, column, listing_options, write
 from gpuyard.client import Client
 from gpuyard.runtime.clock import SystemClock
 
