@@ -138,7 +138,7 @@ def test_every_word_we_say_passes_one_place(capsys: pytest.CaptureFixture[str]):
 def test_a_terminal_obeys_my_own_output_and_nobody_else_s(live: Hosted, capfdbinary: pytest.CaptureFixture[bytes]):
     def shown(name: str, escaped: bool) -> bytes:
         with live.client() as client:
-            following.Output(client, [following.Source(name, 0, "")], escaped).read_all()
+            following.Output(client, [following.Speaker(name, 0, "")], escaped).read_all()
         return capfdbinary.readouterr().out
 
     assert b"\x1b[2J" in shown("mine", False)

@@ -54,14 +54,14 @@ def logs(job: str, follow: bool, task: int | None, tail: int | None, raw: bool) 
     """
     with Client() as client:
         known = [client.job(name) for name in members(client, [job])]
-        sources = [source for each in known for source in sources_of(each, task)]
-        output = Output(client, sources, escaped=sys.stdout.isatty() and not raw and not all(map(is_own, known)))
+        speakers = [speaker for each in known for speaker in speakers_of(each, task)]
+        output = Output(client, speakers, escaped=sys.stdout.isatty() and not raw and not all(map(is_own, known)))
         output.read_all(tail)
         if follow:
             output.follow()
 
 
-class Source(NamedTuple):
+class Speaker(NamedTuple):
     """One task whose output is read, and how its lines are told from those of others."""
 
     job: str
@@ -69,14 +69,14 @@ class Source(NamedTuple):
     title: str
 
 
-def sources_of(job: Document, task: int | None = None) -> list[Source]:
+def speakers_of(job: Document, task: int | None = None) -> list[Speaker]:
     """Every task of a job, or one that it has."""
     name, tasks = str(job["name"]), tasks_of(job)
     if task is not None and task not in tasks:
         raise NotFound(f"{name} has no task {task}; it has {len(tasks)}, counted from 0")
     above = [name] if job.get("array") else []
     return [
-        Source(name, each, "/".join(above + [str(each)] * (len(tasks) > 1))) for each in tasks if task in (None, each)
+        Speaker(name, each, "/".join(above + [str(each)] * (len(tasks) > 1))) for each in tasks if task in (None, each)
     ]
 
 
@@ -102,29 +102,29 @@ class Output:
     One that is `escaped` is another's on a terminal: nothing in it is obeyed.
     """
 
-    def __init__(self, client: Client, sources: Sequence[Source], escaped: bool = False) -> None:
-        self._decoders = {source: codecs.getincrementaldecoder("utf-8")("backslashreplace") for source in sources}
+    def __init__(self, client: Client, speakers: Sequence[Speaker], escaped: bool = False) -> None:
+        self._decoders = {speaker: codecs.getincrementaldecoder("utf-8")("backslashreplace") for speaker in speakers}
         self._escaped = escaped
         self._client = client
-        self._offsets = dict.fromkeys(sources, 0)
-        self._partial = dict.fromkeys(sources, b"")
-        self._open = dict.fromkeys(sources)
+        self._offsets = dict.fromkeys(speakers, 0)
+        self._partial = dict.fromkeys(speakers, b"")
+        self._open = dict.fromkeys(speakers)
 
     def read_all(self, tail: int | None = None) -> None:
         """Everything there is now; with `tail` its last lines only."""
-        for source in self._offsets:
+        for speaker in self._offsets:
             content = b""
             while True:
-                more = self._read(source, 0.0)
+                more = self._read(speaker, 0.0)
                 content += more
                 if not more:
                     break
                 if tail is None:
-                    self._write(source, content)
+                    self._write(speaker, content)
                     content = b""
             if tail is not None and tail > 0:
-                self._write(source, b"".join(content.splitlines(keepends=True)[-tail:]))
-            self._flush(source)
+                self._write(speaker, b"".join(content.splitlines(keepends=True)[-tail:]))
+            self._flush(speaker)
 
     def follow(self) -> None:
         """Until every task has ended."""
@@ -132,35 +132,37 @@ class Output:
         pause = threading.Event()
         while self._open:
             wrote = False
-            for source in list(self._open):
-                content = self._read(source, LONG_POLL_S if alone else 0.0)
-                self._write(source, content)
+            for speaker in list(self._open):
+                content = self._read(speaker, LONG_POLL_S if alone else 0.0)
+                self._write(speaker, content)
                 wrote = wrote or bool(content)
             if not wrote and not alone:
                 pause.wait(SHORT_POLL_S)
-        for source in self._offsets:
-            self._flush(source)
+        for speaker in self._offsets:
+            self._flush(speaker)
 
-    def _read(self, source: Source, wait_s: float) -> bytes:
-        content, self._offsets[source], more = self._client.logs(source.job, source.task, self._offsets[source], wait_s)
+    def _read(self, speaker: Speaker, wait_s: float) -> bytes:
+        content, self._offsets[speaker], more = self._client.logs(
+            speaker.job, speaker.task, self._offsets[speaker], wait_s
+        )
         if not more and not content:
-            self._open.pop(source, None)
+            self._open.pop(speaker, None)
         return content
 
-    def _write(self, source: Source, content: bytes) -> None:
+    def _write(self, speaker: Speaker, content: bytes) -> None:
         if self._escaped:
-            words = self._decoders[source].decode(content).replace("\r\n", "\n").replace("\r", "\n")
+            words = self._decoders[speaker].decode(content).replace("\r\n", "\n").replace("\r", "\n")
             content = terminal.safe(words).encode()
         if len(self._offsets) > 1:
-            *lines, self._partial[source] = (self._partial[source] + content).split(b"\n")
-            content = b"".join(b"%b: %b\n" % (source.title.encode(), line) for line in lines)
+            *lines, self._partial[speaker] = (self._partial[speaker] + content).split(b"\n")
+            content = b"".join(b"%b: %b\n" % (speaker.title.encode(), line) for line in lines)
         _put(content)
 
-    def _flush(self, source: Source) -> None:
+    def _flush(self, speaker: Speaker) -> None:
         """The last line, if it does not end in one."""
-        if self._partial[source]:
-            _put(b"%b: %b\n" % (source.title.encode(), self._partial[source]))
-            self._partial[source] = b""
+        if self._partial[speaker]:
+            _put(b"%b: %b\n" % (speaker.title.encode(), self._partial[speaker]))
+            self._partial[speaker] = b""
 
 
 def _put(content: bytes) -> None:

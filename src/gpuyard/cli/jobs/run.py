@@ -109,7 +109,7 @@ def _stay(client: Client, name: str, document: Document) -> int:
         if following.await_phase(client, name, "running", SystemClock()) == 0:
             attaching.connect_when_open(client, name)
     else:
-        following.Output(client, following.sources_of(document | {"name": name})).follow()
+        following.Output(client, following.speakers_of(document | {"name": name})).follow()
     following.await_phase(client, name, "ended", SystemClock())
     job = client.job(name)
     if job["phase"] != "succeeded":
