@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuyard.worlds.local.ports import Report, StopOrder, TaskKey, TaskOrder
+from gpuyard.worlds.local.ports import Report, StopOrder, TaskKey, TaskOrder, TaskWarning
 
 
 class StillClock:
@@ -33,6 +33,7 @@ class Pretender:
         self.prepared: list[TaskOrder] = []
         self.gone: list[TaskKey] = []
         self.stopped: dict[TaskKey, StopOrder] = {}
+        self.warned: dict[TaskKey, TaskWarning] = {}
         self.pending: list[Report] = []
 
     def prepare(self, orders: Sequence[TaskOrder]) -> None:
@@ -45,6 +46,9 @@ class Pretender:
     def stop(self, key: TaskKey, order: StopOrder) -> None:
         self.stopped[key] = order
         self.end(key, "stopped")
+
+    def warn(self, keys: Sequence[TaskKey], warning: TaskWarning) -> None:
+        self.warned |= dict.fromkeys(keys, warning)
 
     def kill(self, *keys: TaskKey) -> None:
         for key in keys:

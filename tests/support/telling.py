@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Reserve, Scale, Start, Terminate
+from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Reserve, Scale, Start, Terminate, Warn
 from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Explanation, Reason
@@ -51,6 +51,8 @@ def action_line(action: Action) -> str:
             text = f"reserve {where(action.placements)} for {action.job} until {action.until}"
         case Terminate():
             text = f"terminate {action.job}"
+        case Warn():
+            text = f"warn {action.job}"
         case Cordon() | Drain():
             text = f"{type(action).__name__.lower()} {action.node}:{action.gpu}"
         case Scale():

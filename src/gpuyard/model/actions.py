@@ -55,6 +55,14 @@ class Terminate:
 
 
 @dataclass(frozen=True, slots=True)
+class Warn:
+    """Tell a job that runs that its time is nearly up, by its checkpoint signal, if it knows one, and in its output."""
+
+    job: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
 class Reserve:
     """Keep these places free for a job (rule 20)."""
 
@@ -92,7 +100,7 @@ class Scale:
     reason: Reason
 
 
-Action = Start | Evict | Move | Terminate | Reserve | Cordon | Drain | Scale
+Action = Start | Evict | Move | Terminate | Warn | Reserve | Cordon | Drain | Scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,21 @@ def are(number: object) -> str:
     return "is" if number == 1 else "are"
 
 
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: `2h5m`, `45s`."""
+    left, parts = max(0, int(seconds)), list[str]()
+    for unit, scale in _UNITS:
+        if left >= scale:
+            parts.append(f"{left // scale}{unit}")
+            left %= scale
+        elif parts:
+            break
+    return "".join(parts[:2]) or "0s"
+
+
 def listed(names: Sequence[str], most: int = SHOWN, of: int | None = None) -> str:
     """A list of names that does not run away; `of` says how many there are in all, if not all are given."""
     rest = (len(names) if of is None else of) - min(most, len(names))

@@ -217,6 +217,9 @@ class Policy:
         "seconds",
     )
     protect_after: int = _knob(3, "A job evicted this often in a day is protected and raises an alert.", "evictions")
+    warn_before: float = _knob(
+        0.1, "Share of its time limit before whose end a job is warned; no later than its checkpoint.grace.", "share"
+    )
     stale_grace: float = _knob(60.0, "How long a gang below its minimum is borne; negative is for ever.", "seconds")
     deadlock: DeadlockRule = _knob(DeadlockRule.BREAK, "Break deadlocks at once, or only propose it.")
     reserve_after: float = _knob(3600.0, "A gang that waited this long gets a reservation.", "seconds")

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from gpuyard.brain.controllers.defragmentation import Looked, _due
-from gpuyard.brain.controllers.time_limits import Ended
+from gpuyard.brain.controllers.time_limits import Told
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.files import parse_snapshot
-from gpuyard.model.actions import Move, Terminate
+from gpuyard.model.actions import Move, Terminate, Warn
 from gpuyard.model.policy import DefragRule, Policy
 from gpuyard.model.snapshot import Snapshot
 
@@ -75,7 +75,48 @@ def test_whose_time_is_up_is_told_once_with_its_grace_and_the_next_end_is_known(
     (end,) = first.plan.actions
     assert isinstance(end, Terminate)
     assert (end.job, end.grace, str(end.reason)) == ("late", 90.0, "ran into its time limit of 3600 s")
-    assert first.memory.of(Ended).told == {"late": snapshot.now}
+    assert first.memory.of(Told).ended == {"late": snapshot.now}
     again = decide(Fleet(snapshot), first.memory, snapshot.now + 1)
     assert again.plan.actions == ()
     assert again.plan.look_again_at == snapshot.now + 90 + 60
+
+
+WARNED = """
+nodes: [{name: n0, gpus: 4, model: H100}]
+jobs:
+  - {name: tenth, gpus: 1, time_limit: 1h, started: 2026-01-01T02:05:00Z, placements: [{node: n0, gpus: [0]}]}
+  - {name: saves, gpus: 1, time_limit: 1h, started: 2026-01-01T02:12:00Z, placements: [{node: n0, gpus: [1]}],
+     checkpoint: {grace: 15m}}
+  - {name: early, gpus: 1, time_limit: 1h, started: 2026-01-01T02:12:00Z, placements: [{node: n0, gpus: [2]}]}
+"""
+
+
+def test_a_job_is_warned_once_before_its_limit_by_a_tenth_of_it_or_by_its_grace():
+    snapshot = moment(WARNED, DefragRule.OFF)
+    first = decide(Fleet(snapshot), Memory(), snapshot.now)
+    told = {action.job: str(action.reason) for action in first.plan.actions if isinstance(action, Warn)}
+    assert told == {"tenth": "5m left of its time limit of 1h", "saves": "12m left of its time limit of 1h"}
+    assert first.plan.look_again_at == snapshot.now + 5 * 60  # the end of the first
+    again = decide(Fleet(snapshot), first.memory, snapshot.now + 6 * 60 + 1)
+    assert [each.job for each in again.plan.actions if isinstance(each, Warn)] == ["early"]
+    assert [each.job for each in again.plan.actions if isinstance(each, Terminate)] == ["tenth"]
+
+
+def test_a_job_that_starts_anew_is_warned_anew():
+    snapshot = moment(WARNED, DefragRule.OFF)
+    first = decide(Fleet(snapshot), Memory(), snapshot.now)
+    restarted = tuple(replace(job, started=(job.started or 0.0) + 30) for job in snapshot.jobs)
+    again = decide(Fleet(replace(snapshot, jobs=restarted)), first.memory, snapshot.now)
+    assert {each.job for each in again.plan.actions if isinstance(each, Warn)} == {"tenth", "saves"}
+
+
+def test_the_share_of_the_limit_is_a_knob_of_the_policy():
+    snapshot = moment(WARNED, DefragRule.OFF, warn_before=0.0)
+    plan = decide(Fleet(snapshot), Memory(), snapshot.now).plan
+    assert [action.job for action in plan.actions if isinstance(action, Warn)] == ["saves"]
+
+
+def test_a_yard_that_starts_a_job_looks_again_when_its_warning_is_due():
+    waiting = "nodes: [{name: n0, gpus: 4, model: H100}]\njobs: [{name: new, gpus: 1, time_limit: 100s}]\n"
+    snapshot = moment(waiting, DefragRule.OFF)
+    assert decide(Fleet(snapshot), Memory(), snapshot.now).plan.look_again_at == snapshot.now + 90

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -231,3 +232,38 @@ def test_a_control_plane_that_does_not_listen_for_a_while_is_told_later(tmp_path
     assert process.wait(30) == 0
     assert dict(read_pairs(str(folder / "exit")))["outcome"] == "stopped"
     os.close(ears)
+
+
+def test_a_task_is_warned_in_its_own_output_and_by_the_signal_it_knows_and_goes_on(tmp_path: Path):
+    waits = "i=0; while ! [ -e stop-now ] && [ $i -lt 2000 ]; do i=$((i+1)); sleep 0.05; done"
+    folder = order(tmp_path / "t", "sh", "-c", f"trap 'echo saved' USR1; printf half; {waits}", workdir=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", BOOT, str(folder)])
+
+    def said(word: bytes) -> None:
+        until = time.monotonic() + 60
+        while not (folder / "log").exists() or word not in output(folder):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    try:
+        said(b"half")  # from now on both listen
+        write_pairs(str(folder / "warning"), [("told", "6m left of its time limit of 1h"), ("signal", "SIGUSR1")])
+        process.send_signal(signal.SIGUSR1)
+        said(b"saved")
+        (tmp_path / "stop-now").touch()
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+    lines = output(folder).decode().splitlines()
+    assert lines[:2] == ["half", "[yard] 6m left of its time limit of 1h"]
+    assert lines.count("saved") == 1
+    assert dict(read_pairs(str(folder / "exit")))["outcome"] == "succeeded"
+
+
+def test_what_is_told_to_a_task_stands_on_a_line_of_its_own(tmp_path: Path):
+    log = outputs.Log(str(tmp_path / "log"))
+    log.write(b"half")
+    log.write(log.line("soon"))
+    log.write(b"whole\n")
+    log.write(log.line("now", b"\r\n"))
+    assert output(tmp_path) == b"half\n[yard] soon\nwhole\n[yard] now\r\n"

@@ -250,3 +250,24 @@ def test_a_task_that_never_got_its_devices_is_over_as_soon_as_it_is_not_wanted(b
     assert [task.state for task in attempt.tasks.values() if task.placement == late] == ["ended"]
     bench.turn()
     assert bench.phase("e") == "running"
+
+
+def test_a_job_is_warned_before_its_limit_and_once_more_at_its_end(bench: Bench):
+    bench.put(name="train", gpus=1, time_limit="100s", checkpoint={"signal": "SIGUSR2", "grace": "5s"})
+    bench.put(name="plain", gpus=1, time_limit="100s")
+    bench.turn()
+    bench.clock.at += 91
+    bench.turn(1)
+    told = {warning.signal: warning.told for warning in bench.launcher.warned.values()}
+    assert told[""].endswith(" left of its time limit of 1m40s")
+    assert told["SIGUSR2"].endswith(" left of its time limit of 1m40s; told by SIGUSR2: save your work")
+    assert not bench.launcher.stopped
+    bench.launcher.warned.clear()
+    bench.clock.at += 10
+    bench.turn(1)
+    assert not bench.launcher.warned
+    ends = {order.signal: order.told for order in bench.launcher.stopped.values()}
+    assert ends == {
+        "": "its time limit of 1m40s is over: it ends now",
+        "SIGUSR2": "its time limit of 1m40s is over: 5s to save its work, told by SIGUSR2",
+    }

@@ -1,4 +1,4 @@
-"""Jobs end at their time limit: warned, given the time to save their work, then ended for good, in every world alike.
+"""Jobs end at their time limit: warned before, warned again, given the time to save their work, then ended for good.
 
 What a job has run counts, not what it waited for its places to be ready. Supervisors and kubelets keep a limit of their
 own as a last resort, a little later: a limit must hold while nobody decides.
@@ -15,6 +15,7 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Part
 from gpuyard.brain.engine.settling import evacuation
+from gpuyard.model.phrases import duration
 from gpuyard.model.reasons import Code, Reason
 
 AGAIN_S = 60.0
@@ -22,43 +23,69 @@ AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Part):
-    """Who was told to end, and when last."""
+class Told(Part):
+    """Who was told to end and when last, and which start of whom was warned."""
 
-    name: ClassVar[str] = "time_limits"
-    told: Mapping[str, float] = field(default_factory=dict)
+    name: ClassVar[str] = "time_limits_told"
+    ended: Mapping[str, float] = field(default_factory=dict)
+    warned: Mapping[str, float] = field(default_factory=dict)
 
 
-class TimeLimits(Controller[Ended]):
-    """Ends whoever has run as long as it may."""
+class TimeLimits(Controller[Told]):
+    """Warns whoever will soon have run as long as it may, and ends it then."""
 
-    part = Ended
+    part = Told
     timed = True
 
-    def act(self, draft: Draft, part: Ended) -> Ended:
-        """Tell those whose time is up, once; say when the next one's is."""
-        told = {}
+    def act(self, draft: Draft, part: Told) -> Told:
+        """Tell each once of what is due; say when the next one is."""
+        ended: dict[str, float] = {}
+        warned: dict[str, float] = {}
         _foresee_starts(draft)
         for row in draft.fleet.running_limited():
             ends = _end(row)
-            if ends is None or draft.is_changed(row):  # who is moved or stopped by this plan is not ended by it too
+            if ends is None:
                 continue
-            if row.name in part.told:
-                ends = part.told[row.name] + _grace(row) + AGAIN_S
-                told[row.name] = part.told[row.name]
+            if draft.is_changed(row):  # who is moved or stopped by this plan is not ended by it too
+                if row.name in part.warned:
+                    warned[row.name] = part.warned[row.name]
+                continue
+            if row.name in part.ended:
+                ends = part.ended[row.name] + _grace(row) + AGAIN_S
+                ended[row.name] = part.ended[row.name]
+            elif _warn(draft, row, ends, part):
+                warned[row.name] = row.started or 0.0
             if draft.now >= ends:
                 evacuation.end(draft, row, _why(row), _grace(row))
-                told[row.name] = draft.now
+                ended[row.name] = draft.now
             draft.look_again(ends)
-        return part if told == part.told else Ended(told)
+        return part if (ended, warned) == (part.ended, part.warned) else Told(ended, warned)
+
+
+def _warn(draft: Draft, row: JobRow, ends: float, part: Told) -> bool:
+    """Warn it if that is due and was not done since this start; whether it has been."""
+    if part.warned.get(row.name) == row.started:
+        return True
+    due = ends - _notice(draft, row)
+    if draft.now < due:
+        draft.look_again(due)
+        return False
+    if draft.now < ends:
+        evacuation.warn(draft, row, _soon(row, ends - draft.now))
+    return True
+
+
+def _notice(draft: Draft, row: JobRow) -> float:
+    """How long before its end a job is warned: a share of its limit, and no less than it needs to save its work."""
+    return max(draft.policy.warn_before * (row.job.time_limit or 0.0), _grace(row))
 
 
 def _foresee_starts(draft: Draft) -> None:
-    """Whoever this plan starts will end, and nobody may happen to look before."""
+    """Whoever this plan starts will be warned and will end, and nobody may happen to look before."""
     for name in draft.before:
         row = draft.fleet.jobs[name]
         if row.held and not row.running and row.job.time_limit is not None:
-            draft.look_again(draft.now + row.job.time_limit)
+            draft.look_again(draft.now + max(row.job.time_limit - _notice(draft, row), 0.0))
 
 
 def _end(row: JobRow) -> float | None:
@@ -76,3 +103,8 @@ def _grace(row: JobRow) -> float:
 
 def _why(row: JobRow) -> Reason:
     return Reason(Code.TIME_LIMIT, where=row.name, message=f"ran into its time limit of {row.job.time_limit:g} s")
+
+
+def _soon(row: JobRow, left: float) -> Reason:
+    message = f"{duration(left)} left of its time limit of {duration(row.job.time_limit or 0.0)}"
+    return Reason(Code.TIME_LIMIT, where=row.name, message=message)

@@ -27,9 +27,9 @@ NODES_SHOWN = 4
 """More nodes than this are counted, not listed; `-o json` has them all."""
 
 counted = phrases.counted
+duration = phrases.duration
 
 _UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-_DURATIONS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def gpus(amount: float) -> str:
@@ -65,18 +65,6 @@ def size(amount: int) -> str:
 def cores(milli: int) -> str:
     """Milli-cores as cores."""
     return "-" if milli >= UNLIMITED else f"{milli / 1000:g}"
-
-
-def duration(seconds: float) -> str:
-    """The two largest units: `2h5m`, `45s`."""
-    left, parts = max(0, int(seconds)), []
-    for unit, scale in _DURATIONS:
-        if left >= scale:
-            parts.append(f"{left // scale}{unit}")
-            left %= scale
-        elif parts:
-            break
-    return "".join(parts[:2]) or "0s"
 
 
 def work(gpu_s: float) -> str:

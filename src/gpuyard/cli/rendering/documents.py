@@ -25,6 +25,7 @@ from gpuyard.model.actions import (
     Scale,
     Start,
     Terminate,
+    Warn,
 )
 from gpuyard.model.alerts import Alert
 from gpuyard.model.answers.bill import Bill, Toll
@@ -93,7 +94,7 @@ def action_document(action: Action) -> Document:
             document |= {"job": action.job, "from": placement_documents(action.source)}
             document["to"] = placement_documents(action.target)
             document |= _given({"for": action.beneficiary}, after=list(action.after))
-        case Terminate():
+        case Terminate() | Warn():
             document["job"] = action.job
         case Reserve():
             document |= {"job": action.job, "placements": placement_documents(action.placements)}

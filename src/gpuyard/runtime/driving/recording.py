@@ -23,7 +23,7 @@ from gpuyard.files.writing import (
     pool_document,
     queue_document,
 )
-from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Plan, Reserve, Scale, Start, Terminate
+from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Plan, Reserve, Scale, Start, Terminate, Warn
 from gpuyard.model.events import (
     ActionFailed,
     BudgetsChanged,
@@ -177,6 +177,8 @@ def _action(action: Action) -> Data:
             said = ["move", action.job, _places(action.source), _places(action.target), list(action.after)]
         case Terminate():
             said = ["terminate", action.job]
+        case Warn():
+            said = ["warn", action.job]
         case Reserve():
             said = ["reserve", action.job, _places(action.placements), action.until]
         case Cordon() | Drain():

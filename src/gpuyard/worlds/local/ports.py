@@ -66,6 +66,17 @@ class StopOrder:
     grace: float = 0.0
     term_grace: float = 10.0
 
+    told: str = ""
+    """A line for the task's own output."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWarning:
+    """What a task that goes on is told: a signal it knows, and a line in its own output."""
+
+    told: str
+    signal: str = ""
+
 
 class Report(NamedTuple):
     """What became of one task: `ready`, `running`, `ended` (with its outcome), `doubted`: it is over, and it is not
@@ -128,6 +139,9 @@ class Launcher(Protocol):
 
     def stop(self, key: TaskKey, order: StopOrder) -> None:
         """Tell a task to stop; harmless if it has ended."""
+
+    def warn(self, keys: Sequence[TaskKey], warning: TaskWarning) -> None:
+        """Tell tasks something and let them go on; harmless if they have ended."""
 
     def kill(self, *keys: TaskKey) -> None:
         """End tasks at once, as a lost node would; reported when nothing is left of them."""

@@ -13,7 +13,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.model.actions import Action, Evict, Move, Start, Terminate
+from gpuyard.model.actions import Action, Evict, Move, Start, Terminate, Warn
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Reason
 
@@ -61,6 +61,11 @@ def _in_turn(moves: list[Move]) -> list[Move]:
 def end(draft: Draft, row: JobRow, reason: Reason, grace: float) -> None:
     """The job is over: warned, given so long to save its work, then ended; its places stay its own till then."""
     draft.emit(Terminate(row.name, reason, grace))
+
+
+def warn(draft: Draft, row: JobRow, reason: Reason) -> None:
+    """The job is told that its end is near, and goes on."""
+    draft.emit(Warn(row.name, reason))
 
 
 class _Change(NamedTuple):

@@ -320,6 +320,15 @@ class Lifecycle:
         for task in tasks:
             self.desk.launcher.stop(TaskKey(entry.id, attempt.number, task.serial), order)
 
+    def warn(self, entry: Entry, told: str) -> None:
+        """Tell all tasks of a job that runs something; it goes on."""
+        attempt = entry.attempt
+        assert attempt is not None
+        keys = [TaskKey(entry.id, attempt.number, task.serial) for task in attempt.live() if task.state == "running"]
+        warning = orders.warning(entry.description(), told)
+        self.desk.say("warned", entry, attempt=attempt.number, message=told)
+        self.desk.then(lambda: self.desk.launcher.warn(keys, warning))
+
     def _drop_promise(self, entry: Entry, attempt: Attempt) -> None:
         """Nothing of it ever ran."""
         for task in attempt.live():

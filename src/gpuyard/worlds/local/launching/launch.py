@@ -32,6 +32,7 @@ from gpuyard.worlds.local.ports import (
     Stray,
     TaskKey,
     TaskOrder,
+    TaskWarning,
     no_fault,
 )
 from gpuyard.worlds.local.supervising.notes import ENV, Order, boot_id, read_pairs, write_pairs
@@ -176,11 +177,20 @@ class Supervisors:
         if not folder.is_dir():
             return
         pairs = {"why": order.why, "signal": order.signal, "grace": repr(order.grace), "term": repr(order.term_grace)}
+        pairs |= {"told": order.told} if order.told else {}
         try:
             write_pairs(str(folder / "stop"), pairs.items())
             self._poke(key)
         except OSError:
             self._poke(key, STOP_GENTLY if order.signal else STOP_NOW)
+
+    def warn(self, keys: Sequence[TaskKey], warning: TaskWarning) -> None:
+        """Tell tasks something and let them go on. A disk that is full keeps them from hearing, and nothing worse."""
+        with contextlib.suppress(OSError):
+            for key in keys:
+                pairs = [("told", warning.told), ("signal", warning.signal)]
+                write_pairs(str(self.task_folder(key) / "warning"), pairs)
+                self._poke(key)
 
     def kill(self, *keys: TaskKey) -> None:
         """End tasks at once, as a lost node would; their supervisors say when nothing is left."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from gpuyard.model.job import Job
 from gpuyard.model.node import Node
+from gpuyard.model.phrases import duration
 from gpuyard.worlds.local.launching import containers
-from gpuyard.worlds.local.ports import StopOrder, TaskKey, TaskOrder
+from gpuyard.worlds.local.ports import StopOrder, TaskKey, TaskOrder, TaskWarning
 from gpuyard.worlds.local.state.records import Attempt, Entry, Owner, Task
 
 KEPT = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
@@ -168,10 +169,21 @@ def _made_up(place: str) -> str:
 
 def stop_order(job: Job, why: str, gently: bool, term_grace: float = TERM_GRACE_S) -> StopOrder:
     """Gently: with the checkpoint signal and its grace, where the job knows one. A job that names no checkpoint gets
-    none: SIGUSR1 ends a program that does not expect it."""
-    if gently and job.checkpoint is not None:
-        return StopOrder(why, job.checkpoint.signal, job.checkpoint.grace, term_grace)
-    return StopOrder(why, term_grace=term_grace)
+    none: SIGUSR1 ends a program that does not expect it. One whose time is up reads so in its own output."""
+    saving = job.checkpoint if gently else None
+    told = ""
+    if why == "timeout":
+        grace = f"{duration(saving.grace)} to save its work, told by {saving.signal}" if saving else "it ends now"
+        told = f"its time limit of {duration(job.time_limit or 0.0)} is over: {grace}"
+    if saving is None:
+        return StopOrder(why, term_grace=term_grace, told=told)
+    return StopOrder(why, saving.signal, saving.grace, term_grace, told)
+
+
+def warning(job: Job, told: str) -> TaskWarning:
+    """For a job that goes on: in its output, and by the checkpoint signal if it names one."""
+    by = f"; told by {job.checkpoint.signal}: save your work" if job.checkpoint is not None else ""
+    return TaskWarning(told + by, job.checkpoint.signal if job.checkpoint is not None else "")
 
 
 def _command(entry: Entry, task: Task, node: Node, env: Mapping[str, str], engine: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Start, Terminate
+from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Start, Terminate, Warn
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Closure, Place
 from gpuyard.model.reasons import Code
@@ -38,6 +38,8 @@ class Deeds:
                         self._start(action)
                     case Terminate(job=name):
                         self._terminate(name)
+                    case Warn(job=name, reason=reason):
+                        self._warn(name, str(reason))
                     case Cordon(node=name, gpu=gpu) | Drain(node=name, gpu=gpu):
                         closure = Closure(str(action.reason), "the scheduler", drains=isinstance(action, Drain))
                         self.closures.set(Place(name, gpu), closure)
@@ -85,6 +87,11 @@ class Deeds:
         entry = self.desk.book.find(name)
         if entry is not None and entry.attempt is not None and not entry.attempt.why:
             self.life.stop(entry, "timeout")
+
+    def _warn(self, name: str, told: str) -> None:
+        entry = self.desk.book.find(name)
+        if entry is not None and entry.attempt is not None and not entry.attempt.why:
+            self.life.warn(entry, told)
 
     def _launch_promised(self) -> None:
         for entry in self.desk.book.active():

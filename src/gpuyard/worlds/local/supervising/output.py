@@ -15,6 +15,7 @@ class Log:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.at = self.size = 0
+        self.mid_line = False
         self.file = -1
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -25,6 +26,7 @@ class Log:
 
     def write(self, content: bytes) -> None:
         """Keep it, if it can be kept."""
+        self.mid_line = not content.endswith(b"\n")
         try:
             if self.file < 0 or self.size >= SEGMENT_BYTES:
                 self._next()
@@ -33,6 +35,10 @@ class Log:
                 self.at, self.size, content = self.at + written, self.size + written, content[written:]
         except OSError:
             return
+
+    def line(self, told: str, end: bytes = b"\n") -> bytes:
+        """What is said to a task in its own output: a line of its own, whatever the task has just written."""
+        return (end if self.mid_line else b"") + b"[yard] " + os.fsencode(told) + end
 
     def _next(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -124,6 +124,8 @@ class Supervisor:
         self.status: int | None = None
         self.why = ""
         self.told_to_stop: Pairs = []
+        self.warned: Pairs = []
+        self.log: Log | None = None
         self.stages: list[tuple[float, int]] = []
         """What is still to come of a stop: (when, signal)."""
         self.words: list[int] = []
@@ -395,10 +397,19 @@ class Supervisor:
         if not content:
             os.close(output)
             return -1
-        self.log.write(content)
+        self._show(content)
+        return output
+
+    def _show(self, content: bytes) -> None:
+        if self.log is not None:
+            self.log.write(content)
         if self.terminal is not None:
             self.terminal.show(content)
-        return output
+
+    def _tell(self, told: str) -> None:
+        """A line of ours in the task's own output."""
+        if told and self.log is not None:
+            self._show(self.log.line(told, b"\r\n" if self.terminal is not None else b"\n"))
 
     def _reap(self) -> None:
         ended, _ = descent.reap()
@@ -422,11 +433,26 @@ class Supervisor:
             self._begin_stop(Order(told), now)
         elif not self.why and limit and now - self.began >= limit:
             self.why = "timeout"
+            self._tell("its time limit is over")
             self._stage(now, self.order.text("warn"), self.order.number("grace"), self.order.number("term"))
+        if not self.why:
+            self._heed_warning()
         while self.words:
             self._heed(self.words.pop(0), now)
         while self.stages and self.stages[0][0] <= now:
             self._signal(self.stages.pop(0)[1])
+
+    def _heed_warning(self) -> None:
+        """What `warning` says, once: a line in the output, and the signal that the job knows."""
+        try:
+            told = read_pairs("warning") if os.path.exists("warning") else []
+        except OSError:
+            return
+        if told != self.warned:
+            self.warned, warning = told, Order(told)
+            self._tell(warning.text("told"))
+            if warning.text("signal"):
+                self._signal(_signal_number(warning.text("signal")))
 
     def _stop_note(self) -> Pairs:
         """What `stop` says; one that cannot be read says enough."""
@@ -449,13 +475,14 @@ class Supervisor:
         """Also a second time: who was to save its work in an hour may be told to go at once."""
         self.why = order.text("why") or "stopped"
         self.stages = []
+        self._tell(order.text("told"))
         self._stage(now, order.text("signal"), order.number("grace"), order.number("term"))
 
     def _stage(self, now: float, warning: str, grace: float, term: float) -> None:
         """Its checkpoint signal and time to save, then SIGTERM and a moment, then SIGKILL."""
         begin = now
         if warning:
-            self.stages.append((now, int(getattr(signal, warning, signal.SIGUSR1))))
+            self.stages.append((now, _signal_number(warning)))
             begin = now + grace
         self.stages += [(begin, int(signal.SIGTERM)), (begin + term, int(signal.SIGKILL))]
 
@@ -490,3 +517,7 @@ class Supervisor:
         if self.why:
             return "stopped", code, told
         return ("failed" if code else "succeeded"), code, told
+
+
+def _signal_number(name: str) -> int:
+    return int(getattr(signal, name, signal.SIGUSR1))
