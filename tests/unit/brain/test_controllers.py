@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuyard.brain.controllers.defragmentation import Looked, _due
-from gpuyard.brain.controllers.time_limits import Told
+from gpuyard.brain.controllers.time_limits import LimitsTold
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
@@ -75,7 +75,7 @@ def test_whose_time_is_up_is_told_once_with_its_grace_and_the_next_end_is_known(
     (end,) = first.plan.actions
     assert isinstance(end, Terminate)
     assert (end.job, end.grace, str(end.reason)) == ("late", 90.0, "ran into its time limit of 3600 s")
-    assert first.memory.of(Told).ended == {"late": snapshot.now}
+    assert first.memory.of(LimitsTold).ended == {"late": snapshot.now}
     again = decide(Fleet(snapshot), first.memory, snapshot.now + 1)
     assert again.plan.actions == ()
     assert again.plan.look_again_at == snapshot.now + 90 + 60

@@ -23,7 +23,7 @@ AGAIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Part):
+class LimitsTold(Part):
     """Who was told to end and when last, and which start of whom was warned."""
 
     name: ClassVar[str] = "time_limits_told"
@@ -31,13 +31,13 @@ class Told(Part):
     warned: Mapping[str, float] = field(default_factory=dict)
 
 
-class TimeLimits(Controller[Told]):
+class TimeLimits(Controller[LimitsTold]):
     """Warns whoever will soon have run as long as it may, and ends it then."""
 
-    part = Told
+    part = LimitsTold
     timed = True
 
-    def act(self, draft: Draft, part: Told) -> Told:
+    def act(self, draft: Draft, part: LimitsTold) -> LimitsTold:
         """Tell each once of what is due; say when the next one is."""
         ended: dict[str, float] = {}
         warned: dict[str, float] = {}
@@ -59,10 +59,10 @@ class TimeLimits(Controller[Told]):
                 evacuation.end(draft, row, _why(row), _grace(row))
                 ended[row.name] = draft.now
             draft.look_again(ends)
-        return part if (ended, warned) == (part.ended, part.warned) else Told(ended, warned)
+        return part if (ended, warned) == (part.ended, part.warned) else LimitsTold(ended, warned)
 
 
-def _warn(draft: Draft, row: JobRow, ends: float, part: Told) -> bool:
+def _warn(draft: Draft, row: JobRow, ends: float, part: LimitsTold) -> bool:
     """Warn it if that is due and was not done since this start; whether it has been."""
     if part.warned.get(row.name) == row.started:
         return True
