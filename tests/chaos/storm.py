@@ -7,6 +7,7 @@ comes from `truth`.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -361,11 +362,15 @@ class Storm:
                     self.wrong(f"STUCK: {name} ({self.wishes[name].mode}) is {job['phase']}: {why} {job}")
 
     def _judge(self) -> None:
-        phases = self._all_phases()
+        try:
+            phases = self._all_phases()
+        except Unreachable as error:
+            self.wrong(f"DEAF: {error} {self.plane.last_words()}")
+            return
         if not self.plane.close():
             self.wrong("STUCK: the control plane does not close")
-        for state in self._left_behind():
-            self.wrong(state)
+        for each in (*self._left_behind(), *self._broken()):
+            self.wrong(each)
         self.plane.start()
         if not self.plane.await_answer() or self._all_phases() != phases:
             self.wrong("LOST: the state does not open again as it was")
@@ -398,6 +403,14 @@ class Storm:
         for path in ground.control_groups(self.plane.state):
             yield f"LEFT: the control group {path}"
 
+    def _broken(self) -> Iterable[str]:
+        """Turns that failed and jobs that were set aside: the yard went on, but it had met a bug."""
+        for path in sorted(self.plane.state.glob("reports/turn-*")):
+            with contextlib.suppress(ValueError):
+                yield f"BROKEN: a turn failed: {json.loads(path.read_text())['traceback']}"
+        for path in sorted(self.plane.state.glob("set-aside/*")):
+            yield f"BROKEN: set aside: {path.read_text(errors='replace')[:500]}"
+
     def _clean_up(self) -> None:
         """Whatever is wrong, nothing of this storm stays on the machine."""
         self.terminals.close()
@@ -410,7 +423,7 @@ class Storm:
         self.disk.remove()
 
     def _keep_evidence(self) -> None:
-        for path in self.plane.state.glob("yard.db*"):
+        for path in [*self.plane.state.glob("yard.db*"), *self.plane.state.glob("reports/*")]:
             shutil.copy(path, self.folder)
 
 

@@ -6,11 +6,14 @@ import json
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuyard.model.errors import Refused
 from gpuyard.worlds.local.launching import orders
+from gpuyard.worlds.local.ports import Report, TaskKey
+from gpuyard.worlds.local.state.records import Entry
 from gpuyard.worlds.local.state.store import FILE
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
@@ -112,6 +115,34 @@ def test_a_job_that_cannot_be_told_to_a_supervisor_stops_no_loop(tmp_path: Path,
     assert "set aside" in yard.until("bad", "failed")["message"]
     yard.until("good", "succeeded")
     assert yard.status()["checks"]["loop"] == "ok"
+    until_held(yard, 0)
+    yard.stop()
+
+
+def test_a_report_that_cannot_be_dealt_with_keeps_nobody_elses_from_being_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    yard = TestYard(tmp_path / "s")
+    yard.start()
+    yard.put(sh("sleep 600", name="bad", gpus=1), sh("sleep 600", name="good", gpus=1))
+    yard.until("bad", "running")
+    yard.until("good", "running")
+    launcher, close = yard.world.desk.launcher, yard.world.life.close
+
+    def fails(entry: Entry, *more: Any) -> None:
+        if entry.name == "bad":
+            raise ZeroDivisionError("oh")
+        close(entry, *more)
+
+    monkeypatch.setattr(yard.world.life, "close", fails)
+    ended = [Report(TaskKey(number, 1, 0), "ended", time.time(), 0, "failed", 3, "") for number in (1, 2)]
+    with yard.world.desk.lock:
+        launcher.kill(*(report.key for report in ended))
+        launcher._reports += ended  # type: ignore[attr-defined]
+    launcher.wake()
+    assert yard.until("good")["exit_code"] == 3
+    assert "it was set aside" in yard.until("bad")["message"]
+    assert "1 job in" in str(yard.status()["checks"])
     until_held(yard, 0)
     yard.stop()
 

@@ -19,6 +19,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local.attempts.desk import RETRY_S, Desk
 from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
+from gpuyard.worlds.local.ports import Report
 from gpuyard.worlds.local.seam.breakage import Breakage, Fault
 from gpuyard.worlds.local.seam.closures import Closures
 from gpuyard.worlds.local.seam.deeds import Deeds
@@ -84,7 +85,7 @@ class LocalWorld:
             self._flush()
             with self.desk.change():
                 for report in self.desk.launcher.reports():
-                    self.life.hear(report)
+                    self._hear(report)
                 self._on_time()
             if self.desk.trouble:
                 self.desk.retry()
@@ -93,6 +94,16 @@ class LocalWorld:
                 self._told_news = False
                 return True
         return False
+
+    def _hear(self, report: Report) -> None:
+        """One report that nobody can deal with costs its own job, and no other its report: each comes only once."""
+        try:
+            self.life.hear(report)
+        except Exception as error:
+            entry = self.desk.book.entries.get(report.key.job)
+            if entry is None:
+                raise
+            self.life.give_up(entry, error)
 
     def _has_news(self) -> bool:
         return self._told_news or self.desk.has_news
