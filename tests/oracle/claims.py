@@ -344,12 +344,15 @@ def budget_broken(moment: Moment, state: State, disturbed: list[tuple[str, tuple
         gone[name] += len(spots)
     for budget in moment.budgets:
         away = sum(gone[name] for name in budget.jobs)
-        if away and _headroom(moment, state, budget) < away:
+        if away and headroom(moment, state, budget) < away:
             return budget.name
     return ""
 
 
-def _headroom(moment: Moment, state: State, budget: Budget) -> int:
+def headroom(moment: Moment, state: State, budget: Budget) -> int:
+    """How many tasks may be disturbed before the budget breaks."""
+    if budget.left is not None:
+        return budget.left
     live = sum(len(state.get(name, ())) for name in budget.jobs)
     if budget.min_available is not None:
         return live - budget.min_available

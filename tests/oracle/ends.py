@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
-from tests.oracle.claims import Claim, View, listed
+from tests.oracle.claims import Claim, View, headroom, listed
 from tests.oracle.places import Load, TooLarge, arrange, asks, lifted, together
-from tests.oracle.plans import Plan, Planner, Verdict, after, end_moment, places, read_plan
+from tests.oracle.plans import Plan, Planner, Verdict, after, changed, end_moment, places, read_plan
 from tests.oracle.shapes import Job, Moment, Spot, State
 from tests.oracle.shares import stays_within_quota, use
 
@@ -16,7 +17,7 @@ Closed = frozenset[tuple[str, int]]
 
 def nobody_is_refused(moment: Moment, plan: Plan) -> Iterator[Verdict]:
     """Rules 9, 15 to 19: in the end state no waiting job has a lawful start, move or take left."""
-    end = end_moment(moment, plan)
+    end = _with_budgets_left(moment, plan, end_moment(moment, plan))
     view = View.of(end, strict=True)
     for name in sorted(end.jobs):
         job = end.jobs[name]
@@ -28,6 +29,21 @@ def nobody_is_refused(moment: Moment, plan: Plan) -> Iterator[Verdict]:
             yield from _left_undone(Claim(view, end.state, name), _kept_from(end, name))
         except TooLarge:
             continue
+
+
+def _with_budgets_left(moment: Moment, plan: Plan, end: Moment) -> Moment:
+    """The end with budgets as the whole plan has used them: they bear as much again only once it is done."""
+    left = [
+        replace(
+            budget, left=headroom(moment, moment.state, budget) - sum(_disturbed(moment, plan, n) for n in budget.jobs)
+        )
+        for budget in moment.budgets
+    ]
+    return replace(end, budgets=tuple(left))
+
+
+def _disturbed(moment: Moment, plan: Plan, name: str) -> int:
+    return (places(moment.state.get(name, ())) - places(plan.end.get(name, ()))).total()
 
 
 def _left_undone(claim: Claim, closed: Closed) -> Iterator[Verdict]:
@@ -206,7 +222,9 @@ def _standing(moment: Moment, job: Job, stay: tuple[Spot, ...]) -> bool:
 
 
 def planning_again_changes_nothing(moment: Moment, plan: Plan, planner: Planner) -> Iterator[Verdict]:
-    """The end state planned anew, its tasks renumbered."""
+    """The end state planned anew, its tasks renumbered; a budget that this plan has used bears more in the next."""
+    if any(changed(moment, plan, name) for budget in moment.budgets for name in budget.jobs):
+        return
     again = read_plan(planner(after(moment, plan)))
     for action in again.actions:
         yield Verdict("restless", action.job, f"planning again wants {type(action).__name__.lower()} {action.job}")

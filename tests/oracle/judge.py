@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.oracle import ends, legal, packing, story
+from tests.oracle import ends, legal, packing, promises, story
 from tests.oracle.plans import Planner, Verdict, read_plan
 from tests.oracle.shapes import Document, read
 
@@ -14,7 +14,7 @@ def judge(document: Document, planner: Planner, again: bool = True) -> list[Verd
     """What is wrong with the plan that the planner makes of this snapshot document; each kind once."""
     moment = read(document)
     plan = read_plan(planner(document))
-    found = [verdict for check in legal.CHECKS for verdict in check(moment, plan)]
+    found = [verdict for check in (*legal.CHECKS, *promises.CHECKS) for verdict in check(moment, plan)]
     if not any(v.kind == "share" for v in found):
         found += ends.nobody_is_refused(moment, plan)
         found += ends.everybody_grew(moment, plan)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 
-from tests.oracle.claims import Claim, Unit, View, budget_broken, in_min_runtime
+from tests.oracle.claims import Claim, Unit, View, budget_broken, in_min_runtime, protected
 from tests.oracle.places import Load, lifted, suits_group, together
 from tests.oracle.plans import UNASKED, Evict, Move, Plan, Start, Verdict, changed, places
-from tests.oracle.shapes import Job, Moment, Spot, State, read_time
-from tests.oracle.shares import above_quota, fair_shares, stays_within_quota, stays_within_share, use
+from tests.oracle.shapes import Job, Moment, Spot, State
+from tests.oracle.shares import fair_shares, stays_within_share, use
 
 MOST_VARIANTS = 9
 
@@ -295,12 +295,33 @@ def _some_history(view: View, plan: Plan, claimant: str, units: list[Unit]) -> b
                 return True
             continue
         claim = Claim(view, state, claimant)
-        if claim.lawful(units):
+        if claim.lawful(units) or _back_again(view, plan, claim, units):
             return True
         more = sum(claim.lacking.values()) < len(plan.end[claimant]) - len(state.get(claimant, ()))
         if more and any(claim.lawful([*gangs, *some]) for some in _subsets([u for u in units if u.extra])):
             return True
     return False
+
+
+def _back_again(view: View, plan: Plan, claim: Claim, units: list[Unit]) -> bool:
+    """Whether it was lawful with lower priorities of the own queue gone too (rule 16), who have started again because
+    there was room for them afterwards (rule 9)."""
+    moment = view.moment
+    names = {u.job for u in units}
+    own = [
+        name
+        for name, spots in sorted(claim.state.items())
+        if spots and moment.jobs[name].queue == claim.job.queue and name not in names
+        if moment.jobs[name].priority < claim.job.priority and len(plan.end.get(name, ())) >= len(spots)
+    ]
+    gone = [unit for name in own for unit in _parts(view, claim.state, name)]
+    return any(claim.lawful([*units, *some]) for some in _subsets(gone) if some)
+
+
+def _parts(view: View, state: State, name: str) -> list[Unit]:
+    """A job as its extras and its minimum, as far as they may be disturbed."""
+    whole = units_of(view.moment, Evict(name, (), "", ""))
+    return [unit for unit in whole if not protected(view, state, unit)]
 
 
 def _some_chain(view: View, plan: Plan, units: list[Unit]) -> bool:
@@ -361,6 +382,8 @@ def _histories(moment: Moment, plan: Plan, claimant: str, units: list[Unit]) -> 
             changes.append((name, (*spots, *_pretended(moment, moment.jobs[name], spots))))
     if len(plan.end.get(claimant, ())) > 1:
         changes.append((claimant, plan.end[claimant][:-1]))
+    if moment.state.get(claimant) and changed(moment, plan, claimant):
+        changes.append((claimant, ()))  # somebody stopped it before
     for count in range(min(len(changes), MOST_VARIANTS) + 1):
         for some in combinations(changes[:MOST_VARIANTS], count):
             yield {**moment.state, **dict(some)}
@@ -397,78 +420,7 @@ def plan_takes(plan: Plan, name: str) -> bool:
     return any(e.job == name for e in plan.evicts)
 
 
-# --- reservations (rule 20) and deadlocks (rule 23) -------------------------------------------------------------------
-
-
-def gaps_are_left(moment: Moment, plan: Plan) -> Iterator[Verdict]:
-    """Nobody who comes later in the queue starts on what is kept for a job that still waits."""
-    for holder, spots, until in moment.reserved:
-        job = moment.jobs.get(holder)
-        if job is None or moment.complete(job, plan.end.get(holder, ())):
-            continue
-        kept = {(s.node, gpu) for s in spots for gpu in s.gpus}
-        for name, start in plan.starts.items():
-            other = moment.jobs[name]
-            used = kept & {(s.node, gpu) for s in start.spots for gpu in s.gpus}
-            later = (other.priority, -other.submitted) < (job.priority, -job.submitted) and other.queue == job.queue
-            ends = None if other.time_limit is None else moment.now + other.time_limit
-            short = ends is not None and until is not None and ends <= until
-            if used and later and not short and not _lends(moment, job, other) and not moment.state.get(name):
-                yield Verdict("gap", name, f"{name} starts on {sorted(used)}, kept for {holder}")
-
-
-def _lends(moment: Moment, holder: Job, other: Job) -> bool:
-    """Whether the holder is above quota at some level: then it may not block those who are within."""
-    used = use(moment, moment.state)
-    need = moment.need(holder, moment.state.get(holder.name, ()))
-    return not all(stays_within_quota(moment, q, used[q], need) for q in moment.path(holder.queue))
-
-
-def one_reservation_a_pool(moment: Moment, plan: Plan) -> Iterator[Verdict]:
-    """Rule 20: one per pool, for a job that waits, on GPUs that are well."""
-    pools: Counter[str] = Counter()
-    for entry in plan.reserves:
-        job = moment.jobs[entry["job"]]
-        pools.update({moment.nodes[p["node"]].pool for p in entry["placements"]})
-        if moment.complete(job, plan.end.get(job.name, ())):
-            yield Verdict("reservation", job.name, f"{job.name} runs and has a reservation")
-        if any(moment.nodes[p["node"]].devices[g].sick for p in entry["placements"] for g in p["gpus"]):
-            yield Verdict("reservation", job.name, f"a sick GPU is kept for {job.name}")
-        if not job.preemptible and above_quota(moment, job.queue, use(moment, plan.end, False, True)[job.queue]):
-            yield Verdict("reservation", job.name, f"{job.name} could not start there: its queue is above quota")
-    for pool, count in sorted(pools.items()):
-        if count > 1:
-            yield Verdict("reservation", "", f"pool {pool} has {count} reservations")
-
-
-def reservations_say_when(moment: Moment, plan: Plan) -> Iterator[Verdict]:
-    """Rule 20: `until` is the start that follows from time limits, and absent when none does."""
-    for entry in plan.reserves:
-        kept = {(p["node"], gpu) for p in entry["placements"] for gpu in p["gpus"]}
-        here = [n for n, spots in plan.end.items() if any((s.node, g) in kept for s in spots for g in s.gpus)]
-        open_end = [n for n in here if moment.jobs[n].time_limit is None]
-        if open_end and entry.get("until"):
-            yield Verdict(
-                "until", entry["job"], f"{entry['job']} is promised {entry['until']}, and {open_end[0]} has no limit"
-            )
-        elif here and not open_end:
-            ends = max(_ends(moment, plan, n) for n in here)
-            told = read_time(entry.get("until"))
-            moved = any(move.job in here for move in plan.moves)  # its limit may begin anew, or go on
-            if told is None or (abs(told - ends) > 1 and not moved):
-                yield Verdict(
-                    "until",
-                    entry["job"],
-                    f"{entry['job']} can start in {(ends - moment.now) / 60:.0f} minutes, not as told",
-                )
-
-
-def _ends(moment: Moment, plan: Plan, name: str) -> float:
-    """When its time limit ends a job that runs after the plan."""
-    job = moment.jobs[name]
-    stays = places(moment.state.get(name, ())) & places(plan.end[name])
-    since = job.started if stays and job.started is not None else moment.now
-    return max(moment.now, since + (job.time_limit or 0.0))
+# --- deadlocks (rule 23) ----------------------------------------------------------------------------------------------
 
 
 def deadlocks_are_broken(moment: Moment, plan: Plan) -> Iterator[Verdict]:
@@ -497,8 +449,5 @@ CHECKS = (
     shrinking_keeps_the_minimum,
     takers_have_a_right,
     movers_may_move,
-    gaps_are_left,
-    one_reservation_a_pool,
-    reservations_say_when,
     deadlocks_are_broken,
 )

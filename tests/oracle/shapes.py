@@ -155,6 +155,8 @@ class Budget:
     jobs: tuple[str, ...]
     min_available: int | None
     max_unavailable: int | None
+    left: int | None = None
+    """Tasks that may still be disturbed, where a plan has disturbed some already."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,10 @@ class Moment:
     def cost(self, job: Job, group: Group, node: Node | None) -> Amounts:
         """What one task costs (rule 5); before it is placed, memory is measured by the largest card it could get."""
         if group.gpu_memory:
-            memory = node.memory if node else max([n.memory for n in self.nodes.values() if suits(job, n)] or [0])
+            cards = [
+                n.memory for n in self.nodes.values() if suits(job, n) and any(d.slices is None for d in n.devices)
+            ]
+            memory = node.memory if node else max(cards, default=0)
             share = Fraction(group.gpu_memory, memory) if memory else Fraction(1)
             return (share, group.cpu)
         return (group.gpus + group.share + slices_cost(group.mig), group.cpu)

@@ -48,7 +48,11 @@ def violations(snapshot: Snapshot, outlook: Outlook) -> list[str]:
 
 
 def restless(snapshot: Snapshot, outlook: Outlook, plan: Planner) -> list[str]:
-    """What a second plan, made in the end state of the first, still wants to change: nothing."""
+    """What a second plan, made in the end state of the first, still wants to change: nothing, unless the first was held
+    back by a budget, which bears as much again once those are back whom it disturbed."""
+    guarded = {name for budget in snapshot.budgets for name in budget.jobs}
+    if any(action_job(action) in guarded for action in outlook.actions):
+        return []
     again = plan(applied(snapshot, outlook))
     wanted = [action for action in again.actions if not isinstance(action, Reserve)]
     return [f"planning again still wants: {action}" for action in wanted]

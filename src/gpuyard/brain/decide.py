@@ -6,7 +6,7 @@ its end. Pure: picture, memory and `now` in, plan and new memory out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuyard.brain.controllers import Controller
@@ -18,7 +18,8 @@ from gpuyard.brain.controllers.durations import DurationsSeen
 from gpuyard.brain.controllers.evictions import EvictionsSeen
 from gpuyard.brain.controllers.time_limits import TimeLimits
 from gpuyard.brain.engine import cycle
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import NOBODY, Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory, Refusals
 from gpuyard.brain.engine.settling import evacuation, keeping_places
@@ -65,9 +66,17 @@ def observe(fleet: Fleet, memory: Memory, events: Sequence[Event], now: float, s
     return Observation(memory, fleet.apply(events))
 
 
-def plan(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS, timed: bool = False) -> Draft:
-    """One moment's draft; the fleet is left as the plan would make it."""
-    draft = cycle.open_draft(fleet, memory, now)
+def plan(
+    fleet: Fleet,
+    memory: Memory,
+    now: float,
+    steps: Steps = STEPS,
+    timed: bool = False,
+    began: Mapping[str, tuple[Held, ...]] = NOBODY,
+) -> Draft:
+    """One moment's draft; the fleet is left as the plan would make it. A plan of several cycles tells the later ones
+    what those held, when it began, whom the earlier ones have changed: budgets hold for all of it."""
+    draft = cycle.open_draft(fleet, memory, now, began)
     for controller in steps.before:
         _act(controller, draft, timed)
     cycle.run(draft)

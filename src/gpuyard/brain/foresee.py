@@ -64,7 +64,7 @@ class Foresight:
     def _run(self, most: int) -> Draft:
         draft = Draft(self.fleet, self.memory, self.now)
         while self.cycles < most:
-            draft = decide.plan(self.fleet, self.memory, self.now)
+            draft = decide.plan(self.fleet, self.memory, self.now, began=self.origin)
             draft.tx.commit()
             self.cycles += 1
             settled = not self._take_over(draft)

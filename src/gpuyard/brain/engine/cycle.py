@@ -6,9 +6,12 @@ fleet is left as the plan would make it: the caller commits (foresight) or rolls
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuyard.brain.engine.explaining import explain
 from gpuyard.brain.engine.giving_way import consolidation, growth, preemption, stale_gangs, time_slicing
-from gpuyard.brain.engine.picture.draft import FITS, REPAIRED, Draft
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import FITS, NOBODY, REPAIRED, Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Memory
@@ -26,9 +29,10 @@ def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:
     return draft
 
 
-def open_draft(fleet: Fleet, memory: Memory, now: float) -> Draft:
-    """A draft that knows the demand and what is reserved already, and by `shares` what each queue is due."""
-    draft = Draft(fleet, memory, now)
+def open_draft(fleet: Fleet, memory: Memory, now: float, began: Mapping[str, tuple[Held, ...]] = NOBODY) -> Draft:
+    """A draft that knows the demand and what is reserved already, and by `shares` what each queue is due; `began` tells
+    what those held whom earlier cycles of the same plan have changed."""
+    draft = Draft(fleet, memory, now, began)
     fragmentation.follow_demand(fleet)
     reservations.restore(draft)
     return draft
@@ -54,6 +58,7 @@ def start_all(draft: Draft) -> list[Bucket]:
 
 def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
     """Start what fits now that something fell free: those who may fit, and whoever gave way meanwhile."""
+    backfill.hold_again(draft)
     waiting = [bucket for bucket in waiting if bucket.left()]
     changed = [row for row in draft.tx.touched() if draft.fleet.short.get(row.name) is row]
     victims = ordering.buckets_of(draft.fleet, _weigh_anew(draft, waiting, changed)) if changed else []

@@ -82,6 +82,8 @@ class Settling:
         if self.excess() is not None or not self.goal.place(self.draft, self.row):
             return None
         taken = tuple(self.row.held[held:])
+        if self.draft.closed and any((place.node, g) in self.draft.closed for place in taken for g in place.gpus):
+            return None
         finds: list[FindPlaces] = [self._stay_first]
         if self.rights.moves_too:
             finds += [self._dear_first, self._large_first]

@@ -6,6 +6,7 @@ is not decided here but in `claims`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -184,8 +185,11 @@ def headroom(draft: Draft, budget: Budget) -> int:
 
 def _undisturbed(draft: Draft, row: JobRow) -> int:
     """Tasks that ran when the plan began and still stand where they stood."""
-    before = draft.origin(row)
-    return sum(held in row.held for held in before if not held.terminating)
+    before, now = (
+        Counter(held._replace(task=0) for held in tasks if not held.terminating)  # a new number is no disturbance
+        for tasks in (draft.origin(row), row.held)
+    )
+    return (before & now).total()
 
 
 def budget_rule(draft: Draft) -> PdbRule:

@@ -5,6 +5,8 @@ Made by the cycle, passed to each step. Steps change the fleet through `tx` only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Barred, Held, Ints
@@ -21,11 +23,17 @@ from gpuyard.model.actions import Action, Deadlock, Reserve
 from gpuyard.model.alerts import Alert
 from gpuyard.model.reasons import Code, Reason, Rung
 
+NOBODY: Mapping[str, tuple[Held, ...]] = {}
+
 
 class Draft:
     """Working state of one cycle."""
 
-    def __init__(self, fleet: Fleet, memory: Memory, now: float) -> None:
+    def __init__(
+        self, fleet: Fleet, memory: Memory, now: float, began: Mapping[str, tuple[Held, ...]] = NOBODY
+    ) -> None:
+        self.began = began
+        """What those held, when the plan began, whom earlier cycles of it have changed."""
         self.fleet = fleet
         self.memory = memory
         self.policy = fleet.policy
@@ -62,7 +70,9 @@ class Draft:
         self._free_at = 0
         self._largest: list[int] | None = None
         self.kept: dict[str, Kept] = Notes(self.log)
-        """Reservations in force, by job."""
+        """Reservations, by job; in force while the job waits."""
+        self.closed: frozenset[tuple[int, int]] = frozenset()
+        """Devices, by node, that are kept from the claimant of the moment, whoever holds them now."""
         self.reserves: list[Reserve] = []
         self.promises = 0
         """Jobs looked at for a reservation so far."""
@@ -124,7 +134,8 @@ class Draft:
 
     def origin(self, row: JobRow) -> tuple[Held, ...]:
         """What a job held when the plan began."""
-        return self.before.get(row.name, tuple(row.held))
+        earlier = self.began.get(row.name)
+        return self.before.get(row.name, tuple(row.held)) if earlier is None else earlier
 
     def largest_gang(self, side: int) -> int:
         """The most one job of a queue, or of any queue below it, held when the cycle began or has taken since."""

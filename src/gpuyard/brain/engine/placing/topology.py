@@ -229,7 +229,11 @@ def _descend(
         holding = np.flatnonzero(sums >= enough)
         if len(holding):
             # who cannot hold all tasks is chosen for holding most of them
-            best = holding[sums[holding].argmin() if enough == wish.most else sums[holding].argmax()]
+            best = (
+                _tightest(columns, level, region, shape, holding, sums)
+                if enough == wish.most
+                else holding[sums[holding].argmax()]
+            )
             inner = within(level.region(first + int(best)), region)
             return _descend(columns, shape, inner, levels[1:], wish)
     counts: list[tuple[int, int]] = []
@@ -237,6 +241,16 @@ def _descend(
         part = wish._replace(tasks=count, most=count)
         counts += _descend(columns, shape, within(level.region(first + domain), region), levels[1:], part)
     return counts
+
+
+def _tightest(columns: Columns, level: Level, region: Region, shape: Shape, holding: Ints, sums: Ints) -> int:
+    """Of the domains that hold all tasks the one with least room for such tasks; among equals the one with the fewest
+    GPUs free, which differ only where a task takes several."""
+    least = holding[sums[holding] == sums[holding].min()]
+    if len(least) > 1 and shape.request.gpus > 1:
+        _, idle = _sums(level, columns.idle[region.start : region.stop], region)
+        return int(least[idle[least].argmin()])
+    return int(least[0])
 
 
 def _nodes(shape: Shape, region: Region, room: Ints, wish: GroupWish) -> list[tuple[int, int]]:

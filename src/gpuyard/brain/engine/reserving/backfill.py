@@ -15,32 +15,44 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang, neighbours
-from gpuyard.brain.engine.reserving.stand_ins import borrows, hold
+from gpuyard.brain.engine.reserving.stand_ins import borrows, hold, in_force
 from gpuyard.model.reasons import Code, Reason
 
 
 def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
-    """Try to start a job with those reservations stepping aside that do not bind it."""
-    aside = [kept for kept in draft.kept.values() if not _binds(draft, kept, row)]
-    if not aside:
+    """Try to start a job with those reservations stepping aside that do not bind it; what the others keep is closed to
+    it, also what falls free meanwhile."""
+    if not draft.kept:
         return attempt()
+    standing = in_force(draft)
+    aside = [kept for kept in standing if not _binds(draft, kept, row)]
     with draft.trial() as trial:
         for kept in aside:
             draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
-        if not attempt():
+        draft.closed = frozenset(
+            (held.node, g) for kept in standing if kept not in aside for held in kept.places for g in held.gpus
+        )
+        started = attempt()
+        draft.closed = frozenset()
+        if not started:
             return False
         for kept in aside:
-            if kept.row is row:
-                del draft.kept[row.name]
-            else:
+            if kept.row is not row:
                 hold(draft, kept)
         trial.keep()
         return True
 
 
+def hold_again(draft: Draft) -> None:
+    """Others gave way: put reservations back in force whose owners had started and do not run any more."""
+    for kept in in_force(draft):
+        if not kept.stand_in.held:
+            hold(draft, kept)
+
+
 def hold_against(draft: Draft, row: JobRow) -> None:
     """Put the reservations of this plan that bind the job back in force, once the cycle has taken them off."""
-    for kept in draft.kept.values():
+    for kept in in_force(draft):
         if not kept.stand_in.held and _binds(draft, kept, row):
             hold(draft, kept)
 
@@ -88,7 +100,7 @@ def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
     free = columns.whole.copy()
     for kept in aside:
         for held in kept.stand_in.held:
-            free[held.node] += len(held.gpus)
+            free[held.node] += 0 if held.share else len(held.gpus)
     room = np.minimum(free // request.gpus, lacks)
     if request.resources.cpu:
         room = np.minimum(room, np.maximum(columns.cpu, 0) // request.resources.cpu)

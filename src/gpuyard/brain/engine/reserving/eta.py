@@ -64,14 +64,18 @@ def limit_end(draft: Draft, row: JobRow) -> float | None:
     """When a running job's time limit ends it."""
     if row.job.time_limit is None:
         return None
-    started = draft.now if row.started is None or _moved(draft, row) else row.started  # it starts in this very plan
+    started = draft.now if row.started is None or _begins_anew(draft, row) else row.started
     return max(draft.now, started + row.job.time_limit)
 
 
-def _moved(draft: Draft, row: JobRow) -> bool:
-    """Whether the plan starts the job elsewhere: it left a place and took another."""
-    before = draft.before.get(row.name, ())
-    return not all(held in row.held for held in before) and not all(held in before for held in row.held)
+def _begins_anew(draft: Draft, row: JobRow) -> bool:
+    """Whether the plan starts the job, or starts it elsewhere: nothing of it ran before, or it left a place and took
+    another."""
+    if row.name not in draft.before and row.name not in draft.began:
+        return False
+    before = [held for held in draft.origin(row) if not held.terminating]
+    now = [held for held in row.held if not held.terminating]
+    return not before or (not all(held in now for held in before) and not all(held in before for held in now))
 
 
 def _expected_end(draft: Draft, row: JobRow, part: float) -> float | None:

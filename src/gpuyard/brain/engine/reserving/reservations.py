@@ -18,7 +18,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import eta
-from gpuyard.brain.engine.reserving.stand_ins import borrows, keep, stand_in
+from gpuyard.brain.engine.reserving.stand_ins import borrows, in_force, keep, stand_in
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.actions import Reserve
 from gpuyard.model.reasons import Code, Reason
@@ -145,7 +145,7 @@ def _pools(draft: Draft, places: Iterable[Held]) -> set[str]:
 
 def _full_pools(draft: Draft) -> set[str]:
     counts: dict[str, int] = {}
-    for kept in draft.kept.values():
+    for kept in in_force(draft):
         for pool in _pools(draft, kept.places):
             counts[pool] = counts.get(pool, 0) + 1
     return {pool for pool, count in counts.items() if count >= draft.policy.reservations_per_pool}

@@ -19,15 +19,23 @@ def keep(draft: Draft, kept: Kept) -> None:
     hold(draft, kept)
 
 
+def in_force(draft: Draft) -> list[Kept]:
+    """The reservations whose owners still wait."""
+    return [kept for kept in draft.kept.values() if not kept.row.complete()]
+
+
 def hold(draft: Draft, kept: Kept) -> None:
-    """Hold those of the places that are free now, device by device."""
+    """Hold those of the places that are free now, device by device, and what is left of those that others share."""
+    columns = draft.fleet.columns
     for held in kept.places:
         if kept.row.requests[held.leaf].gpus:
-            free = draft.fleet.columns.free_mask[held.node]
-            gpus = tuple(g for g in held.gpus if free >> g & 1)
-            part = held._replace(gpus=gpus, cpu=0, memory=0, cost=0)
+            part = held._replace(cpu=0, memory=0, cost=0)
+            gpus = tuple(g for g in held.gpus if columns.free_mask[held.node] >> g & 1)
             if gpus:
-                draft.tx.put(kept.stand_in, part)
+                draft.tx.put(kept.stand_in, part._replace(gpus=gpus))
+            for g in held.gpus:
+                if left := int(columns.shares[held.node, g]):
+                    draft.tx.put(kept.stand_in, part._replace(gpus=(g,), share=left))
         elif stands_free(draft.fleet.columns, held):
             draft.tx.put(kept.stand_in, held)
 
