@@ -43,8 +43,8 @@ class FakeYard:
         waiting = sum(job["phase"] in ("waiting", "held") for job in self.known.values())
         return {
             "pid": 4711, "version": "0.1.0", "since": NOW, "state": "/state", "virtual": True, "nodes": 2, "gpus": GPUS,
-            "gpus_held": running, "gpus_sick": 1, "waiting": waiting, "running": running, "healthy": True,
-            "checks": self.checks, "last_cycle": NOW,
+            "gpus_held": running, "gpus_free": 7, "gpus_sick": 1, "waiting": waiting, "running": running,
+            "healthy": True, "checks": self.checks, "last_cycle": NOW,
         }  # fmt: skip
 
     def measures(self) -> Document:
@@ -101,7 +101,8 @@ class FakeYard:
             return {"verdict": "never", "message": f"{name} asks for {asked} GPUs a task; the largest node has 8."}
         if asked > 8:
             return {"verdict": "waits", "message": f"{name} waits: {asked} GPUs are not free.", "price_per_hour": 60.0}
-        return {"verdict": "starts", "message": "starts now on n0.", "price_per_hour": 5.0}
+        told = {"sizing": {"message": "5 GPUs leave 3 GPUs of a node of 8"}} if asked == 5 else {}
+        return {"verdict": "starts", "message": "starts now on n0.", "price_per_hour": 5.0} | told
 
     def jobs(self, caller: Caller, all_ended: bool = False, fields: Sequence[str] = ()) -> list[Document]:
         wanted = {field.partition(".")[0] for field in fields}

@@ -44,7 +44,8 @@ class Service(Protocol):
         """Up since when, pid, version, state folder, fleet in short, real or virtual GPUs.
 
         Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
-        `gpus_sick`, `waiting`, `running`, `alerts` {severity: count}, `healthy` (bool; False fails /livez), `checks`
+        `gpus_free` (neither held nor sick nor closed), `gpus_sick`,
+        `waiting`, `running`, `alerts` {severity: count}, `healthy` (bool; False fails /livez), `checks`
         ({name: sentence, "ok" if well}: store, loop, disk, processes, devices), `last_cycle` (epoch). The server adds
         `addresses`.
         """
@@ -138,7 +139,7 @@ class Service(Protocol):
         """GPU-seconds and money by user or queue.
 
         By user, in a shared yard everybody sees their own. `name`, `gpu_seconds` (held), `lost_gpu_seconds` (of those:
-        work to be done again), `money`, `tasks`.
+        work to be done again), `tasks`, and `money` where its pools have a price.
         """
 
     def events(self, caller: Caller, after: int, limit: int) -> list[Document]:

@@ -57,6 +57,12 @@ def test_lines_of_several_tasks_carry_their_number(live: Hosted, yard: Yard):
     assert sorted(answer.lines) == ["0: a", "0: b", "1: a", "1: b"]
 
 
+def test_an_odd_size_gets_one_line_of_guidance_and_is_accepted(live: Hosted, yard: Yard):
+    answer = yard("run", "--detach", "--name", "odd", "--gpus", "5", "--", "true")
+    assert (answer.code, answer.out) == (0, "odd\n")
+    assert answer.err.splitlines()[1:] == ["Size: 5 GPUs leave 3 GPUs of a node of 8."]
+
+
 def test_what_can_never_run_is_refused_with_four(live: Hosted, yard: Yard):
     answer = yard("run", "--name", "t", "--gpus", "99", "--", "true")
     assert answer.code == 4

@@ -81,6 +81,7 @@ def test_a_report_tells_held_time_and_what_of_it_has_to_be_done_again(yard: Test
     yard.until("loses", "waiting")
     (line,) = yard.report(ADMIN, "user", 0.0)
     assert 0 < line["lost_gpu_seconds"] < line["gpu_seconds"]
+    assert "money" not in line  # its pool has no price
 
 
 def _told_why(yard: TestYard, name: str) -> None:

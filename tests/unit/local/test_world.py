@@ -271,3 +271,14 @@ def test_a_job_is_warned_before_its_limit_and_once_more_at_its_end(bench: Bench)
         "": "its time limit of 1m40s is over: it ends now",
         "SIGUSR2": "its time limit of 1m40s is over: 5s to save its work, told by SIGUSR2",
     }
+
+
+def test_a_gpu_that_is_held_and_falls_sick_is_not_taken_off_the_free_ones_twice(bench: Bench):
+    bench.put(name="train", gpus=4)
+    bench.turn()
+    desk, place = bench.world.desk, bench.place("train")
+    for index in place.gpus:
+        bench.world.breakage.set_health(place.node, index, Health.SICK)
+    assert (desk.holdings.devices(), desk.holdings.free_devices(desk.nodes.values())) == (4, 4)
+    bench.world.cordon("n1" if place.node == "n0" else "n0", closed=True)
+    assert desk.holdings.free_devices(desk.nodes.values()) == 0

@@ -31,6 +31,8 @@ def show(forecasts: Sequence[Document], document: Document | None = None, hopele
     for forecast in forecasts[:TOLD_MAX]:
         verdict = str(forecast.get("verdict", ""))
         terminal.say(line(forecast, document or {}), f" {_verb(verdict)}", STYLES.get(verdict, ""))
+    for advice in dict.fromkeys(forecast["sizing"]["message"] for forecast in forecasts if forecast.get("sizing")):
+        terminal.say(f"Size: {advice}.")
     if len(forecasts) > TOLD_MAX:
         terminal.say(f"... and {len(forecasts) - TOLD_MAX} more")
 

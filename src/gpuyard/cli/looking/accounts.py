@@ -77,9 +77,8 @@ def _holder_listing(by: str) -> Listing[Document]:
 
 
 def _headline(status: Document) -> str:
-    free = status["gpus"] - status["gpus_held"] - status["gpus_sick"]
     return (
-        f"{status['gpus']} GPUs: {status['gpus_held']} held, {free} free, {status['gpus_sick']} sick; "
+        f"{status['gpus']} GPUs: {status['gpus_held']} held, {status['gpus_free']} free, {status['gpus_sick']} sick; "
         f"{status['running']} jobs running, {status['waiting']} waiting\n"
     )
 
@@ -154,7 +153,7 @@ def _report_listing(by: str) -> Listing[Document]:
         column("GPU-HOURS", _hours("gpu_seconds"), right=True),
         column("LOST", _hours("lost_gpu_seconds"), right=True),
         column("TASKS", lambda row: row.get("tasks", "-"), right=True),
-        column("MONEY", lambda row: f"{float(row.get('money', 0)):,.2f}", right=True),
+        column("MONEY", lambda row: f"{row['money']:,.2f}" if "money" in row else "-", right=True),
     )
     return Listing("GPU-hour", cells, lambda row: {"name": row.get(by, "-")} | row)
 

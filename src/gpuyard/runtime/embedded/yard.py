@@ -255,6 +255,7 @@ class EmbeddedYard:
         """Up since when, where, how well."""
         with self._desk.lock:
             nodes = list(self._desk.nodes.values())
+            free = self._desk.holdings.free_devices(nodes)
             phases = [entry.phase for entry in self._desk.book.active()]
             checks = {
                 "store": self._desk.trouble or "ok",
@@ -270,6 +271,7 @@ class EmbeddedYard:
             "state": str(self.settings.folder), "virtual": self.settings.virtual,
             "nodes": len(nodes), "gpus": len(gpus),
             "gpus_held": self._desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
+            "gpus_free": free,
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
             "alerts": alerting.counts(self._plane.alerting.standing),
             "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": self._plane.driver.last_turn,

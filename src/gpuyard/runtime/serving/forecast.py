@@ -5,9 +5,14 @@ Called by the embedded yard for previews and `why`. Works on snapshots of its ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from gpuyard.brain.engine.explaining import sizing
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
+from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.reserving import eta
 from gpuyard.brain.foresee import Foresight
 from gpuyard.files.explanations import explanation_document
@@ -15,7 +20,7 @@ from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Job
 from gpuyard.model.node import NO_LOAD, Health, Node
 from gpuyard.model.reasons import Explanation, Outcome
-from gpuyard.model.resources import as_gpus
+from gpuyard.model.resources import WHOLE, as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Document
 from gpuyard.runtime.serving import job_documents
@@ -70,7 +75,7 @@ def previews(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> lis
     hopeful = [job for job in jobs if job.name not in hopeless]
     expected = dict(zip((job.name for job in hopeful), expect_all(snapshot, hopeful, patience), strict=True))
     told_of = hopeless | expected
-    return [{"name": job.name, "price_per_hour": price(snapshot, job)} | told_of[job.name] for job in jobs]
+    return [{"name": job.name} | told_of[job.name] for job in jobs]
 
 
 def expect_all(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> list[Document]:
@@ -90,6 +95,7 @@ def _expected(foresight: Foresight, job: Job) -> Document:
     document: Document = {}
     row = foresight.fleet.short.get(job.name)
     document["queue"] = _queue_after(foresight, job)
+    document |= _sizing(foresight, job) | _price(foresight, job)
     if row is None:
         places = _places(foresight, job.name)
         where = ", ".join(sorted({place["node"] for place in places}))
@@ -124,6 +130,15 @@ def _without_job(explanation: Explanation) -> Document:
     return document
 
 
+def _sizing(foresight: Foresight, job: Job) -> Document:
+    """What sizes near it would find, where its own does not divide a node."""
+    advice = sizing.advise(foresight.draft, foresight.fleet.jobs[job.name])
+    if advice is None:
+        return {}
+    places = [{"gpus": each.gpus, "now": each.now, "empty": each.empty} for each in advice.places]
+    return {"sizing": {"message": str(advice), "places": places}}
+
+
 def _eta(foresight: Foresight, name: str) -> Document:
     row = foresight.fleet.short.get(name)
     span = eta.estimate(foresight.draft, row) if row is not None else None
@@ -140,8 +155,23 @@ def _queue_after(foresight: Foresight, job: Job) -> Document:
     return {"name": job.queue} | {key: as_gpus(amount) for key, amount in amounts.items()}
 
 
-def price(snapshot: Snapshot, job: Job) -> float:
-    """What an hour of the whole job costs at the price of the cheapest pool that has any."""
-    gpus = sum(group.tasks * group.request.gpus for group in job.task_groups())
-    prices = [gpu_hour(pool) for pool in snapshot.pools if pool.price]
-    return round(min(prices, default=0.0) * gpus, 4)
+def _price(foresight: Foresight, job: Job) -> Document:
+    """What an hour of the whole job costs: where it starts, else at the cheapest of the places that it could use.
+
+    Told only where all of these have a price: a figure that holds for some of them misleads.
+    """
+    row, fleet = foresight.fleet.jobs[job.name], foresight.fleet
+    prices = {pool.name: gpu_hour(pool) for pool in fleet.pools.values() if pool.price}
+    if row.held:
+        costs = [held.cost * prices.get(fleet.columns.nodes[held.node].pool, 0.0) for held in row.held]
+    else:
+        costs = [_least(foresight, row, leaf, prices) for leaf in range(len(row.groups))]
+    return {"price_per_hour": round(sum(costs) / WHOLE, 4)} if costs and all(costs) else {}
+
+
+def _least(foresight: Foresight, row: JobRow, leaf: int, prices: Mapping[str, float]) -> float:
+    """What all tasks of a group that waits cost at least in an hour; 0 if it could land where nothing has a price."""
+    request, nodes = row.requests[leaf], foresight.fleet.columns.nodes
+    eligible = [nodes[n] for n in np.flatnonzero(foresight.fleet.shapes.static(request, STATIC_CHECKERS))]
+    each = min((request.cost_on(node) * prices.get(node.pool, 0.0) for node in eligible), default=0.0)
+    return row.groups[leaf].tasks * each

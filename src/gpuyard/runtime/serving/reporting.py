@@ -37,11 +37,12 @@ def report(
 
 
 def _line(known: dict[str, str], amounts: Sequence[float]) -> Mapping[str, Any]:
+    """What of it was in pools without a price costs nothing known: no money is told rather than none."""
     uid = known.pop("owner", "").partition(":")[0]
     return {
         "name": "/".join(known.values()), **known, **({"uid": int(uid)} if uid.isdecimal() else {}),
-        "gpu_seconds": round(amounts[0], 3), "lost_gpu_seconds": round(amounts[3], 3),
-        "money": round(amounts[1], 4), "tasks": int(amounts[2]),
+        "gpu_seconds": round(amounts[0], 3), "lost_gpu_seconds": round(amounts[3], 3), "tasks": int(amounts[2]),
+        **({"money": round(amounts[1], 4)} if amounts[1] else {}),
     }  # fmt: skip
 
 

@@ -93,6 +93,16 @@ class Holdings:
         """How many devices anybody is on."""
         return len({device[:2] for device in self._held})
 
+    def free_devices(self, nodes: Iterable[Node]) -> int:
+        """How many devices nobody is on and something new could go on; one that is sick may still be held."""
+        held = {device[:2] for device in self._held}
+        return sum(
+            gpu.usable and (node.name, gpu.index) not in held
+            for node in nodes
+            if node.closed is None
+            for gpu in node.gpus
+        )
+
     def holders(self, node: str, gpu: int) -> set[TaskKey]:
         """Who is on a device."""
         return {key for device, keys in self._held.items() if device[:2] == (node, gpu) for key in keys}
