@@ -40,6 +40,18 @@ def kill_supervisor(storm: Storm) -> None:
     _hit(storm, ground.supervisors(storm.plane.state), signal.SIGKILL)
 
 
+def kill_both(storm: Storm) -> None:
+    """kill -9 of all that look after one task, where there is a guard too: neither notices the other's end."""
+    found = ground.supervisors(storm.plane.state)
+    if found:
+        _, key = storm.dice.choice(found)
+        both = [(pid, whose) for pid, whose in found if whose == key]
+        for pid, _ in both:
+            ground.strike(pid, signal.SIGSTOP)
+        for one in both:
+            _hit(storm, [one], signal.SIGKILL)
+
+
 def stop_supervisor(storm: Storm) -> None:
     """One that stands still answers nobody."""
     _hit(storm, ground.supervisors(storm.plane.state), signal.SIGSTOP)
@@ -73,7 +85,8 @@ def jump_clock(storm: Storm) -> None:
 FAULTS: dict[str, tuple[int, Callable[[Storm], None]]] = {
     "kill plane": (6, kill_plane),
     "stop plane": (3, stop_plane),
-    "kill supervisor": (5, kill_supervisor),
+    "kill supervisor": (4, kill_supervisor),
+    "kill both": (2, kill_both),
     "stop supervisor": (4, stop_supervisor),
     "kill task": (4, kill_task),
     "stop task": (3, stop_task),

@@ -30,6 +30,8 @@ setsid env -i /bin/sh -c 'setsid sleep 600 & echo $! > {folder}/orphan; exec sle
 while [ ! -s {folder}/orphan ]; do sleep 0.01; done
 """
 """Leaves the session, the process group and the mark in its environment, twice."""
+SHED = ESCAPE.replace("env -i", "prlimit --rttime=1099511627776 env -i")
+"""The brand too, which takes some will."""
 
 
 @pytest.fixture(params=["cgroup", "no cgroup"])
@@ -131,10 +133,28 @@ def test_a_task_goes_on_without_its_guard(one: TestYard, tmp_path: Path):
 
 
 @without_cgroup
+def test_with_supervisor_and_guard_killed_what_bears_the_tasks_brand_is_ended(one: TestYard, tmp_path: Path):
+    """The attack: both are killed, and what the task left is like anything else that runs in the background."""
+    one.put(sh(ESCAPE.format(folder=tmp_path) + "sleep 600", name="t", gpus=1, preemptible=False))
+    orphan = pid_of(tmp_path / "orphan")
+    one.put(next_holder(tmp_path / "orphan", tmp_path))
+    bystander = subprocess.Popen(["setsid", "sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE, text=True)
+    assert bystander.stdout is not None
+    innocent = int(bystander.stdout.readline())
+    kill_both(tmp_path)
+    one.until("next", "succeeded")
+    assert (tmp_path / "seen").read_text() == "free\n"
+    assert not lives(orphan)
+    assert lives(innocent), "somebody else's background work is nobody's task"
+    os.kill(innocent, signal.SIGKILL)
+    bystander.communicate(timeout=30)
+
+
+@without_cgroup
 def test_with_supervisor_and_guard_killed_the_gpu_is_withheld_until_the_last_suspect_is_gone(
     one: TestYard, tmp_path: Path
 ):
-    one.put(sh(ESCAPE.format(folder=tmp_path) + "sleep 600", name="t", gpus=1, preemptible=False))
+    one.put(sh(SHED.format(folder=tmp_path) + "sleep 600", name="t", gpus=1, preemptible=False))
     orphan = pid_of(tmp_path / "orphan")
     kill_both(tmp_path)
     one.put(next_holder(tmp_path / "orphan", tmp_path))
@@ -161,7 +181,7 @@ def named(told: str) -> set[int]:
 
 @without_cgroup
 def test_a_vouched_gpu_is_given_on(one: TestYard, tmp_path: Path):
-    one.put(sh(ESCAPE.format(folder=tmp_path) + "sleep 600", name="t", gpus=1, preemptible=False))
+    one.put(sh(SHED.format(folder=tmp_path) + "sleep 600", name="t", gpus=1, preemptible=False))
     orphan = pid_of(tmp_path / "orphan")
     kill_both(tmp_path)
     one.put(sh("true", name="next", gpus=1))

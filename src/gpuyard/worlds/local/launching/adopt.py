@@ -141,8 +141,20 @@ def _doubt(
     if survivor is not None:
         return f"process {survivor.pid} was killed and is not gone"
     if (folder / "second").exists():
-        return _told(suspects(read(folder / "claim").get("ticks", ""), int(order.text("uid") or os.getuid()), known))
+        return _branded_doubt(folder, int(order.text("uid") or os.getuid()), known)
     return "" if removed(path_of(order)) else "its control group is not empty yet"
+
+
+def _branded_doubt(folder: pathlib.Path, uid: int, known: Container[int]) -> str:
+    """Of a task without a control group whose supervisor and guard are both gone: who bears its brand is ended."""
+    brand = int(read(folder / "second").get("brand") or 0)
+    branded = [pid for pid in descent.parents() if brand and descent.brand_of(pid) == brand]
+    for pid in branded:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    if branded:
+        return f"process {branded[0]} ({_name(branded[0])}) was killed and is not gone"
+    return _told(suspects(read(folder / "claim").get("ticks", ""), uid, brand or descent.UNLIMITED, known))
 
 
 def _group_doubt(folder: pathlib.Path) -> str:
@@ -162,12 +174,12 @@ def _told(found: list[int]) -> str:
     return f"its supervisor and its guard were both killed, and it may be what runs as process {named}{more}"
 
 
-def suspects(since: str, uid: int, known: Container[int]) -> list[int]:
+def suspects(since: str, uid: int, brand: int, known: Container[int]) -> list[int]:
     """Processes that may have come of a task whose supervisor and guard are both gone, where there is no control group.
 
     An orphan of theirs is now a child of whoever inherits orphans: process 1, a manager, or somebody above us. So
     may be what somebody else of that user started in the background since. Who came of a process older than the task,
-    or of a live supervisor, is none.
+    or of a live supervisor, or bears a higher brand or none, is none: a brand can only be lowered.
     """
     begin, parents = int(since or 0), descent.parents()
     heirs = {1, 0, *_above(os.getpid(), parents), *(pid for pid in parents if _name(pid) in MANAGERS)}
@@ -177,7 +189,8 @@ def suspects(since: str, uid: int, known: Container[int]) -> list[int]:
         while parents.get(top, 0) not in heirs and top not in known and top != os.getpid():
             top = parents.get(top, 0)
         innocent = top in heirs or top in known or top == os.getpid()
-        if not innocent and int(start_ticks(top) or 0) >= begin and str(uid) in _uids(pid):
+        innocent = innocent or int(start_ticks(top) or 0) < begin or descent.brand_of(pid) > brand
+        if not innocent and str(uid) in _uids(pid):
             found.append(pid)
     return sorted(found)
 

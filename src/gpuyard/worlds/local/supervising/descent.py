@@ -3,6 +3,10 @@
 Used by `supervisor`. A subreaper inherits whatever below it loses its parent: leaving the session, the process group or
 the environment leads nobody out of its descent. So "no children" proves that nothing is left. Light on purpose: it is
 loaded with every supervisor.
+
+Should the subreapers themselves be killed, a brand tells whom they would have inherited: a resource limit that limits
+nothing (how long a real-time thread may compute without a pause: thousands of years) and that every fork and every
+program inherits. Whoever sets out to can lower it; nobody but root raises it.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ else:
     import _signal as signal  # the same without its enums, which take as long as Python's own start
 
 PR_SET_CHILD_SUBREAPER = 36
+UNLIMITED = 1 << 62
 WALL = 0x40000000
 """__WALL of wait.h: children of every kind, also those that tell nobody of their end."""
 
@@ -26,6 +31,29 @@ def inherit_orphans() -> None:
 
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this kernel knows no subreapers")
+
+
+def brand() -> int:
+    """Burn a number into ourselves and all that will come of us; 0 where such a limit is in use."""
+    import resource
+
+    _, now = resource.getrlimit(resource.RLIMIT_RTTIME)
+    most = now if now >= 0 else UNLIMITED
+    if most < UNLIMITED >> 16:
+        return 0
+    number = most // 2 + int.from_bytes(os.urandom(8), "little") % (most // 2)
+    resource.setrlimit(resource.RLIMIT_RTTIME, (number, number))
+    return number
+
+
+def brand_of(pid: int) -> int:
+    """The number a process bears; `UNLIMITED` for none, 0 if that cannot be known."""
+    try:
+        with open(f"/proc/{pid}/limits", encoding="ascii") as file:
+            hard = next((line.split()[4] for line in file if line.startswith("Max realtime timeout")), "0")
+    except (OSError, IndexError):
+        return 0
+    return UNLIMITED if hard == "unlimited" else int(hard)
 
 
 def end_all() -> tuple[dict[int, int], bool]:

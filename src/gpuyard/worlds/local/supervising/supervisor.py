@@ -7,8 +7,8 @@ their offset, enforces the time limit, stops the task when `stop` appears or a s
 the kernel has said that nothing of the task is left. Nothing in it blocks, but for its own disk.
 
 Where there are no control groups a guard stands above the one that runs the task (`second`): should that be killed, the
-guard inherits and ends what the task left. Nothing is imported here but its own few neighbours and the light end of the
-standard library: that is what keeps the start short.
+guard inherits and ends what the task left; should both be, what came of them still bears their brand. Nothing is
+imported here but its own few neighbours and the light end of the standard library: that is what keeps the start short.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(folder: str) -> int:
         if pid:
             return guard(order, pid)
         descent.inherit_orphans()
-        write_pairs("second", identity(os.getpid()))
+        write_pairs("second", [*identity(os.getpid()), ("brand", str(descent.brand()))])
     supervisor = Supervisor(order, group)
     try:
         supervisor.run()
