@@ -39,6 +39,7 @@ def main() -> int:
     asked.add_argument("--only", nargs="+", metavar="FILE:LINE/N", help="these, or all of a line or file")
     asked.add_argument("--jobs", type=int, default=max((os.cpu_count() or 2) // 2, 1))
     asked.add_argument("--scenario", help="try nothing but scenarios whose file and name match this")
+    asked.add_argument("--tests", nargs="+", default=[], help="try nothing but these files of tests")
     asked.add_argument(
         "--seconds", type=float, default=20.0, help="processor time for each; what is left out is not asked"
     )
@@ -48,9 +49,12 @@ def main() -> int:
     chosen = choose(given.n, given.seed, given.only)
     scenarios = [s for s in load_all() if re.search(given.scenario or "", f"{s.file} {s.name}")]
     preload()
-    trials = None if given.scenario else in_another(lambda: survey(scenarios))
+    work = partial(attempt_with, given.tests, given.seconds)
+    if not given.tests:
+        trials = None if given.scenario else in_another(lambda: survey(scenarios))
+        work = partial(attempt, trials, scenarios, given.seconds)
     verdicts: list[Verdict] = []
-    for verdict in all_tried(chosen, partial(attempt, trials, scenarios, given.seconds), given.jobs):
+    for verdict in all_tried(chosen, work, given.jobs):
         verdicts.append(verdict)
         if given.verbose or verdict[1] is None:
             print(said(verdict), flush=True)
@@ -101,6 +105,17 @@ def attempt(everything: Any, scenarios: list[Scenario], most_s: float, mutant: M
     try:
         return trials.killer(trials.most_telling(relevant, mutant.file), scenarios, most_s)
     except Exception as error:  # noqa: BLE001 - a brain that cannot even be imported
+        return f"{type(error).__name__}: {error}"
+
+
+def attempt_with(tests: list[str], most_s: float, mutant: Mutant) -> str | None:
+    """Which of these tests notices the mutant; for whoever is writing them."""
+    importing.install(lambda file, source: mutated(source, mutant) if file == mutant.file else None)
+    from tests.mutants import trials
+
+    try:
+        return trials.noticed_by(tests, most_s)
+    except Exception as error:  # noqa: BLE001 - as above
         return f"{type(error).__name__}: {error}"
 
 

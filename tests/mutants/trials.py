@@ -11,7 +11,7 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ FOLDERS = ("tests/unit/brain", "tests/unit/cli", "tests/properties")
 LEFT_OUT = ("tests/properties/test_oracle.py", "test_the_hash_seed_means_nothing")
 """Judged here by themselves, or in other processes, which have no mutant."""
 
-PYTEST = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0", "--assert=plain", *FOLDERS]
+PYTEST = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0", "--assert=plain"]
 
 USUAL_S = 0.05
 """What a trial costs at least, about."""
@@ -168,22 +168,33 @@ def bounded(ask: Callable[[], str | None], usual_s: float) -> str | None:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+def noticed_by(files: list[str], most_s: float) -> str | None:
+    """The first test of these files that fails."""
+    signal.signal(signal.SIGPROF, give_up)
+    plugin = Choosing()
+    return bounded(lambda: told(plugin, run_pytest(plugin, files)), most_s)
+
+
 def noticed(names: list[str]) -> str | None:
     """The first of these tests that fails."""
     plugin = Choosing(names)
-    code = run_pytest(plugin)
+    return told(plugin, run_pytest(plugin))
+
+
+def told(plugin: Choosing, code: int) -> str | None:
     return plugin.wrong or (f"pytest ends with {code}" if code else None)
 
 
 class Choosing:
-    """A pytest plugin that runs some tests, in this order, until one fails."""
+    """A pytest plugin that runs these tests in this order (without any: all there are), until one fails."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
         self.rank = {name: i for i, name in enumerate(names)}
         self.wrong: str | None = None
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted((i for i in items if i.nodeid in self.rank), key=lambda i: self.rank[i.nodeid])
+        if self.rank:
+            items[:] = sorted((i for i in items if i.nodeid in self.rank), key=lambda i: self.rank[i.nodeid])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -213,8 +224,8 @@ def of_moments() -> Asked:
         )
 
 
-def run_pytest(plugin: object, stop: bool = True) -> int:
+def run_pytest(plugin: object, where: Sequence[str] = FOLDERS, stop: bool = True) -> int:
     """The fast tests, quietly; only the plugin's word counts."""
-    options = [*PYTEST, "-x"] if stop else PYTEST
+    options = [*PYTEST, *where, *(["-x"] if stop else [])]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         return int(pytest.main(options, plugins=[plugin]))

@@ -107,6 +107,8 @@ class Columns:
         model_ids = {model: i for i, model in enumerate(models)}
         self.model = np.array([model_ids[node.model] for node in nodes], dtype=np.int64)
         self.width = max((len(node.gpus) for node in nodes), default=0)
+        self.breadth = max(self.width, 1)
+        """What GPUs of a node are told as a share of."""
         self.islands = [_island_masks(node) for node in nodes]
         self.layout = [self._layouts.setdefault(masks, len(self._layouts)) for masks in self.islands]
         self.island_masks = list(self._layouts)
@@ -426,7 +428,8 @@ def _suspect(gpu: Gpu) -> bool:
 
 
 def _cpu_width(nodes: Iterable[Node]) -> int:
-    return max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0)
+    """What CPU of a node is told as a share of: the most that any node is known to have."""
+    return max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0) or 1
 
 
 def _mask(node: Node, which: Barred) -> int:

@@ -46,7 +46,6 @@ class Shape(scoring.Subject):
         self.eligible = shapes.eligible(request, tier)
         self.need = shapes.need(request)
         self.dislike = shapes.static(request, (dislikes,))
-        self.disliked = bool(self.dislike.any())
         self.has_choice = bool(shapes.static(request, (has_model, has_labels)).all())
         count = len(shapes.columns.nodes)
         self.room: Ints = np.zeros(count, dtype=np.int64)
@@ -79,7 +78,6 @@ class Shape(scoring.Subject):
     def _look_around(self) -> None:
         """What the scores of all nodes depend on, whichever node it is about."""
         had = self.has_choice
-        self.disliked = bool(self.dislike.any())
         self.has_choice = bool(self._shapes.static(self.request, (has_model, has_labels)).all())
         if self.has_choice != had:
             self._seen_states.clear()

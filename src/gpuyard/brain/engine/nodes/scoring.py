@@ -19,7 +19,7 @@ class Subject:
     """One kind of task on one tier of models, as far as its score depends on it; filled in by `feasibility.Shape`."""
 
     __slots__ = (
-        "careful", "columns", "device", "dislike", "disliked", "eligible", "gauge", "has_choice", "need", "request",
+        "careful", "columns", "device", "dislike", "eligible", "gauge", "has_choice", "need", "request",
         "scoring", "weights",
     )  # fmt: skip
 
@@ -34,7 +34,6 @@ class Subject:
     need: Ints
     """The share of a device that the task takes on each node."""
     dislike: Bools
-    disliked: bool
     has_choice: bool
     """Whether it may go on any model, so that it can leave scarce ones to others."""
     device: Ints
@@ -55,8 +54,7 @@ def pack(shape: Subject, nodes: Ints) -> Floats:
         score += weights.snug * snugness(shape, nodes)
     if not shape.careful and columns.any_suspect:
         score += weights.health * trust(shape, nodes)
-    if shape.disliked:
-        score -= weights.taste * shape.dislike[nodes]
+    score -= weights.taste * shape.dislike[nodes]
     if weights.cpu_tightness:
         score += weights.cpu_tightness * cpu_tightness(shape, nodes)
     if weights.balance and shape.gauge.proportion.matters:
@@ -74,9 +72,8 @@ def rounded(score: Floats, scoring: Scoring) -> Floats:
 def tightness(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task fills the node, less the more stays free: full nodes first, whole ones last."""
     columns = shape.columns
-    width = max(columns.width, 1)
     left = columns.idle[nodes] / WHOLE - _asked(shape)
-    score: Floats = 1.0 - left / width
+    score: Floats = 1.0 - left / columns.breadth
     if shape.request.resources.cpu_only and not shape.weights.cpu_tightness:
         score = 0.5 * score + 0.5 * cpu_tightness(shape, nodes)
     return score
@@ -90,7 +87,7 @@ def _asked(shape: Subject) -> float:
 def cpu_tightness(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task uses up the node's CPU, less the more stays free."""
     columns = shape.columns
-    score: Floats = 1.0 - np.clip(_cpu_after(shape, nodes) / max(columns.cpu_width, 1), 0.0, 1.0)
+    score: Floats = 1.0 - np.clip(_cpu_after(shape, nodes) / columns.cpu_width, 0.0, 1.0)
     return score
 
 
@@ -125,7 +122,7 @@ def remainder_gains(shape: Subject, nodes: Ints) -> Floats:
     worth, shares = shape.gauge.demand.remainders, shape.columns.shares.take(nodes, axis=0)
     rest = shares - shape.need[nodes, None]
     lost = worth[shares // GRAINS_PER_STEP] - worth[np.maximum(rest, 0) // GRAINS_PER_STEP]
-    found: Floats = (0.5 - lost / (2 * max(shape.columns.width, 1))) * (rest >= 0)
+    found: Floats = (0.5 - lost / (2 * shape.columns.breadth)) * (rest >= 0)
     return found
 
 
@@ -142,7 +139,7 @@ def _curved(shape: Subject, gain: Floats) -> Floats:
     if shape.scoring.curve is Curve.SIGMOID:
         curved: Floats = 1.0 / (1.0 + np.exp(-gain))
         return curved
-    return 0.5 + gain / (2 * max(shape.columns.width, 1))
+    return 0.5 + gain / (2 * shape.columns.breadth)
 
 
 def tightest_device(shape: Subject, nodes: Ints) -> Ints:
@@ -166,14 +163,14 @@ def balance(shape: Subject, nodes: Ints) -> Floats:
     cpu, idle = columns.cpu[nodes], columns.idle[nodes] / WHOLE
     before = proportion.strain(cpu, idle, spread)
     after = proportion.strain(_cpu_after(shape, nodes), idle - _asked(shape), spread)
-    score: Floats = 0.5 - np.where(cpu < UNLIMITED // 2, after - before, 0.0) / (2 * max(columns.width, 1))
+    score: Floats = 0.5 - np.where(cpu < UNLIMITED // 2, after - before, 0.0) / (2 * columns.breadth)
     return score
 
 
 def spares_scarce(shape: Subject, nodes: Ints) -> Floats:
     """0.5 on models that everybody can do without, less the more others depend on the node's model."""
     taken = shape.gauge.scarcity[nodes] * _asked(shape)
-    score: Floats = 0.5 - taken / (2 * max(shape.columns.width, 1))
+    score: Floats = 0.5 - taken / (2 * shape.columns.breadth)
     return score
 
 
@@ -189,7 +186,7 @@ def snugness(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task fills its NVLink island, less the more stays free in it: large islands stay whole."""
     columns, gpus = shape.columns, shape.request.gpus
     left = columns.tightest[nodes, min(gpus, columns.width)] - gpus
-    score: Floats = 1.0 - left / max(columns.width, 1)
+    score: Floats = 1.0 - left / columns.breadth
     return score
 
 
