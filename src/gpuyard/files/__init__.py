@@ -9,11 +9,11 @@ from gpuyard.files.problems import Problem, Unreadable
 from gpuyard.files.reading.fleet_files import FaultEntry, parse_fleet, read_fleet
 from gpuyard.files.reading.jobs import parse_job, read_job
 from gpuyard.files.reading.snapshots import parse_snapshot, read_snapshot
-from gpuyard.files.reading.submissions import Submission, load_submission, parse_submission, read_submission
+from gpuyard.files.reading.submissions import Submission, load_submission, parse_submissions, read_submission
 from gpuyard.files.writing import snapshot_document
 
 __all__ = [
     "FaultEntry", "Problem", "Submission", "Unreadable", "load_submission", "parse_fleet", "parse_job",
-    "parse_snapshot", "parse_submission", "read_fleet", "read_job", "read_snapshot", "read_submission", "schema",
+    "parse_snapshot", "parse_submissions", "read_fleet", "read_job", "read_snapshot", "read_submission", "schema",
     "snapshot_document",
 ]  # fmt: skip

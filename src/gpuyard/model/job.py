@@ -7,7 +7,7 @@ Times are seconds since the epoch (UTC), durations are seconds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from gpuyard.model.resources import Request
@@ -152,6 +152,9 @@ class Bundle:
         return done >= self.min_groups
 
 
+KEPT_BACK = "(kept back)"
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a task executes; the brain never looks inside."""
@@ -162,6 +165,10 @@ class Run:
     retries: int = 0
     image: str = ""
     tty: bool = False
+
+    def kept_back(self) -> Run:
+        """The same for whoever only looks: variables by their names alone, because their values may be secrets."""
+        return replace(self, env=tuple((name, KEPT_BACK) for name, _ in self.env))
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,3 +306,13 @@ def test_every_listing_takes_the_same_options(command: str, live: Hosted, yard: 
 def test_a_snapshot_cannot_be_watched(yard: Yard, tmp_path: Path):
     answer = yard("nodes", "-w", "--snapshot", str(tmp_path / "x.yaml"))
     assert (answer.code, answer.err.startswith("error: -w watches a running yard")) == (2, True)
+
+
+def test_one_file_may_hold_several_jobs(live: Hosted, yard: Yard, tmp_path: Path):
+    path = tmp_path / "jobs.yaml"
+    path.write_text("# two of them\n---\nname: a\ngpus: 1\n--- # and\nname: b\ngpus: 1\n---\n")
+    assert yard("submit", str(path)).out == "a\nb\n"
+    path.write_text("name: c\n---\nname: d\n\ngpu: 1\n")
+    answer = yard("submit", str(path))
+    assert (answer.code, "jobs.yaml:5" in answer.err) == (2, True)
+    assert "c" not in live.yard.known

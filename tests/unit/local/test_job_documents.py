@@ -109,3 +109,15 @@ def test_a_segment_that_is_rotated_away_between_listing_and_opening_is_skipped(
 def test_output_that_is_always_gone_already_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Path, "iterdir", lambda _: [tmp_path / f"{0:020d}"])
     assert job_documents.read_output(tmp_path, 3) == (b"", 3)
+
+
+def test_values_of_variables_are_nowhere_to_be_read_but_in_the_task_itself(yard: TestYard):
+    for name, gpus in (("a", 16), ("b", 8)):
+        job = sh("[ ${#TOKEN} = 6 ] && sleep 60", name=name, gpus=gpus // 2, tasks=2)
+        yard.put(job | {"run": job["run"] | {"env": {"TOKEN": "s3cret"}}})
+    yard.until("a", "running")
+    told = json.dumps(
+        [yard.jobs(ME), yard.job(ME, "a"), yard.snapshot(ADMIN), yard.why(ME, "b"), yard.events(ME, 0, 99)]
+    )
+    assert "TOKEN" in told
+    assert "s3cret" not in told

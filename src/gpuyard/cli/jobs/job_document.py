@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 Document = dict[str, Any]
-
-PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LANG", "TERM")
-"""Of the caller's environment; more with --env NAME. Secrets do not end up in a yard's books unasked."""
 
 GPUS = re.compile(r"(?:(?P<model>[A-Za-z][\w.+-]*):)?(?P<amount>\d+|0?\.\d+|\d+\.\d+|[1-7]g\.\d+gb|\d+[KMGT]i?)")
 
@@ -33,20 +28,18 @@ def gpus(text: str) -> Document:
     return ({"mig": amount} if amount.endswith("gb") else {"gpu_memory": amount}) | models
 
 
-def environment(given: Sequence[str]) -> dict[str, str]:
-    """What the task gets: a few of the caller's variables, and those named."""
-    chosen = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    for word in given:
-        name, equals, value = word.partition("=")
-        if not equals and name not in os.environ:
-            raise click.UsageError(f"--env {name}: there is no such variable here; --env {name}=VALUE sets one.")
-        chosen[name] = value if equals else os.environ[name]
-    return chosen
+def duration(text: str, option: str) -> str:
+    """A time as files have it; a bare number could be anything, so it is asked what it means."""
+    if text.isdecimal():
+        raise click.UsageError(f"{option} {text} says no unit: {text}s, {text}m or {text}h?")
+    return text
 
 
-def duration(text: str) -> str:
-    """A time limit as files have it; `2:00:00` and plain minutes, which Slurm people type, are said to be wrong."""
-    return f"{text}s" if text.isdecimal() else text
+def size(text: str, option: str) -> str:
+    """A size as files have it; a bare number would be bytes, which nobody means."""
+    if text.replace(".", "", 1).isdecimal():
+        raise click.UsageError(f"{option} {text} says no unit: {text}Gi or {text}Mi?")
+    return text
 
 
 def given(**values: Any) -> Document:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import options, terminal
-from gpuyard.cli.jobs import following, job_document, preview
+from gpuyard.cli.jobs import environment, following, job_document, preview
 from gpuyard.client import Client
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ Document = dict[str, Any]
 @click.option("--priority", type=int, help="Within its queue.  [default: by class]")
 @click.option("--cpu", default="", metavar="CORES", help="Cores a task.")
 @click.option("--memory", default="", metavar="SIZE", help="Memory a task: 64Gi.")
-@click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set or pass on a variable.")
+@environment.options
 @click.option("--workdir", default="", metavar="FOLDER", help="Where it starts.  [default: here]")
 @click.option("--retries", type=click.IntRange(0, 1000), default=0, help="How often to start it again if it fails.")
 @click.option("--image", default="", help="Run in this container image.")
@@ -77,14 +77,15 @@ def document_of(wish: dict[str, Any]) -> Document:
     if terminal and int(wish["tasks"]) > 1:
         raise click.UsageError("A terminal belongs to one task; leave --tasks out.")
     workdir = os.path.abspath(wish["workdir"] or os.getcwd())
-    environment = job_document.environment(wish["variables"])
-    body = {"command": list(wish["command"]), "env": environment, "workdir": workdir}
+    variables = environment.chosen(wish["variables"], wish["env_files"], wish["export"])
+    body = {"command": list(wish["command"]), "env": variables, "workdir": workdir}
     body |= job_document.given(retries=wish["retries"], image=wish["image"], tty=terminal)
     tasks = wish["tasks"] if wish["tasks"] > 1 else 0
     cpu = float(wish["cpu"]) if wish["cpu"].replace(".", "", 1).isdecimal() else wish["cpu"]
-    limit = job_document.duration(wish["time_limit"])
+    limit = job_document.duration(wish["time_limit"], "--time-limit")
+    memory = job_document.size(wish["memory"], "--memory")
     job_class = wish["job_class"] or ("interactive" if terminal else "")
-    document = job_document.given(name=wish["name"], queue=wish["queue"], tasks=tasks, cpu=cpu, memory=wish["memory"])
+    document = job_document.given(name=wish["name"], queue=wish["queue"], tasks=tasks, cpu=cpu, memory=memory)
     document |= job_document.given(time_limit=limit, array=wish["array"], after=list(wish["after"]))
     document |= job_document.given(**{"class": job_class})
     document |= {} if wish["priority"] is None else {"priority": wish["priority"]}

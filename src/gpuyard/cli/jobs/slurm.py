@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuyard.cli.jobs import environment, slurm_shell
 from gpuyard.model.errors import Refused
 
 Document = dict[str, Any]
@@ -24,7 +25,8 @@ SHORT = {
     "w": "nodelist", "x": "exclude", "C": "constraint",
 }  # fmt: skip
 FLAGS = {"exclusive", "requeue", "no-requeue", "hold", "overcommit", "H"}
-INTERPRETERS = ("sh", "bash", "dash", "zsh", "python")
+SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+INTERPRETERS = ("python",)
 MIB_UNITS = {"": "Mi", "K": "Ki", "M": "Mi", "G": "Gi", "T": "Ti"}
 
 
@@ -40,18 +42,9 @@ class Script:
     gpus_total: int = 0
     gpus_per_node: int = 0
     gpus_per_task: int = 0
-
-
-PRELUDE = """\
-export SLURM_JOB_ID="$GPUYARD_JOB" SLURM_JOB_NAME="${GPUYARD_ARRAY:-$GPUYARD_JOB}" SLURM_JOB_PARTITION="$GPUYARD_QUEUE"
-export SLURM_PROCID="$RANK" SLURM_NTASKS="$WORLD_SIZE" SLURM_LOCALID="$LOCAL_RANK" SLURM_SUBMIT_DIR="$PWD"
-export SLURM_JOB_NODELIST="$GPUYARD_NODE" SLURM_RESTART_COUNT=$((GPUYARD_ATTEMPT - 1))
-if [ -n "$GPUYARD_ARRAY" ]; then
-  export SLURM_ARRAY_JOB_ID="$GPUYARD_ARRAY" SLURM_ARRAY_TASK_ID="$GPUYARD_ARRAY_INDEX"
-fi
-exec "$@"
-"""
-"""What scripts for Slurm read of their surroundings, under the names they know."""
+    output: str = ""
+    error: str = ""
+    export: str = ""
 
 
 def is_script(text: str) -> bool:
@@ -70,7 +63,8 @@ def read(text: str, path: Path) -> Script:
             break
     _settle(script)
     script.document["run"] = {
-        "command": _command(text, path),
+        "command": _command(script, text, path),
+        "env": _environment(script.export),
         "workdir": script.document.pop("workdir", str(Path.cwd())),
     }
     return script
@@ -103,8 +97,14 @@ def _take(script: Script, name: str, value: str, where: str) -> None:
         return
     try:
         taker(script, value)
+    except Unlike as unlike:
+        raise Refused(f"{where}: --{name}{f'={value}' if value else ''}: {unlike}.") from None
     except ValueError:
         raise Refused(f"{where}: --{name} cannot be '{value}'.") from None
+
+
+class Unlike(Exception):
+    """What a word means to Slurm does not exist here; says what does."""
 
 
 def time_limit(text: str) -> str:
@@ -151,6 +151,42 @@ def _dependency(script: Script, value: str) -> None:
         script.document.setdefault("after", []).extend(f"{job}:{'ok' if kind == 'afterok' else 'any'}" for job in jobs)
 
 
+def _constraint(script: Script, value: str) -> None:
+    """Features of nodes, which here are models of GPUs where they are any."""
+    from gpuyard.files.data.gpu_models import GPU_MODELS
+
+    models = [word.strip("()[] ").upper() for word in re.split(r"[|&,]", value)]
+    if not models or "&" in value or not set(models) <= set(GPU_MODELS):
+        raise Unlike(
+            "nodes have labels here, not features; name models, such as --constraint=a100|h100, "
+            "or submit a job file with node_selector"
+        )
+    script.document["models"] = models
+
+
+def _exclusive(script: Script, _: str) -> None:
+    raise Unlike("GPUs are given out, not nodes; ask for all of a node's with --gpus-per-node=8, and nobody joins it")
+
+
+def _files(key: str) -> Callable[[Script, str], None]:
+    def take(script: Script, value: str) -> None:
+        setattr(script, key, slurm_shell.file_word(value))
+
+    return take
+
+
+def _export(script: Script, value: str) -> None:
+    script.export = value
+
+
+def _environment(export: str) -> dict[str, str]:
+    """As sbatch has it with --export; without one, what `yard run` passes on."""
+    words = [word for word in export.split(",") if word]
+    whole = next((word.lower() for word in words if word in ("ALL", "NONE", "NIL")), "none" if words else "")
+    named = [word for word in words if word not in ("ALL", "NONE", "NIL")]
+    return environment.chosen(named, export="all" if whole == "all" else "none" if whole else "")
+
+
 def _set(key: str, convert: Callable[[str], Any] = str) -> Callable[[Script, str], None]:
     def take(script: Script, value: str) -> None:
         if not value:
@@ -191,6 +227,11 @@ TAKERS: dict[str, Callable[[Script, str], None]] = {
     "mem": _memory,
     "dependency": _dependency,
     "hold": lambda script, _: script.document.update(held=True),
+    "output": _files("output"),
+    "error": _files("error"),
+    "export": _export,
+    "constraint": _constraint,
+    "exclusive": _exclusive,
 }
 
 
@@ -208,17 +249,37 @@ def _settle(script: Script) -> None:
         script.warnings.append(f"more tasks than GPUs: {tasks} with {per_task} GPUs each are started instead.")
     if tasks > 1:
         script.document["tasks"] = tasks
-        script.warnings.append(f"the script is started {tasks} times, once for each task; srun is not needed inside.")
+        script.warnings.append(f"the script is started {tasks} times, once for each task, and so is each srun in it.")
     if per_task:
         script.document["gpus"] = per_task
+    _keep_together(script, tasks)
 
 
-def _command(text: str, path: Path) -> list[str]:
+def _keep_together(script: Script, tasks: int) -> None:
+    """Tasks of one node stay on one node, where nodes were counted and have several each."""
+    each, rest = divmod(tasks, max(1, script.nodes))
+    if not script.nodes or each < 2:
+        return
+    whole = {"topology": {"required": "node"}}
+    if script.nodes == 1:
+        script.document |= whole
+        return
+    shape = {key: script.document.pop(key) for key in ("gpus", "cpu", "memory") if key in script.document}
+    script.document.pop("tasks")
+    script.document["groups"] = [
+        {"name": f"node-{n}", "tasks": each + (n < rest), **shape, **whole} for n in range(script.nodes)
+    ]
+
+
+def _command(script: Script, text: str, path: Path) -> list[str]:
     """The script as it is now: a later change of the file does not change the job."""
     first = text.splitlines()[0] if text.startswith("#!") else "#!/bin/bash"
     interpreter = shlex.split(first.removeprefix("#!").strip()) or ["/bin/bash"]
-    greeting = ["/bin/sh", "-c", PRELUDE, "sbatch"]
-    if Path(interpreter[-1]).name.rstrip("0123456789.") in INTERPRETERS:
+    program = Path(interpreter[-1]).name.rstrip("0123456789.")
+    greeting = ["/bin/sh", "-c", slurm_shell.prelude(script.output, script.error), "sbatch"]
+    if program in SHELLS:
+        return [*greeting, *interpreter, "-c", slurm_shell.with_srun(text, program), str(path)]
+    if program in INTERPRETERS:
         return [*greeting, *interpreter, "-c", text, str(path)]
     return [*greeting, *interpreter, str(path.absolute())]
 

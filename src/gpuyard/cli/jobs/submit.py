@@ -35,9 +35,10 @@ WAITS = 5
 def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, queue_anyway: bool, key: str, form: str) -> None:
     """Hand in jobs from files, all or none; returns with their names at once.
 
-    A file is a job (YAML or JSON, `yard schema job`) or a Slurm script, whose #SBATCH lines are read. - reads stdin.
+    A file is a job (YAML or JSON, `yard schema job`; several in one YAML file stand between lines of ---) or a Slurm
+    script, whose #SBATCH lines are read. - reads stdin.
     """
-    documents = [read(path) for path in files]
+    documents = [document for path in files for document in read(path)]
     with Client() as client:
         forecasts = client.preview(documents)
         if form == "table":
@@ -52,20 +53,20 @@ def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, queue_anyw
         _write(answers, form)
 
 
-def read(path: str) -> Document:
-    """One file as a job's document, checked."""
+def read(path: str) -> list[Document]:
+    """One file as documents of jobs, checked."""
     from gpuyard import files
     from gpuyard.files.text import documents
     from gpuyard.runtime.clock import SystemClock
 
     text = sys.stdin.read() if path == "-" else documents.read_text(Path(path))
     if not slurm.is_script(text):
-        return files.parse_submission(text, "stdin" if path == "-" else path, SystemClock().now())
+        return files.parse_submissions(text, "stdin" if path == "-" else path, SystemClock().now())
     script = slurm.read(text, Path(path if path != "-" else "stdin"))
     for warning in script.warnings:
         terminal.say(f"warning: {warning}")
     preview.check(script.document)
-    return script.document
+    return [script.document]
 
 
 def verdict(forecasts: list[Document]) -> int:

@@ -48,6 +48,23 @@ def load_submission(path: pathlib.Path, now: float) -> dict[str, Any]:
     return parse_submission(documents.read_text(path), str(path), now)
 
 
+def parse_submissions(text: str, name: str, now: float) -> list[dict[str, Any]]:
+    """The jobs of a file, one for each YAML document in it; mistakes are told with their lines."""
+    return [parse_submission(part, name, now) for part in _parts(text)]
+
+
+def _parts(text: str) -> list[str]:
+    """The documents of a file between its `---` lines, each behind as many empty lines as there were above it."""
+    parts: list[list[str]] = [[]]
+    for number, line in enumerate(text.splitlines()):
+        if line.startswith("---") and line[3:].split("#")[0].strip() == "":
+            parts.append([""] * (number + 1))
+        else:
+            parts[-1].append(line)
+    said = [part for part in parts if any(line.strip() and not line.lstrip().startswith("#") for line in part)]
+    return ["\n".join(part) for part in said] or [text]
+
+
 def parse_submission(text: str, name: str, now: float) -> dict[str, Any]:
     """A job file's content from its text, checked; mistakes are told with their lines."""
     document = documents.parse(text, name)

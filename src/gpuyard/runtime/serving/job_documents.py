@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuyard.files.explanations import reason_document
@@ -118,7 +119,8 @@ def _asked(template: Template, policy: Policy) -> Document:
         "asked_gpus": _asked_gpus(job),
     }
     after = [f"{each.job}:{'any' if each.anyhow else 'ok'}" for each in template.after]
-    return defaults | job_document(job, job.submitted) | known | ({"after": after} if after else {})
+    shown = job if job.run is None else replace(job, run=job.run.kept_back())
+    return defaults | job_document(shown, job.submitted) | known | ({"after": after} if after else {})
 
 
 def _asked_gpus(job: Job) -> float | int | str:

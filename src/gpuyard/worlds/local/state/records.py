@@ -202,8 +202,9 @@ class Entry:
         return job if job.name == self.key else replace(job, name=self.key)
 
     def job(self) -> Job:
-        """The job as the brain should know it: with what runs, what ended and what was evicted."""
+        """The job as the brain should know it: with what runs, what ended and what was evicted, and no secrets."""
         job = replace(self.description(), on_hold=self.held, evictions=self.evictions)
+        job = job if job.run is None else replace(job, run=job.run.kept_back())
         job = replace(job, submitted=self.template.submitted)
         attempt = self.attempt
         job = replace(job, gang=_counted(job.gang, self, attempt.tasks.values() if attempt is not None else ()))
