@@ -163,6 +163,20 @@ class OrderPolicy:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class AlertPolicy:
+    """When something is worth an operator's attention; how long a job may wait is its class's `alert_after`."""
+
+    below_quota_after: float = _knob(
+        3600.0, "A queue that asks this long for what its quota guarantees raises an alert; 0: none.", "seconds"
+    )
+    fragmentation: float = _knob(
+        0.5, "A pool raises an alert when the demand of a day cannot use this share of its free GPUs; 0: none.", "share"
+    )
+    fragmentation_gpus: float = _knob(8.0, "As long as so few GPUs of a pool are stranded, it raises none.", "GPUs")
+    fragmentation_after: float = _knob(600.0, "So long they must have been stranded.", "seconds")
+
+
 def _classes() -> dict[JobClass, ClassPolicy]:
     return {
         JobClass.BATCH: ClassPolicy(priority=25, max_grace=600.0, max_min_runtime=3600.0, alert_after=21600.0),
@@ -196,6 +210,9 @@ class Policy:
     )
     order: OrderPolicy = field(
         default_factory=OrderPolicy, metadata={"doc": "Who comes first among equals.", "unit": ""}
+    )
+    alerts: AlertPolicy = field(
+        default_factory=AlertPolicy, metadata={"doc": "What is worth an operator's attention.", "unit": ""}
     )
     consolidate: bool = _knob(True, "Move running jobs when that lets a waiting one start (rule 15).")
     preempt: bool = _knob(True, "Take GPUs back by priority and by shares (rules 16 to 19).")

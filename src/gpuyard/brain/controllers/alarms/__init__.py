@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpuyard.brain.controllers import Controller
-from gpuyard.brain.controllers.alarms import waits
+from gpuyard.brain.controllers.alarms import knots, promises, waits
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.engine.explaining.explain import Explainer
 from gpuyard.brain.engine.picture.draft import Draft
@@ -38,13 +38,16 @@ class Alarms(Controller[AlarmsKept]):
 
 def look(draft: Draft, part: AlarmsKept, explain: Callable[[JobRow], Explanation], most: int) -> AlarmsKept:
     """Let every watch look; `explain` tells why a job waits, and is asked for no more than `most` kinds of jobs."""
-    watched, part = waits.watch(draft, part, waits.Telling(explain, most))
-    alerts = {alert.key: alert for alert in watched}
+    overdue, part = waits.watch(draft, part, waits.Telling(explain, most))
+    below, asking = promises.below_quota(draft, part.asking)
+    broken, promised = promises.broken(draft, part.promised)
+    watched = (overdue, below, broken, promises.protected(draft), knots.deadlocks(draft), knots.closures(draft))
+    alerts = {alert.key: alert for found in watched for alert in found}
     for key, before in part.alerts.items():
         if key in alerts:
             alerts[key] = replace(alerts[key], since=before.since)
     draft.alerts = in_order(alerts.values())
-    return replace(part, alerts=alerts)
+    return replace(part, alerts=alerts, asking=asking, promised=promised)
 
 
 def _explainer(draft: Draft) -> Callable[[JobRow], Explanation]:

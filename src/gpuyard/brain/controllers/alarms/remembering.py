@@ -29,6 +29,10 @@ class AlarmsKept(Part):
     alerts: Mapping[str, Alert] = field(default_factory=dict)
     told: Mapping[str, Told] = field(default_factory=dict)
     """By kind of job, while one of it waits for too long."""
+    asking: Mapping[str, float] = field(default_factory=dict)
+    """Since when each queue asks for what its quota guarantees."""
+    promised: Mapping[str, float] = field(default_factory=dict)
+    """When jobs that wait were first promised to start; 0 where it was only room that was promised."""
 
     @classmethod
     def from_document(cls, document: Any) -> AlarmsKept:
@@ -36,6 +40,8 @@ class AlarmsKept(Part):
         return cls(
             {key: alert_of(each) for key, each in document.get("alerts", {}).items()},
             {kind: Told(*each) for kind, each in document.get("told", {}).items()},
+            dict(document.get("asking", {})),
+            dict(document.get("promised", {})),
         )
 
     def to_document(self) -> Any:
@@ -43,4 +49,6 @@ class AlarmsKept(Part):
         return {
             "alerts": {key: alert_document(self.alerts[key]) for key in sorted(self.alerts)},
             "told": {kind: list(self.told[kind]) for kind in sorted(self.told)},
+            "asking": {name: self.asking[name] for name in sorted(self.asking)},
+            "promised": {name: self.promised[name] for name in sorted(self.promised)},
         }

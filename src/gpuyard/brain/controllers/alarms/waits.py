@@ -14,6 +14,7 @@ from math import inf
 from typing import NamedTuple
 
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept, Told
+from gpuyard.brain.controllers.alarms.telling import duration
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, WaitingLine
 from gpuyard.model.alerts import Alert, AlertKind, Severity
@@ -120,11 +121,3 @@ def _alert(cause: tuple[str, str, str], found: list[tuple[Overdue, Told]]) -> Al
         (("queue", queue), ("class", of), ("reason", code)),
         (name,),
     )
-
-
-def duration(seconds: float) -> str:
-    """As people say it, in the one unit that keeps it whole: `10 min`, `6 h`."""
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"
