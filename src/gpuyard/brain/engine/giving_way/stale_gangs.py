@@ -23,12 +23,15 @@ def in_order(rows: Iterable[JobRow]) -> list[JobRow]:
 
 
 def repair_all(draft: Draft) -> None:
-    """Bring every stale gang back to its minimum; release those whose grace is over."""
-    for row in gangs(draft):
-        if not repair(draft, row) and grace_over(draft, row):
-            release(
-                draft, row, Reason(Code.STALE, message=f"{row.name} ran below its minimum for longer than its grace")
-            )
+    """Bring every stale gang back to its minimum; release those whose grace is over, the last in the order first, as
+    far as that leaves others no room to be repaired (rule 23: the younger gives way)."""
+    stuck = [row for row in gangs(draft) if not repair(draft, row)]
+    over = [row for row in stuck if grace_over(draft, row)]
+    while over:
+        row = over.pop()
+        release(draft, row, Reason(Code.STALE, message=f"{row.name} ran below its minimum for longer than its grace"))
+        stuck = [other for other in stuck if other is not row and not repair(draft, other)]
+        over = [other for other in over if other in stuck]
 
 
 def repair(draft: Draft, row: JobRow) -> bool:

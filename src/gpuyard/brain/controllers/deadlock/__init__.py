@@ -1,0 +1,81 @@
+"""Deadlock: those who each hold, or are kept, what the other needs (rule 23).
+
+Called by `decide` before the cycle. Inside the brain no half-placed gang can arise, gangs start whole or not at all;
+around it it can: foreign schedulers, members that died, limits that were lowered. A circle may run over nodes, a
+queue's quota or limit, a disruption budget, a reservation or a drain; it is named, and by policy broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from gpuyard.brain.controllers import Controller, Nothing
+from gpuyard.brain.controllers.deadlock import circles, parties
+from gpuyard.brain.controllers.deadlock.parties import Parties, Party, Role
+from gpuyard.brain.engine.giving_way import stale_gangs
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.model.actions import Deadlock, Evict
+from gpuyard.model.policy import DeadlockRule
+from gpuyard.model.reasons import Code, Reason
+
+
+class Deadlocks(Controller[Nothing]):
+    """Ends every deadlock, or says how it would."""
+
+    part = Nothing
+
+    def act(self, draft: Draft, part: Nothing) -> Nothing:
+        """Name every circle and, if the policy says so, let one after the other give way until none is left."""
+        resolve(draft)
+        return part
+
+
+def resolve(draft: Draft) -> None:
+    """One circle after the other; those that nobody can break are named once."""
+    named: set[tuple[str, ...]] = set()
+    while (found := find(draft, named)) is not None:
+        deadlock, party, helped = found
+        draft.deadlocks.append(deadlock)
+        named.add(deadlock.jobs)
+        if party is None:
+            continue
+        if draft.policy.deadlock is DeadlockRule.PROPOSE:
+            if party.role is Role.HALF:
+                draft.propose(Evict(party.name, Reason(Code.DEADLOCK, message=deadlock.message)))
+        elif party.role is Role.RESERVED:
+            circles.step_back(draft, party)
+        else:
+            stale_gangs.release(draft, party.row, Reason(Code.DEADLOCK, message=deadlock.message))
+            draft.served[party.name] = helped
+
+
+def find(draft: Draft, named: Container[tuple[str, ...]] = ()) -> tuple[Deadlock, Party | None, str] | None:
+    """The first circle that was not named yet, who of it gives way and whom that helps; None if there is none."""
+    known = parties.find(draft)
+    for circle in circles.circles(known):
+        if tuple(circle) not in named:
+            found = _judged(draft, known, circle)
+            if found is not None:
+                return found
+    return None
+
+
+def _judged(draft: Draft, known: Parties, circle: list[str]) -> tuple[Deadlock, Party | None, str] | None:
+    """The circle as a deadlock; None where breaking it helps nobody of ours, so that it is no more than a queue."""
+    members = [known[name] for name in circle]
+    message = "; ".join(party.told(circle) for party in members)
+    for party, helped in _who_could_give_way(draft, members):
+        return Deadlock(tuple(circle), message, party.name), party, helped
+    nobody = Deadlock(tuple(circle), message, ""), None, ""
+    if all(party.row.job.foreign for party in members) or any(party.role is Role.SPARED for party in members):
+        return nobody
+    foreign = any(party.row.job.foreign for party in members)
+    return nobody if foreign and circles.needs_what_others_hold(draft, members) else None
+
+
+def _who_could_give_way(draft: Draft, members: list[Party]) -> Iterator[tuple[Party, str]]:
+    ours = sorted((party for party in members if party.ours), key=lambda party: circles.gives_way(draft, party))
+    for party in ours:
+        helped = circles.who_is_helped(draft, party, members)
+        if helped:
+            yield party, helped
