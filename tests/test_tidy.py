@@ -33,6 +33,7 @@ LOCK_FILES = {"uv.lock", "package-lock.json", "pyproject.toml", ".npmrc", "uv.to
 
 # Written in pieces, or this file would be its own first offender.
 MACHINE_PATHS = re.compile(r"(?<![\w.\-])/(?:" + "work|root" + r")/")
+SQL = re.compile(r"\b(?:SELECT .* FROM|INSERT INTO|UPDATE \w+ SET|DELETE FROM) ?\b")
 FETCHED_FROM = re.compile(r"""(?:registry|index|url|resolved)["']?\s*[=:]\s*["']?https?://([^/"'\s]+)""")
 
 
@@ -88,6 +89,13 @@ def test_no_two_classes_have_one_name():
 
 def test_no_module_is_a_junk_drawer():
     assert junk_drawers(SOURCE) == []
+
+
+def test_sql_is_spoken_in_the_local_world_alone():
+    local = SOURCE / "worlds" / "local"
+    elsewhere = [path for path in modules(SOURCE) if not path.is_relative_to(local)]
+    assert [hit for path in elsewhere for hit in hits(path, SQL)] == []
+    assert any(hits(path, SQL) for path in modules(local))
 
 
 def test_no_file_knows_the_machine_it_was_written_on():

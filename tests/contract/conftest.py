@@ -16,7 +16,7 @@ from gpuyard.model.node import CORDONED, Closure
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
-from gpuyard.runtime.serving import job_documents
+from gpuyard.runtime.serving.documents import job_documents
 from gpuyard.worlds.sim.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support import yards

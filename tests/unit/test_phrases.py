@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuyard.model.phrases import are, counted, listed
+from gpuyard.model.outside.phrases import are, counted, listed
 
 
 def test_one_of_something_is_said_as_one():

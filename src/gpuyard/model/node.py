@@ -7,6 +7,7 @@ from enum import Enum
 
 from gpuyard.model.resources import UNLIMITED
 
+HOURS_A_MONTH = 730.0
 ARCHITECTURES = (
     "kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "rubin",
 )  # fmt: skip
@@ -140,6 +141,10 @@ class Pool:
     """(level, GPUs): at most so many GPUs of this pool may be busy in one domain of the level."""
     min_nodes: int = 0
     max_nodes: int = 0
+
+    def gpu_hour(self) -> float:
+        """The price of one GPU for an hour."""
+        return self.price / 8 / HOURS_A_MONTH
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import pytest
 from gpuyard import files
 from gpuyard.brain import foresee
 from gpuyard.model.errors import Refused, TooMuch
+from gpuyard.model.ownership import Owner
 from gpuyard.runtime.serving import call_limits, forecast
 from gpuyard.runtime.serving.call_limits import Patience
-from gpuyard.worlds.local.state.records import Owner
 from tests.support.yards import ME, TestYard, sh
 
 
@@ -22,8 +22,8 @@ def is_free(yard: TestYard) -> bool:
     found = []
 
     def take() -> None:
-        found.append(yard._desk.lock.acquire(timeout=10))
-        yard._desk.lock.release()
+        found.append(yard.world.desk.lock.acquire(timeout=10))
+        yard.world.desk.lock.release()
 
     other = threading.Thread(target=take)
     other.start()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuyard.model.errors import Refused
+from gpuyard.model.ownership import Caps
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local.attempts.crowd import Caps
 from tests.support.yards import ADMIN, TestYard, sh
 
 ANN, BOB = Caller("ann"), Caller("bob")

@@ -11,7 +11,7 @@ from gpuyard import files
 from gpuyard.cli.console.terminal import Screen
 from gpuyard.cli.deciding import why
 from gpuyard.cli.rendering import why_text
-from gpuyard.runtime.serving import job_documents
+from gpuyard.worlds.local.launching import output_reading
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 
@@ -103,12 +103,12 @@ def test_a_segment_that_is_rotated_away_between_listing_and_opening_is_skipped(
         return found
 
     monkeypatch.setattr(Path, "iterdir", rotate_after)
-    assert job_documents.read_output(tmp_path, 3) == (b"01234567890123456789", 30)
+    assert output_reading.read_output(tmp_path, 3) == (b"01234567890123456789", 30)
 
 
 def test_output_that_is_always_gone_already_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Path, "iterdir", lambda _: [tmp_path / f"{0:020d}"])
-    assert job_documents.read_output(tmp_path, 3) == (b"", 3)
+    assert output_reading.read_output(tmp_path, 3) == (b"", 3)
 
 
 def test_values_of_variables_are_nowhere_to_be_read_but_in_the_task_itself(yard: TestYard):

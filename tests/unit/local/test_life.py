@@ -12,8 +12,8 @@ import pytest
 
 from gpuyard.model.errors import Conflict, Denied, Never, NotFound, Refused
 from gpuyard.model.node import Health
+from gpuyard.model.ownership import Caps
 from gpuyard.runtime.service import Caller
-from gpuyard.worlds.local.attempts.crowd import Caps
 from gpuyard.worlds.local.supervising.confine import own_cgroup
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
@@ -43,7 +43,7 @@ def test_a_gang_with_a_rank_that_cannot_start_starts_none(yard: TestYard, tmp_pa
     job = {"name": "g", "tasks": 3, "gpus": 1, "run": {"command": ["touch", "x"], "workdir": str(tmp_path / "none")}}
     yard.put(job)
     assert yard.until("g")["message"].endswith(f": the working folder {tmp_path}/none does not exist")
-    assert not own_cgroup() or not list(Path(own_cgroup()).glob(f"gpuyard-{yard._desk.around.mark}*"))
+    assert not own_cgroup() or not list(Path(own_cgroup()).glob(f"gpuyard-{yard.world.desk.around.mark}*"))
 
 
 def test_a_killed_supervisor_takes_its_task_with_it_and_the_job_is_tried_again(yard: TestYard):
@@ -76,7 +76,8 @@ def test_a_task_that_forks_away_is_ended_with_its_job(tmp_path: Path, monkeypatc
     assert seconds.encode() not in b"".join(command_lines())
     yard.stop()
     group = own_cgroup()
-    assert not group or not [name for name in os.listdir(group) if name.startswith(f"gpuyard-{yard._desk.around.mark}")]
+    marked = f"gpuyard-{yard.world.desk.around.mark}"
+    assert not group or not [name for name in os.listdir(group) if name.startswith(marked)]
 
 
 def command_lines() -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
@@ -11,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from gpuyard import files
 from gpuyard.model.actions import Evict, Move, Plan
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Health
+from gpuyard.model.ownership import Owner
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.runtime.driving.loop import Loop
-from gpuyard.runtime.service import Caller
-from gpuyard.runtime.serving import intake
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
@@ -28,7 +27,7 @@ from gpuyard.worlds.local.world import LocalWorld
 from tests.support.pretend import Pretender, StillClock
 from tests.support.yards import fleet
 
-ME = Caller("me")
+ME = Owner("me")
 
 
 class Bench:
@@ -45,11 +44,9 @@ class Bench:
         self.loop.open()
 
     def put(self, **keys: Any) -> None:
-        taker, book = intake.Intake(shared=False), self.world.desk.book
         document = {"run": {"command": ["true"]}, **keys}
-        asked = taker.named(taker.read(ME, document, self.clock.at), book.next_job)
-        template, entries = taker.make(ME, asked, book, json.dumps({**document, "user": "me"}))
-        self.world.requests.accept([template], entries, None)
+        asked = files.read_submission({**document, "user": "me"}, self.clock.at)
+        self.world.requests.accept(self.world.requests.take(ME, [(asked, document)]))
 
     def turn(self, times: int = 4) -> None:
         for _ in range(times):

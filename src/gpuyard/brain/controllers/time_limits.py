@@ -15,7 +15,7 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Part
 from gpuyard.brain.engine.settling import evacuation
-from gpuyard.model.phrases import duration
+from gpuyard.model.outside.phrases import duration
 from gpuyard.model.reasons import Code, Reason
 
 AGAIN_S = 60.0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gpuyard.cli.console import exits
-from gpuyard.model import phrases
+from gpuyard.model.outside import phrases
 from gpuyard.model.resources import UNLIMITED, WHOLE, as_gpus
 from gpuyard.model.topology import NVLINK
 

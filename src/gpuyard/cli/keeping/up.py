@@ -25,8 +25,8 @@ from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from gpuyard.cli.keeping.which_yard import YardFleet
+    from gpuyard.model.ownership import Caps
     from gpuyard.runtime.service import Service, Yard
-    from gpuyard.worlds.local.attempts.crowd import Caps
 
 DEFAULT_PORT = 7411
 READY_S = 30.0
@@ -177,7 +177,7 @@ def _yard(fleet: YardFleet, wish: UpWish, clock: SystemClock) -> Yard:
 
 def _caps(wish: UpWish) -> Caps:
     """As asked, else what is sensible where others are to get something too; 0 is no cap."""
-    from gpuyard.worlds.local.attempts.crowd import Caps
+    from gpuyard.model.ownership import Caps
 
     output = wish.keep_output * GIB
     if not wish.shared:

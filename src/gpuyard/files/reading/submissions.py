@@ -35,6 +35,10 @@ class Submission:
     members: tuple[int, ...] = ()
     at_once: int = 0
 
+    def names(self) -> list[str]:
+        """The jobs it stands for."""
+        return [f"{self.job.name}-{member}" for member in self.members] if self.members else [self.job.name]
+
 
 def read_submission(document: Any, now: float, name: str = "job") -> Submission:
     """What a job file's content asks for; `Unreadable` tells every mistake."""

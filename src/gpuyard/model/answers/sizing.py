@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuyard.model.phrases import counted
+from gpuyard.model.outside.phrases import counted
 
 
 @dataclass(frozen=True, slots=True)

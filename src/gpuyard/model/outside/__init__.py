@@ -1,1 +1,1 @@
-"""What meets the model from outside: time and chance, text that enters, the collector of Python itself."""
+"""Where the model meets the outside: time and chance, text that enters, phrases that leave, Python's own collector."""

@@ -16,12 +16,11 @@ from typing import Any
 from gpuyard.agent.keeper import Machine
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.brain.foresee import Drainage, drainage
 from gpuyard.files.reading.fleet import ONLY_QUEUE
 from gpuyard.files.units import write_time
 from gpuyard.model.errors import Refused
-from gpuyard.model.node import Closure, Node, Place
 from gpuyard.model.outside.ports import Clock
+from gpuyard.model.ownership import NO_CAPS, Caps
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.alerting.standing import Alerting
 from gpuyard.runtime.clock import SteadyClock
@@ -31,11 +30,12 @@ from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
 from gpuyard.runtime.embedded import fitting
-from gpuyard.runtime.embedded.state_folder import Holder, RealGpus
+from gpuyard.runtime.embedded.real_gpus import RealGpus
+from gpuyard.runtime.embedded.state_folder import Holder
 from gpuyard.runtime.service import Document
+from gpuyard.runtime.serving import fitting as queue_fitting
 from gpuyard.runtime.serving import queueing
 from gpuyard.worlds.local.attempts import housekeeping
-from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
@@ -143,7 +143,9 @@ class ControlPlane:
         """Nobody is lost because a fleet or its queues are other than they were."""
         book, queues = self.desk.book, self.world.queues
         try:
-            fitting.check_queues(queues, ((each.key, each.template.job.queue) for each in book.active()), AS_BEFORE)
+            queue_fitting.check_queues(
+                queues, ((each.key, each.template.job.queue) for each in book.active()), AS_BEFORE
+            )
             if self.settings.keeps_places:
                 fitting.check_places(self.desk.nodes, book.active(), self.launcher.boot, AS_BEFORE)
         except Refused:
@@ -244,13 +246,6 @@ class ControlPlane:
         """The whole moment, and what the brain remembers."""
         return replace(self.world.snapshot(), memory=self.driver.loop.memory.to_document())
 
-    def foresee_drain(self, place: Place, closure: Closure) -> tuple[Snapshot, Drainage]:
-        """What draining this would do now."""
-        moment = self.moment()
-        nodes = tuple(_closed(node, place, closure) if node.name == place.node else node for node in moment.nodes)
-        moment = replace(moment, nodes=nodes)
-        return moment, drainage(moment)
-
     # --- how it stands ---------------------------------------------------------------------------
 
     @property
@@ -262,10 +257,3 @@ class ControlPlane:
         """Whether it turns, and whether turns succeed; if not, why."""
         alive = "ok" if self.driver.alive else "the loop has ended; start the yard again"
         return {"loop": alive, "turns": self.driver.trouble() or "ok"}
-
-
-def _closed(node: Node, place: Place, closure: Closure) -> Node:
-    if place.gpu is None:
-        return replace(node, closed=closure)
-    gpus = tuple(replace(gpu, closed=closure) if gpu.index == place.gpu else gpu for gpu in node.gpus)
-    return replace(node, gpus=gpus)

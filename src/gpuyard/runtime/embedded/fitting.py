@@ -1,38 +1,14 @@
-"""Whether a queue tree and a fleet have what the jobs that are there need.
-
-Asked before either takes effect: by the control plane as it comes up, and when a queue is set. What is accepted here
-can be planned, written as a snapshot and read again.
-"""
+"""Whether a fleet still has what runs on it. Asked by the control plane as it comes up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from gpuyard.model.errors import Refused
 from gpuyard.model.node import Node
-from gpuyard.model.queue import Queue
+from gpuyard.runtime.serving.fitting import named_jobs
 from gpuyard.worlds.local.attempts.recovery import is_there
 from gpuyard.worlds.local.state.records import Entry, Task
-
-NAMED = 5
-"""So many jobs are named; of more only the number is told."""
-
-
-def check_queues(queues: Sequence[Queue], jobs: Iterable[tuple[str, str]], remedy: str) -> None:
-    """Every job (name, queue) stands in a leaf of the tree; else `Refused` with names, the reason and what to do."""
-    known, parents = {queue.name for queue in queues}, {queue.parent: queue.name for queue in queues}
-    standing: dict[str, list[str]] = {}
-    for name, queue in jobs:
-        if queue not in known or queue in parents:
-            standing.setdefault(queue, []).append(name)
-    told = []
-    for queue, names in sorted(standing.items()):
-        if queue in parents:
-            told.append(f"{parents[queue]} cannot stand below {queue}, where {_jobs(names)}: jobs stand in leaf queues")
-        else:
-            told.append(f"there is no queue {queue} any more, where {_jobs(names)}")
-    if told:
-        raise Refused(f"{'; '.join(told)}. {remedy}")
 
 
 def check_places(nodes: Mapping[str, Node], entries: Iterable[Entry], boot: str, remedy: str) -> None:
@@ -44,19 +20,12 @@ def check_places(nodes: Mapping[str, Node], entries: Iterable[Entry], boot: str,
             for place in sorted({_place(task) for task in attempt.live() if not is_there(nodes, task)}):
                 homeless.setdefault(place, []).append(entry.key)
     if homeless:
-        told = [f"there is no {place} any more, on which {_jobs(names, 'run')}" for place, names in homeless.items()]
+        told = [
+            f"there is no {place} any more, on which {named_jobs(names, 'run')}" for place, names in homeless.items()
+        ]
         raise Refused(f"{'; '.join(told)}. {remedy}")
 
 
 def _place(task: Task) -> str:
     gpus = ", ".join(map(str, task.placement.gpus))
     return f"{task.placement.node}[{gpus}]" if gpus else task.placement.node
-
-
-def _jobs(names: Sequence[str], verb: str = "stand") -> str:
-    """`train stands`, `a, b stand`, `1,234 jobs stand (a, b, c, d, e, ...)`."""
-    if len(names) == 1:
-        return f"{names[0]} {verb}s"
-    if len(names) <= NAMED:
-        return f"{', '.join(names)} {verb}"
-    return f"{len(names):,} jobs {verb} ({', '.join(names[:NAMED])}, ...)"

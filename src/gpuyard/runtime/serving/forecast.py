@@ -1,6 +1,6 @@
 """What would happen to a job: whether it could ever run here, whether it starts now, and why not.
 
-Called by the embedded yard for previews and `why`. Works on snapshots of its own; nothing live is touched.
+Called for previews and `why`. Works on snapshots of its own; nothing live is touched.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from gpuyard.model.reasons import Explanation, Outcome
 from gpuyard.model.resources import WHOLE, as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Document
-from gpuyard.runtime.serving import job_documents
 from gpuyard.runtime.serving.call_limits import Patience
-from gpuyard.worlds.local.state.ledger import gpu_hour
+from gpuyard.runtime.serving.documents import job_documents
 
 
 def kind_of(job: Job) -> Job:
@@ -161,7 +160,7 @@ def _price(foresight: Foresight, job: Job) -> Document:
     Told only where all of these have a price: a figure that holds for some of them misleads.
     """
     row, fleet = foresight.fleet.jobs[job.name], foresight.fleet
-    prices = {pool.name: gpu_hour(pool) for pool in fleet.pools.values() if pool.price}
+    prices = {pool.name: pool.gpu_hour() for pool in fleet.pools.values() if pool.price}
     if row.held:
         costs = [held.cost * prices.get(fleet.columns.nodes[held.node].pool, 0.0) for held in row.held]
     else:

@@ -1,6 +1,6 @@
 """The queues of a live yard: what each holds and is due, and what would follow if one were changed.
 
-Called by the embedded yard. What was set by command is kept apart from the fleet file and laid over it.
+What was set by command is kept apart from the fleet file and laid over it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from gpuyard import files
 from gpuyard.brain.engine.picture.fleet import Fleet
@@ -17,11 +16,52 @@ from gpuyard.brain.foresee import Foresight
 from gpuyard.files.format.entries import API_VERSION
 from gpuyard.files.writing import queue_document
 from gpuyard.model.actions import Action, Evict, Start
+from gpuyard.model.errors import Denied
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.resources import UNLIMITED, as_gpus
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.service import Caller, Document
+from gpuyard.runtime.serving import fitting
+from gpuyard.runtime.serving.port import JobRecord, KnownJobs, Site
 
-Document = dict[str, Any]
+
+class Queueing:
+    """Tells of queues, and sets them."""
+
+    def __init__(self, jobs: KnownJobs[JobRecord], site: Site) -> None:
+        self._jobs = jobs
+        self._site = site
+        self._told_at: object = None
+        self._told: list[Document] = []
+
+    def queues(self) -> list[Document]:
+        """See `Service.queues`; worked out once as long as nothing changes."""
+        version = self._site.version()
+        if self._told_at != version:
+            self._told_at, self._told = version, documents(self._site.moment())
+        return self._told
+
+    def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
+        """See `Service.set_queue`."""
+        if not caller.admin:
+            raise Denied(f"{caller.user} may not change queues; an administrator can")
+        with self._jobs.still():
+            moment = self._site.moment()
+            queues = self._queues_with(document)
+        answer = consequences(moment, queues)
+        changed = next(queue for queue in queues if queue.name == document["name"])
+        answer |= {"queue": {"name": changed.name} | queue_document(changed), "applied": not dry_run}
+        if not dry_run:
+            with self._jobs.still():  # looking ahead took a while: others may have changed something meanwhile
+                self._site.set_queues(self._queues_with(document), document)
+        return answer
+
+    def _queues_with(self, document: Document) -> tuple[Queue, ...]:
+        """The tree with one queue set anew; refused where jobs stand in what would no longer be a leaf."""
+        fleet = self._site.bare()
+        queues = laid_over(fleet.queues, [document], fleet.topology)
+        fitting.check_queues(queues, self._site.standing(), "Let them end, or cancel them, first")
+        return queues
 
 
 def documents(moment: Snapshot) -> list[Document]:

@@ -16,7 +16,7 @@ from gpuyard.brain.engine.nodes.feasibility import Shapes
 from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.model.job import AffinityTerm, Expression
 from gpuyard.model.node import Effect, Node, Taint
-from gpuyard.model.phrases import SHOWN, counted, listed
+from gpuyard.model.outside.phrases import SHOWN, counted, listed
 
 VALUES_SHOWN = 5
 """So many values of a label that do exist are named to somebody who asks for one that does not."""

@@ -21,7 +21,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.reserving import eta
-from gpuyard.model.phrases import are, counted
+from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
 from gpuyard.model.resources import as_gpus, gpu_words
 

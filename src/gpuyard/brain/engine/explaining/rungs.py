@@ -19,7 +19,7 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import fragmentation, gang
 from gpuyard.model.job import Bundle, TaskGroup
-from gpuyard.model.phrases import are, counted
+from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK

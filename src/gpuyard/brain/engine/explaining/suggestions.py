@@ -20,7 +20,7 @@ from gpuyard.brain.engine.reserving import backfill
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.brain.engine.sharing.quota import Excess
 from gpuyard.model.job import Bundle, Job, TaskGroup
-from gpuyard.model.phrases import are, counted
+from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Outcome, Reason, Suggestion
 from gpuyard.model.resources import MILLI, WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import NVLINK, TopologyAsk

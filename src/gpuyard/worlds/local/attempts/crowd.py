@@ -7,31 +7,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from gpuyard.model.ownership import Caps
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.local.launching.holdings import Holdings
 from gpuyard.worlds.local.state.records import Entry
 
 PRIORITY = 50
 """Of jobs that name none, when it comes to who is tried first among those of one user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """What may be there at once; 0 is no cap. Root's own jobs count in all, and not against a user's."""
-
-    jobs: int = 0
-    """Jobs of one user that are not over; more are refused."""
-    user_tasks: int = 0
-    """Tasks of one user that run; more wait."""
-    tasks: int = 0
-    """Tasks in all that run; more wait."""
-    output: int = 0
-    """Bytes of output that are kept of jobs that ended; beyond that the oldest goes, of whoever has most."""
-
-
-NO_CAPS = Caps()
 
 
 class Crowd:

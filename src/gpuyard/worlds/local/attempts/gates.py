@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 from gpuyard.model.events import JobGone, JobSeen
 from gpuyard.model.job import Phase
+from gpuyard.model.ownership import NO_CAPS, Caps, Owner
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps, Crowd, tasks_of
+from gpuyard.worlds.local.attempts.crowd import Crowd, tasks_of
 from gpuyard.worlds.local.attempts.desk import Desk
-from gpuyard.worlds.local.state.records import Entry, Owner, Template
+from gpuyard.worlds.local.state.records import Entry, Template
 from gpuyard.worlds.local.state.schema import KEY
 from gpuyard.worlds.local.state.store import Batch
 

@@ -19,7 +19,7 @@ from gpuyard.worlds.local.launching import holdings, orders
 from gpuyard.worlds.local.launching.burials import withheld
 from gpuyard.worlds.local.ports import Report, TaskKey
 from gpuyard.worlds.local.state import ledger
-from gpuyard.worlds.local.state.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank, survives
+from gpuyard.worlds.local.state.records import NOT_TO_FOLLOW, Attempt, Entry, Task, first_rank, gpus_of, survives
 
 GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "drained"))
 """Stops that give a job time to save its work; one that is cancelled or has lost a rank needs none."""
@@ -257,7 +257,7 @@ class Lifecycle:
         self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)
         price = ledger.gpu_hour(self.desk.pools.get(node.pool)) if node is not None else 0.0
-        lost, gpus = ledger.is_lost(entry, attempt, task), ledger.gpus_of(entry, task, node)
+        lost, gpus = ledger.is_lost(entry, attempt, task), gpus_of(entry, task, node)
         ledger.book(self.desk.batch, entry, ledger.Use(attempt.created, report.at, gpus, price, lost))
 
     def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from gpuyard.model.job import Job
 from gpuyard.model.node import Node
-from gpuyard.model.phrases import duration
+from gpuyard.model.outside.phrases import duration
+from gpuyard.model.ownership import Owner
 from gpuyard.worlds.local.launching import containers
 from gpuyard.worlds.local.ports import StopOrder, TaskKey, TaskOrder, TaskWarning
-from gpuyard.worlds.local.state.records import Attempt, Entry, Owner, Task
+from gpuyard.worlds.local.state.records import Attempt, Entry, Task
 
 KEPT = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """What a task inherits from the server: where programs are and how text is written, never how libraries load."""

@@ -5,10 +5,14 @@ Called by the runtime from any thread, for entries whose owner was asked already
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
+from gpuyard.files.reading.submissions import Submission
 from gpuyard.model.errors import Conflict
 from gpuyard.model.job import Phase
+from gpuyard.model.ownership import Owner
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.launching.burials import withheld
 from gpuyard.worlds.local.state import book as books
@@ -24,8 +28,25 @@ class Requests:
         self.gates = life.gates
         self.life = life
 
-    def accept(self, templates: Sequence[Template], entries: Sequence[Entry], key: tuple[object, ...] | None) -> None:
-        """Jobs are on disk before anybody is told; then the brain hears of them. Others who wait share the commit."""
+    def take(self, owner: Owner, given: Sequence[tuple[Submission, dict[str, Any]]]) -> list[Entry]:
+        """Jobs of submissions and the documents that they came as; their names are kept until `accept`."""
+        entries: list[Entry] = []
+        for asked, document in given:
+            kept = {key: value for key, value in document.items() if key != "submitted"}
+            if asked.job.time_limit is not None:  # it may be the queue's, and stays when that is changed
+                kept["time_limit"] = asked.job.time_limit
+            kept |= {"name": asked.job.name, "user": owner.user}
+            entries += self.desk.book.make(owner, asked, json.dumps(kept, separators=(",", ":")))
+        self.desk.numbers.secure(self.desk.book.next_job - 1, self.desk.book.next_template - 1)
+        self.desk.book.reserve(entries)
+        return entries
+
+    def accept(self, entries: Sequence[Entry], key: tuple[str, str, str] | None = None) -> None:
+        """Jobs are on disk before anybody is told; then the brain hears of them. Others who wait share the commit.
+
+        `key` is whose, the word, and the digest of what was asked with it.
+        """
+        templates = list({entry.template.id: entry.template for entry in entries}.values())
         try:
             self._write_down(templates, entries, key)
         except StoreError:
@@ -41,7 +62,7 @@ class Requests:
         self.desk.launcher.wake()
 
     def _write_down(
-        self, templates: Sequence[Template], entries: Sequence[Entry], key: tuple[object, ...] | None
+        self, templates: Sequence[Template], entries: Sequence[Entry], key: tuple[str, str, str] | None
     ) -> None:
         first = {entry.template.id: entry for entry in reversed(entries)}
         with self.desk.store.batch() as batch:
@@ -52,7 +73,7 @@ class Requests:
             books.make_way(batch, entries)
             books.insert_jobs(batch, entries)
             if key is not None:
-                batch.add("INSERT INTO keys(user, key, digest, names, at) VALUES (?, ?, ?, ?, ?)", key)
+                books.save_key(batch, key, [entry.id for entry in entries], self.desk.now())
 
     def cancel(self, entry: Entry, told: str) -> None:
         """End a job for good; an ended one is left alone."""

@@ -13,14 +13,14 @@ from typing import Any
 from gpuyard import files
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import MAIN, Job, Phase, Placement, TaskGroup, one_group
+from gpuyard.model.ownership import Owner
 from gpuyard.model.policy import Policy, kept_within
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import Request
-from gpuyard.worlds.local.state.records import Attempt, Entry, Owner, Task, Template
+from gpuyard.worlds.local.state.records import Attempt, Entry, Task, Template
 from gpuyard.worlds.local.state.schema import KEY
 from gpuyard.worlds.local.state.store import Batch, Store
 
-EVENTS_OF_ONE = 200
 KEEP_ENDED = 100
 """Ended jobs kept in memory for `yard jobs`; all others are asked from the store."""
 
@@ -41,6 +41,28 @@ class Book:
         """Those that were not over, and whose rows cannot be read."""
         self.next_job = 1
         self.next_template = 1
+
+    def make(self, owner: Owner, asked: files.Submission, text: str) -> list[Entry]:
+        """The jobs of one submission, numbered; they are not in the book yet."""
+        job = asked.job
+        template = Template(
+            self.next_template,
+            job.name,
+            text,
+            job,
+            owner,
+            job.submitted,
+            asked.after,
+            len(asked.members),
+            asked.at_once,
+        )
+        self.next_template += 1
+        phase = Phase.HELD if job.on_hold else Phase.WAITING
+        entries = []
+        for name, member in zip(asked.names(), asked.members or (None,), strict=True):
+            entries.append(Entry(self.next_job, name, template, member, phase, held=job.on_hold))
+            self.next_job += 1
+        return entries
 
     def add(self, entry: Entry) -> None:
         """One more job."""
@@ -160,6 +182,12 @@ def insert_jobs(batch: Batch, entries: Iterable[Entry]) -> None:
     )
 
 
+def save_key(batch: Batch, key: tuple[str, str, str], numbers: Sequence[int], now: float) -> None:
+    """By which a submission is known when it comes again: whose, the word, the digest of what was asked."""
+    row = (*key, json.dumps(list(numbers)), now)
+    batch.add("INSERT INTO keys(user, key, digest, names, at) VALUES (?, ?, ?, ?, ?)", row)
+
+
 def save_job(batch: Batch, entry: Entry) -> None:
     """A job as it stands now."""
     batch.add(
@@ -249,6 +277,31 @@ def entries(store: Store, where: str, parameters: tuple[Any, ...], known: dict[i
     ]
 
 
+def ended(store: Store, owner: Owner | None) -> list[Entry]:
+    """All that ended, of one owner or of all."""
+    own = "" if owner is None else " AND j.template IN (SELECT id FROM templates WHERE user = ? AND uid = ?)"
+    whose = () if owner is None else (owner.user, owner.uid)
+    return entries(store, f"j.phase {OVER}{own} ORDER BY j.id", whose, {})
+
+
+def named(store: Store, key: str) -> Entry | None:
+    """A job from the store by its key."""
+    found = entries(store, "j.name = ?", (key,), {})
+    return found[0] if found else None
+
+
+def numbered(store: Store, numbers: Iterable[int]) -> list[Entry]:
+    """Jobs from the store by their numbers."""
+    which = ",".join(str(int(number)) for number in numbers)
+    return entries(store, f"j.id IN ({which})", (), {}) if which else []
+
+
+def known_key(store: Store, identity: str, word: str) -> tuple[str, list[int]] | None:
+    """What was submitted with that key before: its digest and the numbers of its jobs. Raises one of UNREADABLE."""
+    rows = store.rows("SELECT digest, names FROM keys WHERE user = ? AND key = ?", (identity, word))
+    return (str(rows[0][0]), [int(number) for number in json.loads(rows[0][1])]) if rows else None
+
+
 def array_owners(store: Store, key: str) -> list[Owner]:
     """Whose arrays of that key there are, also those that have ended."""
     asked = (
@@ -319,13 +372,6 @@ def _load_attempts(store: Store, book: Book) -> None:
             entry.attempt = attempt
         else:
             entry.following = attempt
-
-
-def events_of(store: Store, job: int) -> list[tuple[Any, ...]]:
-    """The newest of what happened to a job, oldest first: number, moment, kind, key, owner and the rest of each."""
-    columns = "id, at, kind, job, owner, document"
-    newest = store.rows(f"SELECT {columns} FROM events WHERE number=? ORDER BY id DESC LIMIT {EVENTS_OF_ONE}", (job,))
-    return newest[::-1]
 
 
 def history(store: Store, job: int) -> list[Attempt]:

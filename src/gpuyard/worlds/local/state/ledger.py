@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuyard.model.node import Node, Pool
-from gpuyard.model.resources import WHOLE, mig_cost
+from gpuyard.model.node import Pool
 from gpuyard.worlds.local.state.records import Attempt, Entry, Task
 from gpuyard.worlds.local.state.store import Batch
 
 DAY_S = 86400
 HOUR_S = 3600.0
-HOURS_A_MONTH = 730.0
 UNDONE = frozenset(("preempted", "moved", "drained", "node", "member"))
 """Stops that nobody asked for who owns the job."""
 
 
 def gpu_hour(pool: Pool | None) -> float:
-    """The price of one GPU for an hour: pools have that of an 8-GPU node a month."""
-    return pool.price / 8 / HOURS_A_MONTH if pool is not None else 0.0
+    """The price of one GPU for an hour in a pool, if it is in one."""
+    return pool.gpu_hour() if pool is not None else 0.0
 
 
 class Use(NamedTuple):
@@ -56,14 +54,3 @@ def is_lost(entry: Entry, attempt: Attempt, task: Task) -> bool:
     if task.outcome == "lost":
         return True
     return task.outcome == "stopped" and attempt.why in UNDONE and entry.description().checkpoint is None
-
-
-def gpus_of(entry: Entry, task: Task, node: Node | None) -> float:
-    """How many GPUs a task holds, parts of them included."""
-    place = task.placement
-    if place.mig:
-        return sum(mig_cost(profile) for profile in place.mig) / WHOLE
-    request = next(g.request for g in entry.template.job.task_groups() if g.name == place.group)
-    if request.gpu_memory and node is not None and node.gpu_memory:
-        return request.gpu_memory / node.gpu_memory
-    return request.share / WHOLE if request.share else float(len(place.gpus))

@@ -12,7 +12,10 @@ from typing import Any
 
 from gpuyard.files.reading.submissions import After
 from gpuyard.model.job import Bundle, Job, Phase, Placement, TaskGroup
+from gpuyard.model.node import Node
+from gpuyard.model.ownership import Owner
 from gpuyard.model.reasons import Reason
+from gpuyard.model.resources import WHOLE, mig_cost
 
 Number = tuple[str, int]
 """A task of a job, whatever attempt: its group, and its number there."""
@@ -26,37 +29,6 @@ ACTIVE = frozenset((Phase.STARTING, Phase.RUNNING, Phase.STOPPING))
 
 NOT_TO_FOLLOW = frozenset(("cancelled", "held", "member", "timeout", "node"))
 """Stops after which it is not yet known whether and when the job is tried again: the brain must not plan it anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose job it is; uid and gid are -1 where tasks run as the server does.
-
-    Names belong to their owner: where many share a yard, two of them may each have a job `train`. Whatever has to know
-    them apart (the book, the store, the brain) goes by the key, `owner/name`; people read and write their own names.
-    """
-
-    user: str
-    uid: int = -1
-    gid: int = -1
-
-    @property
-    def identity(self) -> str:
-        """Who it really is: a name that is given to another user, or a number, is somebody else."""
-        return f"{self.uid}:{self.user}"
-
-    def key(self, name: str) -> str:
-        """What a name of theirs means."""
-        return name if self.uid < 0 else f"{self.user}/{name}"
-
-    def name(self, key: str) -> str:
-        """What they call it."""
-        return key if self.uid < 0 else key.removeprefix(f"{self.user}/")
-
-    def meanings(self, name: str) -> tuple[str, ...]:
-        """The keys that a name may stand for, theirs first; only an operator reaches beyond them."""
-        own = self.key(name)
-        return (own,) if own == name or self.uid > 0 else (own, name)
 
 
 @dataclass(slots=True)
@@ -216,6 +188,13 @@ class Entry:
             return replace(job, placements=places, started=self.following.created)
         return replace(job, placements=self._places(attempt), started=attempt.started or attempt.created)
 
+    def held_gpus(self) -> float:
+        """How many GPUs its tasks hold now, parts included; none while they are only promised."""
+        attempt = self.attempt
+        if attempt is None or attempt.state == "promised":
+            return 0.0
+        return sum(gpus_of(self, task, None) for task in attempt.live())
+
     def told_place(self, attempt: Attempt, task: Task) -> Placement:
         """Where a task is, for the brain, which knows it by its attempt and serial."""
         return replace(
@@ -292,3 +271,14 @@ def survives(entry: Entry, attempt: Attempt, without: Container[int] = ()) -> bo
         if task.state not in ("ended", "stopping") or task.outcome == "succeeded":
             standing.add(task.number)
     return entry.description().gang.complete(Counter(group for group, _ in standing))
+
+
+def gpus_of(entry: Entry, task: Task, node: Node | None) -> float:
+    """How many GPUs a task holds, parts of them included."""
+    place = task.placement
+    if place.mig:
+        return sum(mig_cost(profile) for profile in place.mig) / WHOLE
+    request = next(g.request for g in entry.template.job.task_groups() if g.name == place.group)
+    if request.gpu_memory and node is not None and node.gpu_memory:
+        return request.gpu_memory / node.gpu_memory
+    return request.share / WHOLE if request.share else float(len(place.gpus))

@@ -1,6 +1,6 @@
 """From what a caller submits to jobs the world can accept: read, checked against queues, rights, caps and names.
 
-Called by the embedded yard, which trusts nobody. Every refusal is one sentence.
+Used by `submitting`, which trusts nobody. Every refusal is one sentence.
 """
 
 from __future__ import annotations
@@ -10,38 +10,35 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Generic
 
 from gpuyard import files
 from gpuyard.files.problems import nearest
 from gpuyard.files.reading.submissions import Submission
 from gpuyard.files.units import write_duration
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
-from gpuyard.model.job import Job, Phase
+from gpuyard.model.job import Job
+from gpuyard.model.ownership import Owner
 from gpuyard.model.policy import GRACE, MIN_RUNTIME, TIME_LIMIT, Policy, bound_of
 from gpuyard.model.queue import Queue
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.runtime.serving import call_limits
-from gpuyard.worlds.local.attempts.crowd import NO_CAPS, Caps
-from gpuyard.worlds.local.launching import containers
-from gpuyard.worlds.local.state.book import Book
-from gpuyard.worlds.local.state.records import Entry, Owner, Template
+from gpuyard.runtime.serving.port import R, ServedWorld
 
 ENDED_NAME = re.compile(r"@[0-9]+$")
-"""How an ended job is called once its name is used again (`Book.make_way`); nobody else may be."""
+"""How an ended job is called once its name is used again; nobody else may be."""
 UNNAMED = "-?"
 """The end of a name that has no number yet."""
 KEY_MAX = 253
 """What a snapshot file takes for a name."""
 
 
-class Intake:
+class Intake(Generic[R]):
     """Reads submissions for one yard."""
 
-    def __init__(self, shared: bool, caps: Caps = NO_CAPS) -> None:
-        self.shared = shared
-        self.caps = caps
-        self.engine = ""
-        """What runs images here, once the yard is up."""
+    def __init__(self, world: ServedWorld[R]) -> None:
+        self._jobs = world.jobs
+        self._acceptance = world.acceptance
 
     def read(self, caller: Caller, document: Document, now: float) -> Submission:
         """What a document asks for; a job without a name gets the stem of one, after its program (see `named`)."""
@@ -60,7 +57,7 @@ class Intake:
         if job.foreign:
             raise Refused(f"job {job.name} is marked foreign, which only what runs already can be")
         if job.run.image:
-            containers.check(job.run, self.engine)
+            self._acceptance.check_run(job.run)
         return replace(asked, job=job)
 
     def named(self, asked: Submission, number: int) -> Submission:
@@ -91,58 +88,37 @@ class Intake:
             who = ", ".join([*queue.users, *(f"group {group}" for group in queue.groups)])
             raise Denied(f"{caller.user} may not use queue {queue.name}; it is open to {who}")
 
-    def check_names(self, owner: Owner, asked: Sequence[Submission], book: Book) -> None:
+    def check_names(self, owner: Owner, asked: Sequence[Submission]) -> None:
         """A name of an owner's means one job that is not over."""
         seen: set[str] = set()
         for submission in asked:
-            for name in names_of(submission):
+            for name in submission.names():
                 key = owner.key(name)
                 if len(key) > KEY_MAX:
                     raise Refused(f"the name {name[:40]}... is too long: with its owner's it has {len(key)} characters")
-                if key in seen or book.is_taken(key):
+                if key in seen or self._acceptance.is_taken(key):
                     raise Conflict(f"there is a job {name} already, and it has not ended; choose another name")
                 seen.add(key)
 
-    def check_caps(self, caller: Caller, owner: Owner, asked: Sequence[Submission], book: Book) -> None:
+    def check_caps(self, caller: Caller, owner: Owner, asked: Sequence[Submission]) -> None:
         """Nobody fills the yard alone; what is more than may ever run at once is refused rather than kept waiting."""
         for submission in asked:
             self._check_tasks(caller, submission.job)
-        if not self.caps.jobs or caller.admin:
+        cap = self._acceptance.caps.jobs
+        if not cap or caller.admin:
             return
-        own = sum(entry.owner.identity == owner.identity for entry in book.active())
-        if own + sum(len(names_of(each)) for each in asked) > self.caps.jobs:
-            told = f"{caller.user} has {own} jobs that are not over, and {self.caps.jobs} are allowed"
+        own = sum(job.owner.identity == owner.identity for job in self._jobs.active())
+        if own + sum(len(each.names()) for each in asked) > cap:
+            told = f"{caller.user} has {own} jobs that are not over, and {cap} are allowed"
             raise Refused(f"{told}; wait for some to end")
 
     def _check_tasks(self, caller: Caller, job: Job) -> None:
         count = sum(group.min for group in job.task_groups())
-        caps = [self.caps.tasks] if caller.admin else [self.caps.user_tasks, self.caps.tasks]
+        allowed = self._acceptance.caps
+        caps = [allowed.tasks] if caller.admin else [allowed.user_tasks, allowed.tasks]
         cap = min((cap for cap in caps if cap), default=0)
         if cap and count > cap:
             raise Refused(f"job {job.name} has {count} tasks, and {cap} may run at once here; give it fewer")
-
-    def make(self, caller: Caller, asked: Submission, book: Book, text: str) -> tuple[Template, list[Entry]]:
-        """The rows of one submission."""
-        owner = Owner(caller.user, caller.uid, self._gid(caller)) if self.shared else Owner(caller.user)
-        template = Template(
-            book.next_template, asked.job.name, text, asked.job, owner, asked.job.submitted, asked.after,
-            len(asked.members), asked.at_once,
-        )  # fmt: skip
-        book.next_template += 1
-        phase = Phase.HELD if asked.job.on_hold else Phase.WAITING
-        entries = []
-        for name, member in zip(names_of(asked), asked.members or (None,), strict=True):
-            entries.append(Entry(book.next_job, name, template, member, phase, held=asked.job.on_hold))
-            book.next_job += 1
-        return template, entries
-
-    def _gid(self, caller: Caller) -> int:
-        import pwd
-
-        try:
-            return pwd.getpwuid(caller.uid).pw_gid
-        except KeyError:
-            raise Denied(f"user id {caller.uid} is nobody on this machine, so nothing can run as it") from None
 
 
 def _stem_for(document: Document) -> str:
@@ -151,12 +127,6 @@ def _stem_for(document: Document) -> str:
     word = command[0] if isinstance(command, list) and command and isinstance(command[0], str) else "job"
     stem = "".join(c if c.isalnum() or c in "._" else "-" for c in word.rsplit("/", 1)[-1])[:40].strip("-.")
     return stem or "job"
-
-
-def names_of(asked: Submission) -> list[str]:
-    """The jobs a submission stands for."""
-    name = asked.job.name
-    return [f"{name}-{member}" for member in asked.members] if asked.members else [name]
 
 
 def digest(documents: Sequence[Document]) -> str:
