@@ -31,7 +31,7 @@ from tests.chaos.truth import Blow, Truth, Verdict, Wish
 OVER = ("succeeded", "failed", "cancelled")
 ACTIVE_MAX = 12
 """So many jobs at once: a storm is to find mistakes, not to heat the machine."""
-SETTLE_S = 300.0
+SETTLE_S = 600.0
 REST_S = (0.02, 0.25)
 STILL_S = 0.5
 """So long a control plane that stands still is asked."""

@@ -1,15 +1,46 @@
-"""The verdict of a storm, which is drawn from what its tasks wrote, can fail: `make chaos` blows the storms."""
+"""Three minutes of storm over two yards, one with control groups and one without; and the verdict, which is drawn from
+what tasks wrote, can fail. `make chaos` blows for longer."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.chaos import worker
+from gpuyard.worlds.local.supervising.confine import own_cgroup
+from tests.chaos import ground, worker
 from tests.chaos.truth import Blow, Line, Truth, Verdict, Wish
 
 KEY = (1, 1, 0)
+SEED = 2026
+SECONDS = 90
+
+
+# --- the storms ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_yard_loses_doubles_and_forgets_nothing_in_a_storm():
+    """Side by side, each in processes of its own: most of a storm is waiting. Nothing in the verdict is a matter of
+    speed: however loaded the machine, what was accepted comes to its end."""
+    kinds = ["with"] * bool(own_cgroup()) + ["without"] * (os.geteuid() == 0 or not own_cgroup())
+    storms = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos", "--seed", str(SEED), "--seconds", str(SECONDS), "--cgroup", kind],
+            cwd=ground.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for kind in kinds
+    ]  # fmt: skip
+    try:
+        told = [storm.communicate()[0] for storm in storms]
+    finally:
+        for storm in storms:
+            storm.terminate()
+    assert [storm.returncode for storm in storms] == [0] * len(kinds), "\n".join(told)
 
 
 # --- the verdict, checked ------------------------------------------------------------------------
