@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from gpuyard.client.places import socket_path, token_path
+from gpuyard.client import Client
+from gpuyard.client.places import Address, socket_path, token_path
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.server.doors import gate, listening
@@ -125,6 +128,25 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path):
 def test_beyond_this_machine_tls_is_required():
     with pytest.raises(Refused, match="needs TLS"):
         listening.open_tcp(Tcp("0.0.0.0", 0))
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl, for a certificate")
+def test_who_never_says_hello_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The attack: connections that take TLS's first word a minute to say, each in a place that others want."""
+    names = [str(tmp_path / name) for name in ("certificate", "key")]
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=yard -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*made.split(), "-out", names[0], "-keyout", names[1]], check=True, capture_output=True)
+    monkeypatch.setattr(listening, "HANDSHAKE_S", 0.2)
+    hosting = Hosting(FakeYard(), Doors(tmp_path, tcp=Tcp("127.0.0.1", 0, *names)), SystemClock())
+    address = hosting.start().urls[0]
+    try:
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=30) as silent:
+            assert silent.recv(100) == b"", "they hang up"
+        token = token_path(tmp_path).read_text().strip()
+        with Client(Address(url=address, token=token, certificate=names[0])) as known:
+            assert known.status()["pid"] == 4711
+    finally:
+        hosting.close()
 
 
 @pytest.mark.parametrize(

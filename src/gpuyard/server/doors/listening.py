@@ -16,6 +16,7 @@ import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -27,6 +28,8 @@ PORTS_TRIED = 100
 START_S = 10.0
 GRACE_S = 2
 LOOK_S = 0.01
+HANDSHAKE_S = 5.0
+"""Who has not said hello by then holds a place that others want; it counts before anything else does."""
 BACKLOG = 128
 """How many may have knocked and not been let in yet; the rest wait on their own side, and knock again."""
 
@@ -157,7 +160,18 @@ class Listener:
             opened.close()
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(self._sockets))
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(self._server.serve(self._sockets))
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop that waits for no handshake as long as asyncio would (60 s); uvicorn has no setting for that."""
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
+        """The same, with an end to saying hello and goodbye."""
+        if options.get("ssl"):
+            options |= {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": HANDSHAKE_S}
+        return await super().create_server(*args, **options)
 
 
 def _config(app: ASGIApp, tls: Tcp | None) -> uvicorn.Config:
