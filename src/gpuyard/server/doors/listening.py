@@ -160,11 +160,11 @@ class Listener:
             opened.close()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=Loop) as runner:
+        with asyncio.Runner(loop_factory=ImpatientLoop) as runner:
             runner.run(self._server.serve(self._sockets))
 
 
-class Loop(asyncio.SelectorEventLoop):
+class ImpatientLoop(asyncio.SelectorEventLoop):
     """An event loop that waits for no handshake as long as asyncio would (60 s); uvicorn has no setting for that."""
 
     async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
