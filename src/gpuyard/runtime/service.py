@@ -44,8 +44,8 @@ class Service(Protocol):
         """Up since when, pid, version, state folder, fleet in short, real or virtual GPUs.
 
         Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
-        `gpus_free` (neither held nor sick nor closed), `gpus_sick`,
-        `waiting`, `running`, `alerts` {severity: count}, `healthy` (bool; False fails /livez), `checks`
+        `gpus_free` (neither held nor sick nor closed), `gpus_sick`, `waiting`, `running`, `alerts` {severity: count},
+        `notices` (how well they are passed on, where they are), `healthy` (bool; False fails /livez), `checks`
         ({name: sentence, "ok" if well}: store, loop, disk, processes, devices), `last_cycle` (epoch). The server adds
         `addresses`.
         """

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpuyard.runtime.alerting.channels import NotifyWish
 from gpuyard.runtime.service import Caller
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
@@ -47,6 +49,26 @@ def test_a_long_wait_is_told_once_also_over_a_restart_and_again_when_it_is_over(
         yard.until("late", "succeeded")
         until(lambda: not yard.alerts(ADMIN), "it never ends")
         assert kinds(yard) == ["alert", "alert-over"]
+    finally:
+        yard.stop()
+
+
+def test_what_the_yard_raises_reaches_the_operator_s_command_once_and_once_more_when_it_is_over(tmp_path: Path):
+    script = tmp_path / "tell"
+    script.write_text(f"#!/bin/sh\ncat >> {tmp_path}/got; echo >> {tmp_path}/got\n")
+    script.chmod(0o755)
+    yard = TestYard(tmp_path / "state", FLEET, notify=NotifyWish(command=str(script)))
+    yard.start()
+    try:
+        yard.put(sh("sleep 60", name="first", gpus=2), sh("true", name="late", gpus=2))
+        until(lambda: (tmp_path / "got").exists() and yard.status()["notices"] == "ok", "nobody was told")
+        yard.act(ME, "first", "cancel")
+        yard.until("late", "succeeded")
+        until(lambda: len((tmp_path / "got").read_text().splitlines()) == 2, "the end was not told")
+        begun, over = map(json.loads, (tmp_path / "got").read_text().splitlines())
+        assert begun[0]["labels"] == over[0]["labels"]
+        assert (len(begun), len(over)) == (1, 1)
+        assert over[0]["endsAt"] < begun[0]["endsAt"]
     finally:
         yard.stop()
 

@@ -26,6 +26,7 @@ from gpuyard.runtime.clock import SystemClock
 if TYPE_CHECKING:
     from gpuyard.cli.keeping.which_yard import YardFleet
     from gpuyard.model.ownership import Caps
+    from gpuyard.runtime.alerting.channels import NotifyWish
     from gpuyard.runtime.service import Service, Yard
 
 DEFAULT_PORT = 7411
@@ -65,6 +66,9 @@ class UpWish:
     port: int = DEFAULT_PORT
     certificate: str = ""
     key: str = ""
+    notify_url: str = ""
+    notify_command: str = ""
+    notify_secret: str = ""
 
     @property
     def socket(self) -> Path:
@@ -96,6 +100,9 @@ class UpWish:
 @click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="The first tried.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate; required beyond this machine.")
 @click.option("--key", default="", metavar="FILE", help="Its private key.")
+@click.option("--notify-url", default="", metavar="URL", help="POST alerts there, as Alertmanager takes them.")
+@click.option("--notify-command", default="", metavar="COMMAND", help="Or run this with them on its standard input.")
+@click.option("--notify-secret", default="", metavar="FILE", help="Sign what is POSTed by the key in it (0600).")
 def up(detach: bool, state: str, shared: bool, **rest: Any) -> None:
     """Run the embedded yard: control plane, API and live page in one process.
 
@@ -172,7 +179,13 @@ def _try() -> str:
 def _yard(fleet: YardFleet, wish: UpWish, clock: SystemClock) -> Yard:
     from gpuyard.cli.keeping import which_yard
 
-    return which_yard.make(fleet, wish.state, clock, shared=wish.shared, caps=_caps(wish))
+    return which_yard.make(fleet, wish.state, clock, shared=wish.shared, caps=_caps(wish), notify=_notify(wish))
+
+
+def _notify(wish: UpWish) -> NotifyWish:
+    from gpuyard.runtime.alerting.channels import NotifyWish
+
+    return NotifyWish(wish.notify_url, wish.notify_command, wish.notify_secret)
 
 
 def _caps(wish: UpWish) -> Caps:
@@ -239,6 +252,8 @@ def _arguments(wish: UpWish) -> list[str]:
         "--max-tasks": str(wish.max_tasks), "--keep-output": str(wish.keep_output),
         "--host": wish.host, "--port": str(wish.port),
         "--certificate": _given_file(wish.certificate), "--key": _given_file(wish.key),
+        "--notify-url": wish.notify_url, "--notify-command": wish.notify_command,
+        "--notify-secret": _given_file(wish.notify_secret),
     }  # fmt: skip
     flags = ["--shared"] if wish.shared else []
     return flags + [word for name, value in given.items() if value for word in (name, value)]
@@ -390,6 +405,7 @@ def _write_status(told: dict[str, Any]) -> None:
                  f"{told['gpus_sick']} sick"),
         ("jobs", f"{told['running']} running, {told['waiting']} waiting"),
         ("alerts", _alerts(told.get("alerts", {}))),
+        *([("notices", told["notices"])] if "notices" in told else []),
         ("at", ", ".join(told.get("addresses", ()))),
         ("state", told["state"]),
         ("health", "; ".join(unwell) or "ok"),

@@ -22,6 +22,9 @@ from gpuyard.model.errors import Refused
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.ownership import NO_CAPS, Caps
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.alerting import channels
+from gpuyard.runtime.alerting.channels import NotifyWish
+from gpuyard.runtime.alerting.notifier import Notifier
 from gpuyard.runtime.alerting.standing import Alerting
 from gpuyard.runtime.clock import SteadyClock
 from gpuyard.runtime.driving.driver import Driver
@@ -49,6 +52,8 @@ from gpuyard.worlds.local.state.store import FILE, Store, StoreError
 from gpuyard.worlds.local.supervising.confine import own_cgroup
 from gpuyard.worlds.local.world import LocalWorld
 
+NOTICES = "notices"
+"""The fact that holds what is still to be passed on."""
 QUEUES = "queues"
 """The fact that holds queues as they were set while the yard was up."""
 AS_BEFORE = (
@@ -73,6 +78,7 @@ class Settings:
     backoff: float = 10.0
     term_grace: float = 10.0
     faults: tuple[Fault, ...] = ()
+    notify: NotifyWish = NotifyWish()
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
@@ -94,6 +100,8 @@ class ControlPlane:
         self._fault = fault
         self.since = 0.0
         self.devices: RealGpus | None = None
+        self.notifier: Notifier | None = None
+        self._channel = channels.channel(settings.notify, clock)
 
     # --- up and down -----------------------------------------------------------------------------
 
@@ -159,11 +167,22 @@ class ControlPlane:
         loop.memory = self._memory(journal)
         self.alerting = Alerting(self._say, loop.memory.of(AlarmsKept).alerts.values())
         loop.heard = self.alerting.hear
+        if self._channel is not None:
+            self.notifier = Notifier(self._channel, self.clock, lambda kept: self.archive.keep(NOTICES, kept))
+            self.notifier.start(self._kept_notices())
+            self.alerting.passed_on = self.notifier.pass_on
         self.recovery = Recovery(loop, self.archive)
         self.driver = Driver(loop, self.clock, Pace(), journal, self.recovery)
         if self.devices is not None:
             self.driver.chores = self.devices.look_after
         self.driver.start()
+
+    def _kept_notices(self) -> Any:
+        try:
+            return self.archive.kept(NOTICES)
+        except ValueError as error:
+            self.desk.aside.put("notices", NOTICES, str(error), self.archive.raw(NOTICES))
+            return None
 
     def _say(self, kind: str, **document: Any) -> None:
         with self.desk.change():
@@ -217,6 +236,8 @@ class ControlPlane:
         self._housekeeper.stop()
         self.world.close()
         self.driver.close()
+        if self.notifier is not None:
+            self.notifier.close()
         with contextlib.suppress(StoreError):  # then a few numbers are skipped
             self.desk.numbers.settle(self.desk.book.next_job - 1, self.desk.book.next_template - 1)
         self.store.close()

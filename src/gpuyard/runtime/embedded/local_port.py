@@ -71,6 +71,7 @@ class LocalPort:
             "gpus_free": free,
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
             "alerts": alert_documents.counts(plane.alerting.standing),
+            **({} if plane.notifier is None else {"notices": plane.notifier.check()}),
             "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": plane.driver.last_turn,
         }  # fmt: skip
 
