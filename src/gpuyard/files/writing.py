@@ -96,6 +96,7 @@ def node_document(node: Node) -> Data:
         domains=dict(node.domains),
         labels=dict(node.labels),
         taints=[_taint(taint) for taint in node.taints],
+        workloads=list(node.workloads),
         health=health,
         mig=slices,
         taken=_given(cpu=write_cpu(node.taken.cpu), memory=write_bytes(node.taken.memory)),
@@ -371,12 +372,16 @@ def _changes(value: Any, default: Any) -> Data:
         if new == old:
             continue
         if isinstance(new, dict):
-            changed[field.name] = {of.value: _changes(new[of], old[of]) for of in new if new[of] != old[of]}
+            changed[field.name] = {_plain(of): _changed(new[of], old.get(of)) for of in new if new[of] != old.get(of)}
         elif dataclasses.is_dataclass(new):
             changed[field.name] = _changes(new, old)
         else:
             changed[field.name] = _plain(new)
     return changed
+
+
+def _changed(new: Any, old: Any) -> Any:
+    return _changes(new, old) if dataclasses.is_dataclass(new) else new
 
 
 def _plain(value: Any) -> Any:

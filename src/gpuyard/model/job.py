@@ -183,7 +183,8 @@ class Job:
     queue: str = "default"
     user: str = ""
     job_class: JobClass = JobClass.TRAINING
-    priority: int | None = None
+    priority: int | str | None = None
+    """A number, or a name of the policy's `priorities`."""
     preemptible: bool | None = None
     submitted: float = 0.0
     started: float | None = None

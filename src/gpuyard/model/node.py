@@ -129,6 +129,8 @@ class Node:
     taints: tuple[Taint, ...] = ()
     closed: Closure | None = None
     taken: Load = NO_LOAD
+    workloads: tuple[str, ...] = ()
+    """The classes of jobs that may run here; none named: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from gpuyard.model.job import Job, JobClass
 from gpuyard.model.queue import Queue
 from gpuyard.model.topology import NODE
 
+CRITICAL = "critical"
+"""The name of the lowest priority at which jobs are critical (rule 18)."""
+
 
 class Style(Enum):
     """How a class is laid out: close together and tight, or apart so that one failure hits few."""
@@ -222,6 +225,10 @@ class Policy:
     preempt_across_queues: AcrossQueues = _knob(
         AcrossQueues.NEVER, "What critical jobs may take from other queues by priority: never, borrowed, any."
     )
+    priorities: dict[str, int] = field(
+        default_factory=lambda: {"low": 10, "high": 200},
+        metadata={"doc": "Names that jobs may give as their priority; `critical` is there too.", "unit": ""},
+    )
     critical_priority: int = _knob(1000, "Jobs at or above this priority are critical.")
     pdb: PdbRule = _knob(PdbRule.NEVER, "Whether disruption budgets may be broken: never, or last-resort.")
     min_runtime: float = _knob(
@@ -258,7 +265,13 @@ class Policy:
 
     def priority(self, job: Job) -> int:
         """The job's own priority, else its class's."""
-        return self.of(job).priority if job.priority is None else job.priority
+        if isinstance(job.priority, int):
+            return job.priority
+        return self.named_priorities().get(job.priority or "", self.of(job).priority)
+
+    def named_priorities(self) -> dict[str, int]:
+        """Every name a job may give as its priority. `critical` is as high as critical jobs begin, unless it is set."""
+        return {CRITICAL: self.critical_priority, **self.priorities}
 
     def preemptible(self, job: Job) -> bool:
         """Whether the job may be taken back: as it says, else as its class says."""

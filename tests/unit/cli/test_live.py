@@ -57,6 +57,12 @@ def test_lines_of_several_tasks_carry_their_number(live: Hosted, yard: Yard):
     assert sorted(answer.lines) == ["0: a", "0: b", "1: a", "1: b"]
 
 
+def test_a_priority_is_a_number_or_a_name(live: Hosted, yard: Yard):
+    for name, asked in (("a", "high"), ("b", "-5"), ("c", "0")):
+        assert yard("run", "--detach", "--name", name, "--priority", asked, "--", "true").code == 0
+    assert [live.yard.known[name]["priority"] for name in "abc"] == ["high", -5, 0]
+
+
 def test_an_odd_size_gets_one_line_of_guidance_and_is_accepted(live: Hosted, yard: Yard):
     answer = yard("run", "--detach", "--name", "odd", "--gpus", "5", "--", "true")
     assert (answer.code, answer.out) == (0, "odd\n")

@@ -78,6 +78,7 @@ def nodes(draw: Draw, name: str) -> Node:
         memory=draw(st.sampled_from([UNLIMITED, GIB, 12345])),
         domains=draw(st.sampled_from([(), (("block", "b0"), ("rack", "r0")), (("rack", "r1"),)])),
         labels=draw(PAIRS),
+        workloads=draw(st.sampled_from(((), ("batch",), ("training", "inference")))),
         taints=tuple(draw(st.lists(st.builds(Taint, WORDS, st.just("") | WORDS, st.sampled_from(Effect)), max_size=2))),
         closed=draw(CLOSURES),
         taken=Load(draw(st.sampled_from((0, 500))), draw(st.sampled_from((0, 2**30)))),
@@ -144,7 +145,8 @@ def jobs(draw: Draw, name: str, queue: st.SearchStrategy[str]) -> Job:
     return Job(
         name=name, gang=draw(gangs()), queue=draw(st.just("") | queue if foreign else queue),
         user=draw(st.just("") | WORDS), job_class=draw(st.sampled_from(JobClass)),
-        priority=draw(st.none() | st.integers(-9, 9)), preemptible=draw(st.none() | st.booleans()),
+        priority=draw(st.none() | st.integers(-9, 9) | st.sampled_from(("low", "critical"))),
+        preemptible=draw(st.none() | st.booleans()),
         submitted=draw(MOMENTS), started=draw(st.none() | MOMENTS),
         models=draw(st.sampled_from([(), ("H100", "A100")])),
         min_gpu_memory=draw(st.sampled_from([0, 40 * GIB])), min_architecture=draw(st.sampled_from(["", "ampere"])),
@@ -180,6 +182,7 @@ POLICIES = st.builds(
     stale_grace=st.sampled_from([-1.0, 60.0]),
     preempt_across_queues=st.sampled_from(AcrossQueues),
     min_runtime=SPANS,
+    priorities=st.sampled_from([{"low": 10, "high": 200}, {"low": -5, "high": 200, "urgent": 900}]),
 )
 
 

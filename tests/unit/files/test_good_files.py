@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -333,3 +334,15 @@ def test_a_bad_job_file_is_refused_in_one_sentence(text: str, told: str):
     with pytest.raises(Unreadable) as refusal:
         parse_job(text, "job.yaml", NOW)
     assert str(refusal.value) == told
+
+
+def test_a_priority_may_be_a_name_of_the_policy():
+    text = "policy: {priorities: {urgent: 500}}\njobs: [{name: a, priority: urgent}, {name: b, priority: critical}]"
+    snapshot = parse_snapshot(f"apiVersion: gpuyard.dev/v1\nkind: Snapshot\n{text}\n", "x", 0.0)
+    assert [snapshot.policy.priority(job) for job in snapshot.jobs] == [500, 1000]
+    assert snapshot.policy.named_priorities() == {"critical": 1000, "low": 10, "high": 200, "urgent": 500}
+
+
+def test_critical_is_where_critical_jobs_begin_unless_the_policy_says_otherwise():
+    assert replace(Policy(), critical_priority=70).named_priorities()["critical"] == 70
+    assert replace(Policy(), priorities={"critical": 5000}).named_priorities() == {"critical": 5000}

@@ -35,6 +35,10 @@ def yard(tmp_path: Path) -> Iterator[TestYard]:
         ({"checkpoint": {"grace": "1000d"}}, r"asks for checkpoint.grace 1000d, and class training allows at most 30m"),
         ({"min_runtime": "1000d"}, r"min_runtime 1000d, and class training allows .* 4h \(policy classes.training.max"),
         ({"class": "batch", "time_limit": "1000d"}, "time_limit 1000d, and class batch allows at most 1d"),
+        (
+            {"priority": "urgent"},
+            r"priority urgent, which is no name here \(there are: low 10, high 200, critical 1000\)",
+        ),
         ({"queue": "quick", "time_limit": "2h"}, "time_limit 2h, and queue quick allows at most 1h"),
         ({"queue": "quick", "min_runtime": "10m"}, "min_runtime 10m, and queue quick allows at most 5m"),
         ({"queue": "quick", "checkpoint": {"grace": "3m"}}, "grace 3m, and queue team allows at most 2m"),

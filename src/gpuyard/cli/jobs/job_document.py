@@ -28,6 +28,11 @@ def gpus(text: str) -> Document:
     return ({"mig": amount} if amount.endswith("gb") else {"gpu_memory": amount}) | models
 
 
+def number_or_name(text: str) -> int | str:
+    """`-5` and `200` are numbers, `high` is a name."""
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
 def duration(text: str, option: str) -> str:
     """A time as files have it; a bare number could be anything, so it is asked what it means."""
     if text.isdecimal():

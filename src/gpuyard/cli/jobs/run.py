@@ -31,7 +31,7 @@ Document = dict[str, Any]
 @click.option("--time-limit", default="", metavar="TIME", help="End it after this: 90s, 10m, 2h.")
 @click.option("--name", default="", help="Its name.  [default: after the program]")
 @click.option("--class", "job_class", default="", help="training, inference, interactive or batch.")
-@click.option("--priority", type=int, help="Within its queue.  [default: by class]")
+@click.option("--priority", default="", help="Within its queue: a number, low, high, critical.  [default: by class]")
 @click.option("--cpu", default="", metavar="CORES", help="Cores a task.")
 @click.option("--memory", default="", metavar="SIZE", help="Memory a task: 64Gi.")
 @environment.options
@@ -88,7 +88,7 @@ def document_of(wish: dict[str, Any]) -> Document:
     document = job_document.given(name=wish["name"], queue=wish["queue"], tasks=tasks, cpu=cpu, memory=memory)
     document |= job_document.given(time_limit=limit, array=wish["array"], after=list(wish["after"]))
     document |= job_document.given(**{"class": job_class})
-    document |= {} if wish["priority"] is None else {"priority": wish["priority"]}
+    document |= {} if wish["priority"] == "" else {"priority": job_document.number_or_name(wish["priority"])}
     return document | job_document.gpus(wish["gpus"]) | {"run": body}
 
 

@@ -24,6 +24,7 @@ from gpuyard.files.format.kinds import (
     ListOf,
     MapOf,
     Number,
+    NumberOr,
     Opaque,
     Text,
     Time,
@@ -69,6 +70,12 @@ class PoolEntry:
     price: float = slot(Number(), "Price of an 8-GPU node a month; 0 is not known.", 0.0)
     max_busy: tuple[tuple[str, int], ...] = slot(
         MapOf(COUNT), "Per level: at most so many GPUs of this pool are busy in one domain (power, heat).", ()
+    )
+    labels: tuple[tuple[str, str], ...] = slot(
+        LABELS, "Labels of all its nodes, such as their region; a node's own come first.", ()
+    )
+    workloads: tuple[JobClass, ...] = slot(
+        ListOf(Choice(JobClass), distinct=True), "Classes of jobs that may run on its nodes; left out: all.", ()
     )
     min_nodes: int = slot(COUNT, "Never scaled below this.", 0)
     max_nodes: int = slot(COUNT, "Never scaled above this; 0: the pool is not scaled.", 0)
@@ -121,6 +128,9 @@ class NodeEntry:
     domains: tuple[tuple[str, str], ...] = slot(MapOf(NAME), "Its place in the topology: domain by level.", ())
     labels: tuple[tuple[str, str], ...] = slot(LABELS, "As in Kubernetes.", ())
     taints: tuple[TaintEntry, ...] = slot(ListOf(EntryOf(lambda: TaintEntry)), "As in Kubernetes.", ())
+    workloads: tuple[JobClass, ...] = slot(
+        ListOf(Choice(JobClass), distinct=True), "Classes of jobs that may run here; left out: all.", ()
+    )
     unhealthy: tuple[int, ...] = slot(ListOf(GPU_INDEX, distinct=True), "Short for health: sick.", ())
     health: tuple[tuple[int, Health], ...] = slot(
         ByIndex(Choice(Health)), "State by GPU number; the others are healthy.", ()
@@ -298,7 +308,9 @@ class JobEntry(AskEntry):
     job_class: JobClass = slot(
         Choice(JobClass), "What kind of work it is; decides defaults.", JobClass.TRAINING, as_key="class"
     )
-    priority: int | None = slot(PRIORITY, "Default: by class.", None)
+    priority: int | str | None = slot(
+        NumberOr(PRIORITY, Text(least=1)), "A number, or a name of the policy's priorities. Default: by class.", None
+    )
     preemptible: bool | None = slot(Flag(), "Whether its GPUs may be taken back; default: by class.", None)
     submitted: float | None = slot(Time(), "Default: `started` if given, else now.", None)
     started: float | None = slot(Time(), "Since when it runs.", None)

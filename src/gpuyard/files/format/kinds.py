@@ -207,6 +207,20 @@ class Word(Scalar):
 
 
 @dataclass(frozen=True)
+class NumberOr(Scalar):
+    """A number, or a name that stands for one."""
+
+    number: Scalar
+    name: Scalar
+
+    def check(self, value: Any) -> Any:
+        return (self.name if isinstance(value, str) else self.number).check(value)
+
+    def schema(self, definitions: Definitions) -> Schema:
+        return {"anyOf": [self.number.schema(definitions), self.name.schema(definitions)]}
+
+
+@dataclass(frozen=True)
 class Bytes(Scalar):
     """A size; `unlimited` where that makes sense."""
 

@@ -11,7 +11,19 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, get_type_hints
 
-from gpuyard.files.format.kinds import Choice, Definitions, Duration, Flag, Kind, ListOf, Number, Schema, Text, Whole
+from gpuyard.files.format.kinds import (
+    Choice,
+    Definitions,
+    Duration,
+    Flag,
+    Kind,
+    ListOf,
+    MapOf,
+    Number,
+    Schema,
+    Text,
+    Whole,
+)
 from gpuyard.files.format.tables import entry_schema, read_keys, slot
 from gpuyard.files.problems import Path, Problems, shown
 from gpuyard.model.job import JobClass
@@ -20,6 +32,8 @@ from gpuyard.model.policy import Policy
 NUMBER_MAX = 2_000_000_000
 SIGNED = {"priority", "critical_priority", "stale_grace"}
 """Knobs whose sign means something; all others count from 0."""
+NAMED = {"priorities"}
+"""Numbers by names that whoever writes the policy chooses; those of the default stay."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,8 @@ class OverridesOf(Kind):
     def _knob(self, field: dataclasses.Field[Any], of: Any) -> Any:
         default, unit = getattr(self.defaults, field.name), field.metadata["unit"]
         doc = field.metadata["doc"]
+        if field.name in NAMED:
+            return slot(MapOf(Whole(-NUMBER_MAX, NUMBER_MAX)), doc, None)
         if dataclasses.is_dataclass(default) or isinstance(default, dict):
             return slot(OverridesOf(f"{self.title}.{field.name}", doc, default), doc, None)
         told = f"{doc} Unit: {unit}." if unit else doc
@@ -99,6 +115,8 @@ def policy_of(given: dict[str, Any]) -> Policy:
 
 
 def _over(default: Any, value: Any) -> Any:
-    """A knob's new value; a group of knobs keeps those that are not given."""
+    """A knob's new value; a group of knobs, or of names, keeps those that are not given."""
+    if isinstance(default, dict):
+        return {**default, **dict(value)}
     nested = dataclasses.is_dataclass(default) and not isinstance(default, type)
     return dataclasses.replace(default, **value) if nested else value

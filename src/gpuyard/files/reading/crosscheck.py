@@ -26,6 +26,7 @@ class Known:
     nodes: Mapping[str, Node | None]
     queues: frozenset[str]
     inner_queues: frozenset[str]
+    priorities: frozenset[str]
     jobs: Mapping[str, Job | None]
 
 
@@ -33,8 +34,11 @@ class Known:
 
 
 def check_job(job: Job, at: Path, known: Known, problems: Problems) -> None:
-    """Queue, levels and the queues it avoids."""
+    """Queue, priority, levels and the queues it avoids."""
     _check_queue(job, at, known, problems)
+    if isinstance(job.priority, str) and job.priority not in known.priorities:
+        told = f"has priority {job.priority}, which the policy does not name"
+        problems.blame((*at, "priority"), told, job.priority, known.priorities)
     _check_topology(job.gang, at, (*known.levels, NODE, NVLINK), problems)
     if job.avoid is not None:
         check_level(job.avoid.level, (*known.levels, NODE), (*at, "avoid", "level"), problems)

@@ -7,6 +7,7 @@ themselves: levels, islands, parents.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
 from gpuyard.files.format.entries import ClosureEntry, NodeEntry, PoolEntry, QueueEntry
@@ -65,7 +66,16 @@ def node_of(entry: NodeEntry, at: Path, levels: tuple[str, ...], problems: Probl
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in entry.taints),
         closed=_closure(entry.closed) or (CORDONED if entry.cordoned is True else None),
         taken=Load(entry.taken.cpu, entry.taken.memory) if entry.taken is not None else NO_LOAD,
+        workloads=tuple(each.value for each in entry.workloads),
     )
+
+
+def in_pool(node: Node, pool: PoolEntry | None) -> Node:
+    """The node with what it has from its pool; what it says itself stands."""
+    if pool is None or not (pool.labels or pool.workloads):
+        return node
+    labels = tuple(sorted({**dict(pool.labels), **dict(node.labels)}.items()))
+    return replace(node, labels=labels, workloads=node.workloads or tuple(each.value for each in pool.workloads))
 
 
 def _closure(entry: ClosureEntry | None) -> Closure | None:

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpuyard.files.format.entries import API_VERSION, BudgetEntry, JobEntry, ReservationEntry, SnapshotEntry
+from gpuyard.files.format.entries import API_VERSION, BudgetEntry, JobEntry, PoolEntry, ReservationEntry, SnapshotEntry
 from gpuyard.files.format.policies import policy_of
 from gpuyard.files.format.tables import read_keys
 from gpuyard.files.problems import Path, Problems, nearest, shown, unreadable
@@ -72,6 +72,8 @@ class _Reading:
         self.entry = SnapshotEntry(**read_keys(SnapshotEntry, data, (), problems))
         self.now = now if self.entry.now is None else self.entry.now
         self.levels = tuple(level for level in self.entry.topology if level)
+        pools: tuple[PoolEntry | None, ...] = self.entry.pools
+        self.pools = {pool.name: pool for pool in pools if pool is not None}
 
     def snapshot(self) -> Snapshot:
         """Values first, then the second look."""
@@ -110,7 +112,7 @@ class _Reading:
         return fleet.pool_of(entry, at, self.levels, self.problems)
 
     def _node(self, entry: Any, at: Path) -> Node:
-        return fleet.node_of(entry, at, self.levels, self.problems)
+        return fleet.in_pool(fleet.node_of(entry, at, self.levels, self.problems), self.pools.get(entry.pool))
 
     def _job(self, entry: JobEntry, at: Path) -> Job:
         return job_of(entry, at, self.now, self.problems)
@@ -149,6 +151,7 @@ class _Reading:
             queues=frozenset(name for name in names["queues"] if isinstance(name, str))
             | frozenset(queue.name for queue in whole_queues),
             inner_queues=frozenset(queue.parent for queue in whole_queues if queue.parent),
+            priorities=frozenset(policy_of(self.entry.policy or {}).named_priorities()),
             jobs={name: None for name in names["jobs"] if isinstance(name, str)} | {j.name: j for j in _whole(jobs)},
         )
 

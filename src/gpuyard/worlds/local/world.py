@@ -41,6 +41,7 @@ class LocalWorld:
         self.life = life
         self.fleet = fleet
         self.closures = Closures(desk, fleet.nodes)
+        life.gates.crowd.policy = fleet.policy
         desk.pools = {pool.name: pool for pool in fleet.pools}
         self.requests = Requests(life)
         self.breakage = Breakage(life, self.closures, faults)

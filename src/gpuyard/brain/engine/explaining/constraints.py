@@ -62,6 +62,8 @@ def _by_cause(shapes: Shapes, request: TaskRequest, out: Bools) -> dict[str, _Gr
 
 def _causes(request: TaskRequest, node: Node) -> Iterator[str]:
     labels = dict(node.labels)
+    if node.workloads and request.class_name not in node.workloads:
+        yield f"its class, for they take {' and '.join(node.workloads)} only"
     unmet = [f"{key}={value}" for key, value in request.node_selector if labels.get(key) != value]
     if unmet:
         yield f"its own selector {', '.join(unmet)}"

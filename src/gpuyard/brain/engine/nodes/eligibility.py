@@ -32,8 +32,8 @@ class _Kinds:
     def _code(self, node: Node) -> int:
         labels = dict(node.labels) if self._keys else {}
         seen = tuple(labels.get(key) for key in self._keys)
-        kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.closed is None, node.cpu,
-                node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
+        kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.workloads, node.closed is None,
+                node.cpu, node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
         code = self._known.get(kind)
         if code is None:
             code = self._known[kind] = len(self.examples)

@@ -19,8 +19,8 @@ class TaskRequest:
     """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
-        "affinity", "cost", "gpus", "id", "min_architecture", "min_gpu_memory", "models", "node_selector", "over",
-        "resources", "style", "tolerations", "waived",
+        "affinity", "class_name", "cost", "gpus", "id", "min_architecture", "min_gpu_memory", "models",
+        "node_selector", "over", "resources", "style", "tolerations", "waived",
     )  # fmt: skip
 
     def __init__(self, request_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
@@ -30,6 +30,7 @@ class TaskRequest:
         self.cost: int | None = None if group.request.gpu_memory else _cost(group.request)
         """What one task costs, in grains; None where it depends on the card."""
         self.models = job.models
+        self.class_name = job.job_class.value
         self.min_gpu_memory = job.min_gpu_memory
         self.min_architecture = job.min_architecture
         self.affinity = job.affinity
@@ -94,7 +95,9 @@ def _age(architecture: str) -> int:
 
 
 def has_labels(request: TaskRequest, node: Node) -> bool:
-    """Node selector and node affinity (rule 14)."""
+    """Node selector and node affinity, and the classes that the node takes (rule 14)."""
+    if node.workloads and request.class_name not in node.workloads:
+        return False
     if not (request.node_selector or request.affinity):
         return True
     labels = dict(node.labels)

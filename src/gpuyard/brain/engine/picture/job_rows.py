@@ -71,7 +71,7 @@ class JobRow:
         self.groups: tuple[TaskGroup, ...] = job.task_groups()
         self.queue = queue
         treatment = policy.of(job)
-        self.priority = treatment.priority if job.priority is None else job.priority
+        self.priority = job.priority if isinstance(job.priority, int) else policy.priority(job)
         self.footing = Footing(queue, self.priority)
         self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""

@@ -140,6 +140,7 @@ def digest(documents: Sequence[Document]) -> str:
 def kept_to(asked: Submission, policy: Policy, queues: Sequence[Queue]) -> Submission:
     """The submission, if it asks for no more than it may; one without a time limit gets the one that is allowed."""
     job = asked.job
+    _check_priority(job, policy)
     grace = job.checkpoint.grace if job.checkpoint is not None else None
     for key, wanted, name in (
         ("checkpoint.grace", grace, GRACE),
@@ -156,3 +157,10 @@ def kept_to(asked: Submission, policy: Policy, queues: Sequence[Queue]) -> Submi
     if job.time_limit is None and limit is not None:
         return replace(asked, job=replace(job, time_limit=limit.seconds))
     return asked
+
+
+def _check_priority(job: Job, policy: Policy) -> None:
+    names = policy.named_priorities()
+    if isinstance(job.priority, str) and job.priority not in names:
+        known = ", ".join(f"{name} {names[name]}" for name in sorted(names, key=lambda name: names[name]))
+        raise Refused(f"job {job.name} has priority {job.priority}, which is no name here (there are: {known})")

@@ -9,12 +9,10 @@ import heapq
 from collections.abc import Iterator
 
 from gpuyard.model.ownership import Caps
+from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.local.launching.holdings import Holdings
 from gpuyard.worlds.local.state.records import Entry
-
-PRIORITY = 50
-"""Of jobs that name none, when it comes to who is tried first among those of one user."""
 
 
 class Crowd:
@@ -22,6 +20,7 @@ class Crowd:
 
     def __init__(self, holdings: Holdings, caps: Caps) -> None:
         self.caps = caps
+        self.policy = Policy()
         self._holdings = holdings
         self._waiting: dict[str, list[tuple[int, int, Entry]]] = {}
         """By who it really is (`Owner.identity`), the most urgent first."""
@@ -41,8 +40,7 @@ class Crowd:
 
     def wait(self, entry: Entry) -> None:
         """Until there is room."""
-        urgency = entry.description().priority
-        rank = -(PRIORITY if urgency is None else urgency)
+        rank = -self.policy.priority(entry.description())
         heapq.heappush(self._waiting.setdefault(entry.owner.identity, []), (rank, entry.id, entry))
 
     def next(self) -> Iterator[Entry]:
