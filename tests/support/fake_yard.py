@@ -177,6 +177,13 @@ class FakeYard:
     def queues(self) -> list[Document]:
         return list(self.queue_documents.values())
 
+    def delete_queue(self, caller: Caller, name: str, dry_run: bool) -> Document:
+        if name not in self.queue_documents:
+            raise NotFound(f"there is no queue {name}")
+        if not dry_run:
+            del self.queue_documents[name]
+        return {"message": "nobody loses a GPU", "applied": not dry_run}
+
     def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
         before = self.queue_documents.get(document["name"], {"name": document["name"]})
         if not dry_run:

@@ -62,7 +62,7 @@ SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("jobs", "looking.jobs", "Jobs, where they run or why they wait."),
         CommandEntry("show", "looking.show", "Everything about one job, with its history."),
         CommandEntry("nodes", "looking.nodes_queues", "Nodes, their GPUs and who holds them."),
-        CommandEntry("queues", "looking.nodes_queues", "Queues: quota, use, fair share; `queues set` changes one."),
+        CommandEntry("queues", "looking.nodes_queues", "Queues: quota, use, fair share; `set`, `delete`."),
         CommandEntry("free", "looking.free", "What is free, for which shape, for me."),
         CommandEntry("top", "looking.accounts", "Who holds which GPUs, live."),
         CommandEntry("health", "looking.accounts", "Which GPUs are unwell, and whom that hits."),

@@ -120,6 +120,10 @@ class AsyncClient:
         """Create or change a queue, or see what that would do."""
         return await self._ask(calls.set_queue(document, dry_run))
 
+    async def delete_queue(self, name: str, dry_run: bool = False) -> Document:
+        """Delete a queue in which no job stands, or see what that would do."""
+        return await self._ask(calls.delete_queue(name, dry_run))
+
     async def snapshot(self) -> Document:
         """The whole moment, as a snapshot file."""
         return await self._ask(calls.snapshot())

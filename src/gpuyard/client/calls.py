@@ -106,6 +106,11 @@ def set_queue(document: Document, dry_run: bool) -> Call[Document]:
     return Call("PUT", f"{ROOT}/queues/{quote(str(document.get('name', '')), safe='')}", {"dry_run": dry_run}, document)
 
 
+def delete_queue(name: str, dry_run: bool) -> Call[Document]:
+    """A queue to be deleted."""
+    return Call("DELETE", f"{ROOT}/queues/{quote(name, safe='')}", {"dry_run": dry_run})
+
+
 def snapshot() -> Call[Document]:
     """The whole moment."""
     return Call("GET", f"{ROOT}/snapshot")

@@ -141,6 +141,10 @@ class Client:
         """Create or change a queue, or see what that would do."""
         return self._ask(calls.set_queue(document, dry_run))
 
+    def delete_queue(self, name: str, dry_run: bool = False) -> Document:
+        """Delete a queue in which no job stands, or see what that would do."""
+        return self._ask(calls.delete_queue(name, dry_run))
+
     def snapshot(self) -> Document:
         """The whole moment, as a snapshot file."""
         return self._ask(calls.snapshot())

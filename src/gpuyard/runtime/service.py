@@ -132,6 +132,9 @@ class Service(Protocol):
     def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
         """Create or change a queue; a dry run tells who would move above share or lose GPUs."""
 
+    def delete_queue(self, caller: Caller, name: str, dry_run: bool) -> Document:
+        """Delete a queue in which no job stands and below which no other does; `Refused` says which do."""
+
     def snapshot(self, caller: Caller) -> Document:
         """The whole moment, as a snapshot file; of others' jobs only an operator sees more than their shape."""
 

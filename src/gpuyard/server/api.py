@@ -216,6 +216,12 @@ def set_queue(service: Served, caller: Asking, name: str, document: Document, dr
     return encoded(service.set_queue(caller, document | {"name": name}, dry_run))
 
 
+@fleet_router.delete("/queues/{name:path}")
+def delete_queue(service: Served, caller: Asking, name: str, dry_run: bool = False) -> Response:
+    """Delete a queue in which no job stands; a dry run tells what that would do."""
+    return encoded(service.delete_queue(caller, name, dry_run))
+
+
 @fleet_router.get("/snapshot")
 def snapshot(service: Served, caller: Thinking) -> Response:
     """The whole moment as a snapshot file; of others' jobs only the yard's owner sees more than their shape."""

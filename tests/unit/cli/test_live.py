@@ -249,6 +249,10 @@ def test_a_queue_is_set_after_its_preview(live: Hosted, yard: Yard):
     assert (answer.code, answer.out) == (0, "q is set\n")
     assert "nobody loses a GPU" in answer.err
     assert live.yard.queue_documents["q"]["quota"] == {"H100": 64}
+    assert yard("queues", "delete", "q").code == 2
+    assert yard("queues", "delete", "q", "--dry-run").code == 0
+    assert yard("queues", "delete", "q", "--yes").out == "q is deleted\n"
+    assert yard("queues", "delete", "q", "--yes").code == 3
     assert yard("queues", "set", "q").code == 2
     assert yard("queues", "set", "q", "--quota", "many").code == 2
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpuyard import files
 from gpuyard.brain import foresee
-from gpuyard.model.errors import Refused
+from gpuyard.model.errors import Denied, NotFound, Refused
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 TEAMS = """
@@ -139,3 +139,44 @@ def test_a_job_that_the_new_fleet_could_never_run_waits_and_says_so(tmp_path: Pa
     told = again.why(ME, "a")
     assert (told["phase"], "8 GPUs" in told["message"]) == ("waiting", True)
     again.stop()
+
+
+# --- deleting ------------------------------------------------------------------------------------
+
+
+def names(yard: TestYard) -> list[str]:
+    return [queue["name"] for queue in yard.queues()]
+
+
+def test_a_queue_is_deleted_when_nobody_stands_in_it_and_stays_so(tmp_path: Path):
+    yard = TestYard(tmp_path, TEAMS)
+    yard.start()
+    yard.put(sh("true", name="a", queue="research", held=True))
+    with pytest.raises(Refused, match="there is no queue research any more, where a stands"):
+        yard.delete_queue(ADMIN, "research", dry_run=False)
+    yard.act(ME, "a", "cancel")
+    assert yard.delete_queue(ADMIN, "research", dry_run=True)["applied"] is False
+    assert names(yard) == ["prod", "research"]
+    yard.delete_queue(ADMIN, "research", dry_run=False)
+    yard.close()
+    again = TestYard(tmp_path, TEAMS)
+    again.start()
+    assert names(again) == ["prod"]
+    with pytest.raises(Refused, match="is the last"):
+        again.delete_queue(ADMIN, "prod", dry_run=False)
+    again.set_queue(ADMIN, {"name": "research", "weight": 2}, dry_run=False)
+    again.close()
+    third = TestYard(tmp_path, TEAMS)
+    third.start()
+    assert {queue["name"]: queue["quota"] for queue in third.queues()} == {"prod": 4, "research": 0}
+    third.stop()
+
+
+def test_a_queue_with_others_below_it_is_not_deleted(yard: TestYard):
+    yard.set_queue(ADMIN, {"name": "newq", "parent": "research"}, dry_run=False)
+    with pytest.raises(Refused, match="cannot be deleted while newq stand below it"):
+        yard.delete_queue(ADMIN, "research", dry_run=False)
+    with pytest.raises(NotFound):
+        yard.delete_queue(ADMIN, "ghost", dry_run=False)
+    with pytest.raises(Denied):
+        yard.delete_queue(ME, "newq", dry_run=False)

@@ -61,3 +61,4 @@ def queues(ctx: click.Context, path: str, wish: TableWish) -> None:
 
 
 queues.add_command(queue_setting.set_queue)
+queues.add_command(queue_setting.delete_queue)

@@ -1,4 +1,4 @@
-"""`yard queues set`: change a queue, after showing what that does. Called as a verb of `yard queues`."""
+"""`yard queues set` and `delete`: change a queue, after showing what that does. Called as verbs of `yard queues`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import options, terminal
+from gpuyard.cli.console.completing import names
 from gpuyard.client import Client
 
 Document = dict[str, Any]
@@ -20,7 +21,7 @@ Document = dict[str, Any]
     yard queues set research --quota H100=64 --dry-run
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=names("queues"))
 @click.option("--quota", default="", metavar="GPUS", help="Guaranteed: 64, or H100=64,A100=8.")
 @click.option("--limit", default="", metavar="GPUS", help="Hard cap: 96, H100=96, or unlimited.")
 @click.option("--weight", type=float, help="Share of what is left over.")
@@ -44,6 +45,24 @@ def set_queue(name: str, dry_run: bool, yes: bool, **given: Any) -> None:
             raise click.Abort
         client.set_queue(document)
     terminal.write(f"{name} is set\n")
+
+
+@options.command("delete", "yard queues delete research --dry-run")
+@click.argument("name", shell_complete=names("queues"))
+@click.option("--dry-run", is_flag=True, help="Only show what it would do.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete_queue(name: str, dry_run: bool, yes: bool) -> None:
+    """Delete a queue in which no job stands and below which no other queue does."""
+    with Client() as client:
+        terminal.say(told(client.delete_queue(name, dry_run=True)))
+        if dry_run:
+            return
+        if not yes and not sys.stdin.isatty():
+            raise click.UsageError(f"This would delete queue {name}. Add --yes to do it.")
+        if not yes and not click.confirm(f"Delete {name}?", default=False, err=True):
+            raise click.Abort
+        client.delete_queue(name)
+    terminal.write(f"{name} is deleted\n")
 
 
 def document_of(name: str, given: dict[str, Any]) -> Document:

@@ -25,6 +25,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.alerting import documents as alert_documents
 from gpuyard.runtime.embedded.control_plane import QUEUES, ControlPlane
 from gpuyard.runtime.service import Document
+from gpuyard.runtime.serving import queueing
 from gpuyard.runtime.serving.port import Given, Happening, SubmissionKey, Used
 from gpuyard.worlds.local.launching import containers, output_reading
 from gpuyard.worlds.local.seam import archive, past
@@ -277,12 +278,12 @@ class LocalSite:
 
     def set_queues(self, queues: tuple[Queue, ...], change: Document) -> None:
         """On disk first; what was set before of the same queue and is not set now stays."""
-        name = change["name"]
+        name, gone = change["name"], queueing.DELETED in change
         with self._desk.change() as batch:
             changes = self._plane.queue_changes()
-            changes[name] = changes.get(name, {}) | change
+            changes[name] = change if gone else changes.get(name, {}) | change
             archive.keep(batch, QUEUES, changes)
-            self._desk.say("queue", queue=name, message=f"queue {name} was changed")
+            self._desk.say("queue", queue=name, message=f"queue {name} was {'deleted' if gone else 'changed'}")
         self._world.set_queues(queues)
 
 

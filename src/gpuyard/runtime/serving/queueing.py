@@ -16,13 +16,16 @@ from gpuyard.brain.foresee import Foresight
 from gpuyard.files.format.entries import API_VERSION
 from gpuyard.files.writing import queue_document
 from gpuyard.model.actions import Action, Evict, Start
-from gpuyard.model.errors import Denied
+from gpuyard.model.errors import Denied, NotFound, Refused
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.resources import UNLIMITED, as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.runtime.serving import fitting
 from gpuyard.runtime.serving.port import JobRecord, KnownJobs, Site
+
+DELETED = "deleted"
+"""The key by which a change says that its queue is gone; with other keys beside it, that it was made anew."""
 
 
 class Queueing:
@@ -43,18 +46,28 @@ class Queueing:
 
     def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
         """See `Service.set_queue`."""
+        queues, answer = self._change(caller, document, dry_run)
+        changed = next(queue for queue in queues if queue.name == document["name"])
+        return answer | {"queue": {"name": changed.name} | queue_document(changed)}
+
+    def delete_queue(self, caller: Caller, name: str, dry_run: bool) -> Document:
+        """See `Service.delete_queue`."""
+        if name not in {queue.name for queue in self._site.queues}:
+            raise NotFound(f"there is no queue {name}")
+        return self._change(caller, {"name": name, DELETED: True}, dry_run)[1]
+
+    def _change(self, caller: Caller, change: Document, dry_run: bool) -> tuple[tuple[Queue, ...], Document]:
+        """The tree with one queue changed, and what follows from that; kept unless it is a dry run."""
         if not caller.admin:
             raise Denied(f"{caller.user} may not change queues; an administrator can")
         with self._jobs.still():
             moment = self._site.moment()
-            queues = self._queues_with(document)
+            queues = self._queues_with(change)
         answer = consequences(moment, queues)
-        changed = next(queue for queue in queues if queue.name == document["name"])
-        answer |= {"queue": {"name": changed.name} | queue_document(changed), "applied": not dry_run}
         if not dry_run:
             with self._jobs.still():  # looking ahead took a while: others may have changed something meanwhile
-                self._site.set_queues(self._queues_with(document), document)
-        return answer
+                self._site.set_queues(self._queues_with(change), change)
+        return queues, answer | {"applied": not dry_run}
 
     def _queues_with(self, document: Document) -> tuple[Queue, ...]:
         """The tree with one queue set anew; refused where jobs stand in what would no longer be a leaf."""
@@ -92,8 +105,17 @@ def laid_over(queues: Sequence[Queue], changes: Sequence[Document], topology: Se
     """The queues with some of them set anew, read and checked as a file would be."""
     written = {queue.name: queue_document(queue) for queue in queues}
     for change in changes:
-        name = change.get("name")
-        written[str(name)] = written.get(str(name), {}) | change
+        name, told = str(change.get("name")), {key: value for key, value in change.items() if key != DELETED}
+        if DELETED not in change:
+            written[name] = written.get(name, {}) | told
+        elif set(told) > {"name"}:  # made anew
+            written[name] = told
+        elif below := sorted(queue.name for queue in queues if queue.parent == name):
+            raise Refused(f"queue {name} cannot be deleted while {', '.join(below)} stand below it")
+        elif set(written) == {name}:
+            raise Refused(f"queue {name} is the last; jobs need one to stand in")
+        else:
+            written.pop(name, None)
     header = {"apiVersion": API_VERSION, "kind": "Snapshot", "topology": list(topology)}
     return files.parse_snapshot(json.dumps({**header, "queues": list(written.values())}), "queue", 0.0).queues
 

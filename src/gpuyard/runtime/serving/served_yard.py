@@ -111,6 +111,10 @@ class ServedYard(Generic[R]):
         """Create or change a queue; a dry run tells who would lose or get GPUs."""
         return self._queueing.set_queue(caller, document, dry_run)
 
+    def delete_queue(self, caller: Caller, name: str, dry_run: bool) -> Document:
+        """Delete a queue in which no job stands; a dry run tells who would lose or get GPUs."""
+        return self._queueing.delete_queue(caller, name, dry_run)
+
     # --- what happened ---------------------------------------------------------------------------
 
     def report(self, caller: Caller, by: str, since: float) -> list[Mapping[str, Any]]:
