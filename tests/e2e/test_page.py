@@ -148,7 +148,32 @@ def test_a_server_on_another_port_of_this_machine_gets_nothing_that_opens_the_ya
     assert not any({"cookie", "authorization"} & headers.keys() for headers in seen)
 
 
+def test_it_shows_queues_history_expected_starts_and_what_is_free_for_whom(chromium: Browser, shell: Shell, url: str):
+    shell("run", "--detach", "--name", "train", "--gpus", "4", "--time-limit", "1h", "--", "sleep", "60")
+    shell("run", "--detach", "--name", "next", "--gpus", "4", "--", "sleep", "60")
+    page = opened(chromium, url)
+    page.until("document.querySelector('#waiting').innerText.includes('next')")
+    page.until("document.querySelector('#waiting').innerText.includes(' to ')")
+    assert page.ask("document.querySelector('#queues').innerText").split()[:2] == ["default", "4"]
+    assert page.ask("document.querySelectorAll('#history svg').length") == 2
+    assert "most free in one node" in page.ask("document.querySelector('#tiles').innerText")
+    assert shell("why", "next").stdout.split(": ", 1)[1].splitlines()[0] in page.ask(
+        "document.querySelector('#waiting').innerText"
+    )
+    assert page.ask("[...document.querySelectorAll('#events button')].map((each) => each.innerText)")[0] == "next"
+
+
+def test_on_a_phone_nodes_stand_side_by_side(chromium: Browser, url: str):
+    page = chromium.page(url, "light", 400, 900)
+    page.until("document.querySelectorAll('.node').length === 2")
+    assert page.ask("document.documentElement.scrollWidth") <= 400
+    columns = page.ask("getComputedStyle(document.querySelector('.nodes')).gridTemplateColumns.split(' ').length")
+    assert columns == 2
+
+
 def test_it_says_so_when_the_yard_is_gone(chromium: Browser, shell: Shell, url: str):
     page = opened(chromium, url)
     shell("down")
     page.until("document.querySelector('#state').className === 'stale'")
+    page.ask("lastSign -= 60000, tellAge()")
+    assert page.ask("document.querySelector('#stale').innerText").endswith("old: the yard does not answer.")

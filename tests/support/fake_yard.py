@@ -177,6 +177,11 @@ class FakeYard:
     def queues(self) -> list[Document]:
         return list(self.queue_documents.values())
 
+    def overview(self, caller: Caller) -> Document:
+        history = [[int(NOW) - 60, 4, 1, 2], [int(NOW), 6, 2, 1]]
+        fragmentation: Document = {"free_gpus": 9, "stranded_gpus": 1, "largest_gang": {}}
+        return {"history": history, "prospects": {}, "fragmentation": fragmentation}
+
     def delete_queue(self, caller: Caller, name: str, dry_run: bool) -> Document:
         if name not in self.queue_documents:
             raise NotFound(f"there is no queue {name}")

@@ -112,6 +112,10 @@ class AsyncClient:
         """What an operator should hear of without asking, the worst first."""
         return await self._ask(calls.alerts())
 
+    async def overview(self) -> Document:
+        """History of use, expected starts and fragmentation."""
+        return await self._ask(calls.overview())
+
     async def queues(self) -> list[Document]:
         """The queues with quota, use and fair share."""
         return await self._ask(calls.queues())

@@ -96,6 +96,11 @@ def alerts() -> Call[list[Document]]:
     return Call("GET", f"{ROOT}/alerts")
 
 
+def overview() -> Call[Document]:
+    """History, expected starts, fragmentation."""
+    return Call("GET", f"{ROOT}/overview")
+
+
 def queues() -> Call[list[Document]]:
     """The queues."""
     return Call("GET", f"{ROOT}/queues")

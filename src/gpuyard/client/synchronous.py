@@ -133,6 +133,10 @@ class Client:
         """What an operator should hear of without asking, the worst first."""
         return self._ask(calls.alerts())
 
+    def overview(self) -> Document:
+        """History of use, expected starts and fragmentation."""
+        return self._ask(calls.overview())
+
     def queues(self) -> list[Document]:
         """The queues with quota, use and fair share."""
         return self._ask(calls.queues())

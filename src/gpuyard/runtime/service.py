@@ -126,6 +126,14 @@ class Service(Protocol):
         and `jobs`, some that it names. Where many share a yard only operators are told of others' jobs.
         """
 
+    def overview(self, caller: Caller) -> Document:
+        """What the live page shows beside the listings. Admins only.
+
+        `history`: [moment, GPUs held, jobs running, jobs waiting], a sample a minute for a day, and now; `prospects`
+        {job: {message, eta_seconds [earliest, latest]}} of those who wait longest; `fragmentation` {free_gpus,
+        stranded_gpus, largest_gang {level: GPUs}}.
+        """
+
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""
 

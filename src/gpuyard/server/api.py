@@ -204,6 +204,12 @@ def alerts(service: Served, caller: Asking) -> Response:
     return encoded(service.alerts(caller))
 
 
+@fleet_router.get("/overview")
+def overview(service: Served, caller: Thinking) -> Response:
+    """History of use, expected starts and fragmentation: what the live page shows beside the listings."""
+    return encoded(service.overview(caller))
+
+
 @fleet_router.get("/queues")
 def queues(service: Served, _: Asking) -> Response:
     """The queues with quota, limit, use, fair share and how many wait."""

@@ -33,6 +33,7 @@ from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
 from gpuyard.runtime.embedded import fitting
+from gpuyard.runtime.embedded.history import History
 from gpuyard.runtime.embedded.real_gpus import RealGpus
 from gpuyard.runtime.embedded.state_folder import Holder
 from gpuyard.runtime.service import Document
@@ -145,6 +146,8 @@ class ControlPlane:
         housekeeping.tidy(self.store, self.launcher, self.desk)
         self._housekeeper = housekeeping.Housekeeper(self.desk, housekeeping.EVERY_S, self.settings.caps.output)
         self._housekeeper.start()
+        self.history = History(self.desk, self.archive)
+        self.history.start()
         self._drive()
 
     def _check_fit(self) -> None:
@@ -234,6 +237,7 @@ class ControlPlane:
         if jobs:
             self._end_all()
         self._housekeeper.stop()
+        self.history.stop()
         self.world.close()
         self.driver.close()
         if self.notifier is not None:

@@ -293,6 +293,7 @@ class LocalPast:
     def __init__(self, plane: ControlPlane) -> None:
         self._desk = plane.desk
         self.wait = plane.store.wait_news
+        self.samples = plane.history.samples
 
     def used(self, columns: Sequence[str], since: float, identity: str | None) -> Sequence[Used]:
         """The ledger, and what still runs."""

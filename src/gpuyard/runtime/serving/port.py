@@ -308,6 +308,10 @@ class Happening:
     rest: Document
 
 
+Sample = tuple[int, int, int, int]
+"""When, GPUs held, jobs that run, jobs that wait."""
+
+
 class Past(Protocol):
     """What happened, and what was used."""
 
@@ -328,6 +332,9 @@ class Past(Protocol):
 
     def wait(self, after: int, timeout: float) -> bool:
         """Until there is a newer one; False on time-out."""
+
+    def samples(self) -> Sequence[Sample]:
+        """How it was over the last day, oldest first, and how it is now."""
 
 
 class ServedWorld(Protocol[R]):

@@ -14,6 +14,7 @@ from gpuyard.runtime.serving.acting import Acting
 from gpuyard.runtime.serving.draining import Draining
 from gpuyard.runtime.serving.inspecting import Inspecting
 from gpuyard.runtime.serving.lookup import Lookup
+from gpuyard.runtime.serving.overview import Overview
 from gpuyard.runtime.serving.port import R, ServedWorld
 from gpuyard.runtime.serving.queueing import Queueing
 from gpuyard.runtime.serving.submissions.submitting import Submitting
@@ -34,6 +35,7 @@ class ServedYard(Generic[R]):
         self._inspecting = Inspecting(world, lookup)
         self._queueing = Queueing(world.jobs, world.site)
         self._draining = Draining(world.jobs, world.site)
+        self._overview = Overview(world)
 
     def _viewer(self, caller: Caller) -> Viewer:
         return Viewer(caller, self._world.shared)
@@ -102,6 +104,10 @@ class ServedYard(Generic[R]):
     def undrain(self, caller: Caller, place: Document) -> Document:
         """Open a node or GPU again."""
         return self._draining.undrain(caller, place)
+
+    def overview(self, caller: Caller) -> Document:
+        """History, prospects and fragmentation: what the live page shows beside the listings."""
+        return self._overview.told(caller)
 
     def queues(self) -> list[Document]:
         """The queues with quota, limit, use, fair share and how many wait."""

@@ -1,0 +1,40 @@
+"""What the live page draws of the last hours: kept over a restart, readable whatever is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuyard.model.errors import Denied
+from tests.support.yards import ADMIN, ME, TestYard, sh
+
+
+def test_samples_tell_what_was_held_and_who_waited_and_outlive_a_restart(tmp_path: Path):
+    yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 4}]")
+    yard.start()
+    yard.put(sh("sleep 600", name="a", gpus=4), sh("true", name="b", gpus=4))
+    yard.until("a", "running")
+    yard.until("b", "waiting")
+    yard._plane.history.take()
+    yard.close()
+    again = TestYard(tmp_path, "nodes: [{name: n0, gpus: 4}]")
+    again.start()
+    told = again.overview(ADMIN)
+    assert [sample[1:] for sample in told["history"]][-3:] == [(4, 1, 1)] * 3
+    assert again.why(ADMIN, "b")["message"] == told["prospects"]["b"]["message"]
+    assert told["fragmentation"]["free_gpus"] == 0
+    with pytest.raises(Denied):
+        again.overview(ME)
+    again.stop()
+
+
+def test_a_history_that_cannot_be_read_is_begun_anew(tmp_path: Path):
+    yard = TestYard(tmp_path)
+    yard.start()
+    yard._plane.archive.keep("history", [["x"], 7])
+    yard.close()
+    again = TestYard(tmp_path)
+    again.start()
+    assert len(again.overview(ADMIN)["history"]) == 2
+    again.stop()
