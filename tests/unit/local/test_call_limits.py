@@ -12,8 +12,9 @@ from gpuyard import files
 from gpuyard.brain import foresee
 from gpuyard.model.errors import Refused, TooMuch
 from gpuyard.model.ownership import Owner
-from gpuyard.runtime.serving import call_limits, forecast
+from gpuyard.runtime.serving import call_limits
 from gpuyard.runtime.serving.call_limits import Patience
+from gpuyard.runtime.serving.prospects import forecast
 from tests.support.yards import ME, TestYard, sh
 
 

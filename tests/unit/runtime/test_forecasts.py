@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpuyard.files import parse_job, parse_snapshot
-from gpuyard.runtime.serving import forecast
 from gpuyard.runtime.serving.call_limits import Patience
+from gpuyard.runtime.serving.prospects import forecast
 
 FLEET = """
 apiVersion: gpuyard.dev/v1

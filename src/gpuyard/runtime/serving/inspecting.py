@@ -12,10 +12,10 @@ from gpuyard.model.job import Phase
 from gpuyard.model.reasons import without_names
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Document
-from gpuyard.runtime.serving import forecast
 from gpuyard.runtime.serving.documents import job_documents, node_documents
 from gpuyard.runtime.serving.lookup import Lookup
 from gpuyard.runtime.serving.port import R, ServedWorld
+from gpuyard.runtime.serving.prospects import forecast
 from gpuyard.runtime.serving.viewing import Viewer
 
 

@@ -14,8 +14,8 @@ from gpuyard.runtime.serving.acting import Acting
 from gpuyard.runtime.serving.draining import Draining
 from gpuyard.runtime.serving.inspecting import Inspecting
 from gpuyard.runtime.serving.lookup import Lookup
-from gpuyard.runtime.serving.overview import Overview
 from gpuyard.runtime.serving.port import R, ServedWorld
+from gpuyard.runtime.serving.prospects.overview import Overview
 from gpuyard.runtime.serving.queueing import Queueing
 from gpuyard.runtime.serving.submissions.submitting import Submitting
 from gpuyard.runtime.serving.viewing import Viewer

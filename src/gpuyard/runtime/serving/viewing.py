@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpuyard.model.ownership import Owner
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Caller, Document
-from gpuyard.runtime.serving.documents import masking
+from gpuyard.runtime.serving import masking
 from gpuyard.runtime.serving.port import Happening, JobRecord
 
 SOMEBODY = "other"

@@ -20,9 +20,10 @@ from gpuyard.model.outside import text
 from gpuyard.model.reasons import Outcome
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Document
-from gpuyard.runtime.serving import call_limits, forecast
+from gpuyard.runtime.serving import call_limits
 from gpuyard.runtime.serving.call_limits import Patience
 from gpuyard.runtime.serving.port import Given, JobRecord, R, ServedWorld, SubmissionKey
+from gpuyard.runtime.serving.prospects import forecast
 from gpuyard.runtime.serving.submissions import intake
 from gpuyard.runtime.serving.viewing import Viewer
 
