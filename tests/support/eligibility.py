@@ -38,6 +38,8 @@ def wrong_card(job: Job, node: Node) -> Iterator[str]:
         yield f"{node.name} has {node.model}, which the job does not list"
     if node.gpu_memory < job.min_gpu_memory:
         yield f"{node.name} has cards with too little memory"
+    if job.architecture and node.architecture != job.architecture:
+        yield f"{node.name} has cards of another architecture"
     if job.min_architecture and rank(node.architecture) < rank(job.min_architecture):
         yield f"{node.name} has cards that are too old"
 

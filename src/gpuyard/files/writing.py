@@ -195,6 +195,7 @@ def job_document(job: Job, now: float) -> Data:
         models=list(job.models),
         min_gpu_memory=write_bytes(job.min_gpu_memory),
         min_architecture=job.min_architecture,
+        architecture=job.architecture,
         affinity=[_term(term) for term in job.affinity],
         avoid=_avoid(job.avoid) if job.avoid else None,
         evictions=job.evictions,

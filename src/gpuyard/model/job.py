@@ -191,6 +191,7 @@ class Job:
     models: tuple[str, ...] = ()
     min_gpu_memory: int = 0
     min_architecture: str = ""
+    architecture: str = ""
     affinity: tuple[AffinityTerm, ...] = ()
     avoid: Avoid | None = None
     time_limit: float | None = None

@@ -25,6 +25,15 @@ class Style(Enum):
     SPREAD = "spread"
 
 
+class ModelChoice(Enum):
+    """Which model a job that names none gets (rule 11)."""
+
+    ANY = "any"
+    """The one with least room that holds it."""
+    OLDER = "older"
+    """The oldest architecture, then the smallest memory, so that newer cards stay free for those who name them."""
+
+
 class AcrossQueues(Enum):
     """What a critical job may take from other queues by priority (rule 18)."""
 
@@ -101,6 +110,9 @@ class ClassPolicy:
     preemptible: bool = _knob(True, "Whether jobs that do not say so may be taken back.")
     placement: Style = _knob(Style.PACK, "Lay tasks close together (pack) or apart (spread).")
     over: tuple[str, ...] = _knob((), "The levels to spread over, the most important first; pack ignores it.")
+    models: ModelChoice = _knob(
+        ModelChoice.ANY, "Jobs that name no model get any, or the older that suits and has room (older)."
+    )
     max_grace: float = _knob(1800.0, "The longest checkpoint.grace a job may ask for; 0: any.", "seconds")
     max_min_runtime: float = _knob(14400.0, "The longest min_runtime a job may ask for; 0: any.", "seconds")
     max_time_limit: float = _knob(
@@ -182,14 +194,19 @@ class AlertPolicy:
 
 def _classes() -> dict[JobClass, ClassPolicy]:
     return {
-        JobClass.BATCH: ClassPolicy(priority=25, max_grace=600.0, max_min_runtime=3600.0, alert_after=21600.0),
+        JobClass.BATCH: ClassPolicy(
+            priority=25, models=ModelChoice.OLDER, max_grace=600.0, max_min_runtime=3600.0, alert_after=21600.0
+        ),
         JobClass.TRAINING: ClassPolicy(priority=50),
-        JobClass.INTERACTIVE: ClassPolicy(priority=75, preemptible=False, max_grace=600.0, alert_after=600.0),
+        JobClass.INTERACTIVE: ClassPolicy(
+            priority=75, models=ModelChoice.OLDER, preemptible=False, max_grace=600.0, alert_after=600.0
+        ),
         JobClass.INFERENCE: ClassPolicy(
             priority=100,
             preemptible=False,
             placement=Style.SPREAD,
             over=(NODE, "rack"),
+            models=ModelChoice.OLDER,
             max_grace=600.0,
             alert_after=600.0,
         ),

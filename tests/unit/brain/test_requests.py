@@ -106,6 +106,10 @@ def test_a_part_of_a_device_is_its_share_of_the_memory(job: str, share: float):
         ("gpus: 1, min_architecture: ampere", True),
         ("gpus: 1, min_architecture: volta", True),
         ("gpus: 1, min_architecture: hopper", False),
+        ("gpus: 1, architecture: ampere", True),
+        ("gpus: 1, architecture: volta", False),
+        ("gpus: 1, architecture: hopper", False),
+        ("gpus: 1, architecture: ampere, min_architecture: hopper", False),
     ],
 )
 def test_the_card_suits_or_not(job: str, fits: bool):

@@ -150,6 +150,7 @@ def jobs(draw: Draw, name: str, queue: st.SearchStrategy[str]) -> Job:
         submitted=draw(MOMENTS), started=draw(st.none() | MOMENTS),
         models=draw(st.sampled_from([(), ("H100", "A100")])),
         min_gpu_memory=draw(st.sampled_from([0, 40 * GIB])), min_architecture=draw(st.sampled_from(["", "ampere"])),
+        architecture=draw(st.sampled_from(["", "hopper"])),
         affinity=draw(st.sampled_from([(), terms])),
         avoid=draw(st.none() | st.builds(Avoid, st.sampled_from(["node", "rack"]), st.just(("default",)))),
         time_limit=draw(st.none() | st.sampled_from([90.0, 7200.0, 0.5])), min_runtime=draw(SOME_SPANS),

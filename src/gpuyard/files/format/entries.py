@@ -319,6 +319,7 @@ class JobEntry(AskEntry):
     )
     min_gpu_memory: int = slot(Bytes(), "Instead of models: memory of a GPU at least this.", 0)
     min_architecture: str = slot(Word(ARCHITECTURES), "Instead of models: this architecture or newer.", "")
+    architecture: str = slot(Word(ARCHITECTURES), "Instead of models: this architecture and no other.", "")
     affinity: tuple[TermEntry, ...] = slot(
         ListOf(EntryOf(lambda: TermEntry)), "Node-affinity terms; any one holds.", ()
     )

@@ -89,6 +89,7 @@ def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
         models=entry.models,
         min_gpu_memory=entry.min_gpu_memory,
         min_architecture=entry.min_architecture,
+        architecture=entry.architecture,
         affinity=tuple(AffinityTerm(tuple(map(_expression, term.match_expressions))) for term in entry.affinity),
         avoid=Avoid(entry.avoid.level, entry.avoid.queues, entry.avoid.own) if entry.avoid else None,
         time_limit=entry.time_limit,

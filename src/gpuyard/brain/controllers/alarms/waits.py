@@ -82,7 +82,8 @@ def _count(line: WaitingLine, begin: float) -> int:
 def kind_of(row: JobRow) -> str:
     """Names jobs that are answered alike, the same after a restart."""
     job = row.job
-    asked = (job.gang, job.models, job.min_gpu_memory, job.min_architecture, job.affinity, job.avoid, job.time_limit)
+    cards = (job.models, job.min_gpu_memory, job.min_architecture, job.architecture)
+    asked = (job.gang, *cards, job.affinity, job.avoid, job.time_limit)
     return f"{job.queue}/{row.class_name}/{zlib.crc32(repr((asked, row.firm)).encode()):08x}"
 
 

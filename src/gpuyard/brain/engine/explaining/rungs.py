@@ -162,18 +162,17 @@ def _best_domain(draft: Draft, view: NodesView, level: str, missing: int) -> tup
 
 def _model(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     job = row.job
-    if not (job.models or job.min_gpu_memory or job.min_architecture):
+    if not (job.models or job.min_gpu_memory or job.min_architecture or job.architecture):
         return []
-    free_job = replace(job, models=(), min_gpu_memory=0, min_architecture="", placements=())
+    free_job = replace(job, models=(), min_gpu_memory=0, min_architecture="", architecture="", placements=())
     relaxed = draft.fleet.probe(row, free_job)
     exists = bool((view.model & view.shape).any())
     if exists and not would_start(draft, relaxed):
         return []
     needed = draft.fleet.shortfall(row)[0]
     free = int(view.free[view.suitable].sum())
-    wanted = " or ".join(job.models) or (
-        f"{job.min_architecture} or newer" if job.min_architecture else "enough memory"
-    )
+    wanted = " or ".join(job.models) or job.architecture
+    wanted = wanted or (f"{job.min_architecture} or newer" if job.min_architecture else "enough memory")
     if exists:
         message = (
             f"{row.name} needs {gpu_words(needed)} of {wanted}; "

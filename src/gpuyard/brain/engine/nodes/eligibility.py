@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest
-from gpuyard.model.node import Gpu, Node
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, age
+from gpuyard.model.node import ARCHITECTURES, Gpu, Node
 from gpuyard.model.queue import model_matches
 
 Tier = frozenset[int]
@@ -140,6 +140,8 @@ class Eligibility:
             return [frozenset(range(len(models)))]
         fits = self.static(request, STATIC_CHECKERS)
         present = set(self.columns.model[fits].tolist())
+        if request.older:
+            return self._oldest_first(present, fits, alone)
         tiers: list[Tier] = []
         for wanted in request.models or ("",):
             matching = [i for i in sorted(present) if not wanted or model_matches(wanted, models[i])]
@@ -149,6 +151,18 @@ class Eligibility:
             else:
                 tiers.extend(frozenset((i,)) for i in matching)
         return tiers
+
+    def _oldest_first(self, present: set[int], fits: Bools, alone: bool) -> list[Tier]:
+        """By architecture, then by memory; one whose architecture nobody knows is not known to be old."""
+        ranks: dict[tuple[int, int], list[int]] = {}
+        for model in sorted(present):
+            node = self.columns.nodes[int(np.argmax(fits & (self.columns.model == model)))]
+            place = age(node.architecture)
+            ranks.setdefault((place if place >= 0 else len(ARCHITECTURES), node.gpu_memory), []).append(model)
+        tiers = [models for _, models in sorted(ranks.items())]
+        if alone:
+            return [frozenset(models) for models in tiers]
+        return [frozenset((model,)) for models in tiers for model in models]
 
 
 def _passes(request: TaskRequest, checkers: tuple[Checker, ...], node: Node) -> bool:

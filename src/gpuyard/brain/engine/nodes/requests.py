@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Toleration
 from gpuyard.model.node import ARCHITECTURES, Effect, Node, Taint
-from gpuyard.model.policy import ClassPolicy, Style
+from gpuyard.model.policy import ClassPolicy, ModelChoice, Style
 from gpuyard.model.queue import model_matches
 from gpuyard.model.resources import WHOLE, Request, mig_cost
 
@@ -19,8 +19,8 @@ class TaskRequest:
     """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
-        "affinity", "class_name", "cost", "gpus", "id", "min_architecture", "min_gpu_memory", "models",
-        "node_selector", "over", "resources", "style", "tolerations", "waived",
+        "affinity", "architectures", "class_name", "cost", "gpus", "id", "min_gpu_memory", "models",
+        "node_selector", "older", "over", "resources", "style", "tolerations", "waived",
     )  # fmt: skip
 
     def __init__(self, request_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
@@ -32,7 +32,10 @@ class TaskRequest:
         self.models = job.models
         self.class_name = job.job_class.value
         self.min_gpu_memory = job.min_gpu_memory
-        self.min_architecture = job.min_architecture
+        self.architectures = architectures(job)
+        """Those it may run on, as ages; None: all."""
+        self.older = treatment.models is ModelChoice.OLDER and not job.models
+        """Of the models that suit, the oldest comes first (rule 11)."""
         self.affinity = job.affinity
         self.node_selector = group.node_selector
         self.tolerations = group.tolerations
@@ -68,8 +71,8 @@ def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
     resources = group.request  # spelled out, for a dataclass hashes slowly and every job passes here
     return (
         resources.gpus, resources.share, resources.gpu_memory, resources.mig, resources.cpu, resources.memory,
-        job.models, job.min_gpu_memory, job.min_architecture, job.affinity, group.node_selector, group.tolerations,
-        job.job_class.value,
+        job.models, job.min_gpu_memory, job.min_architecture, job.architecture, job.affinity, group.node_selector,
+        group.tolerations, job.job_class.value,
     )  # fmt: skip
 
 
@@ -86,10 +89,19 @@ def has_model(request: TaskRequest, node: Node) -> bool:
         return False
     if request.min_gpu_memory and node.gpu_memory < request.min_gpu_memory:
         return False
-    return not request.min_architecture or _age(node.architecture) >= _age(request.min_architecture)
+    return request.architectures is None or age(node.architecture) in request.architectures
 
 
-def _age(architecture: str) -> int:
+def architectures(job: Job) -> frozenset[int] | None:
+    """The ages of the architectures that the job takes; None: all, also those that nobody knows."""
+    if not (job.min_architecture or job.architecture):
+        return None
+    newer = frozenset(range(age(job.min_architecture), len(ARCHITECTURES)))
+    return newer & {age(job.architecture)} if job.architecture else newer
+
+
+def age(architecture: str) -> int:
+    """Its place among those known, the oldest first; -1 if nobody knows it."""
     name = architecture.lower()
     return ARCHITECTURES.index(name) if name in ARCHITECTURES else -1
 

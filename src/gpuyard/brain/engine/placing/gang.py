@@ -142,7 +142,7 @@ def shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
         model = int(draft.fleet.columns.model[next(h.node for h in row.held if h.leaf == leaf and not h.terminating)])
         tiers = tuple(tier for tier in tiers if model in tier)
         tiers = (frozenset((model,)),) if tiers and not request.resources.cpu_only else tiers
-    elif not request.models and len(tiers) > 1:
+    elif not (request.models or request.older) and len(tiers) > 1:
         tiers = _tightest_first(draft, row, leaf, tiers)
     if alone and _cost_varies(draft, row, leaf):
         tiers = tuple(dict.fromkeys(part for tier in tiers for part in (tier, *_models_of(tier))))
