@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import combinations, product
 from typing import NamedTuple
 
-from tests.oracle.places import Load, TooLarge, arrange, asks, asks_again, lifted
+from tests.oracle.places import Load, TooLarge, arrange, asks, asks_again, circular, lifted
 from tests.oracle.shapes import Amounts, Budget, Job, Moment, Spot, State, total
 from tests.oracle.shares import (
     Shares,
@@ -94,7 +94,8 @@ class Claim:
         wanted = asks(self.job, self.lacking, state.get(self.job.name, ()))
         for name in movers:
             wanted += asks_again(self.moment.jobs[name], state[name])
-        return arrange(load, wanted)
+        before = {name: state[name] for name in movers}
+        return arrange(load, wanted, lambda after: not circular(self.moment, before, after))
 
     # --- moving (rule 15) ---------------------------------------------------------------------------------------------
 
@@ -241,8 +242,23 @@ class Claim:
                         self.fits(after, chosen, closed)
                         and self.lawful(units)
                         and self._all_needed(units, chosen, closed)
+                        and not any(self._comes_back(unit, after, chosen) for unit in units)
                     ):
                         yield units, chosen
+
+    def _comes_back(self, unit: Unit, after: State, movers: tuple[str, ...]) -> bool:
+        """Whether one of the own queue would start again at once: then it has not given way, and gives no right to
+        others' GPUs (rules 9, 16 and 17)."""
+        job, moment = self.moment.jobs[unit.job], self.moment
+        need = total([moment.spot_cost(job, spot) for spot in unit.spots])
+        if job.queue != self.job.queue or not admitted(moment, after, job, total([need, self.need]), going=True):
+            return False
+        left = {name: spots for name, spots in after.items() if name not in movers}
+        wanted = asks(self.job, self.lacking, after.get(self.job.name, ()))
+        for name in movers:
+            wanted += asks_again(moment.jobs[name], after[name])
+        lacking = dict(Counter(spot.group for spot in unit.spots))
+        return arrange(Load.of(moment, left), [*wanted, *asks(job, lacking, after.get(job.name, ()))]) is not None
 
     def _all_needed(self, units: list[Unit], movers: tuple[str, ...], closed: Closed) -> bool:
         """No more than needed: with any of them left, there is no place, or a limit or the own share is in the way."""

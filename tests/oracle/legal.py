@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 
-from tests.oracle.claims import Claim, Unit, View, budget_broken, in_min_runtime, protected
+from tests.oracle.claims import Claim, Unit, View, budget_broken, in_min_runtime
 from tests.oracle.places import Load, lifted, suits_group, together
 from tests.oracle.plans import UNASKED, Evict, Move, Plan, Start, Verdict, changed, places
 from tests.oracle.shapes import Job, Moment, Spot, State
@@ -295,7 +295,7 @@ def _some_history(view: View, plan: Plan, claimant: str, units: list[Unit]) -> b
                 return True
             continue
         claim = Claim(view, state, claimant)
-        if claim.lawful(units) or _back_again(view, plan, claim, units):
+        if claim.lawful(units):
             return True
         more = sum(claim.lacking.values()) < len(plan.end[claimant]) - len(state.get(claimant, ()))
         if more and any(claim.lawful([*gangs, *some]) for some in _subsets([u for u in units if u.extra])):
@@ -303,37 +303,22 @@ def _some_history(view: View, plan: Plan, claimant: str, units: list[Unit]) -> b
     return False
 
 
-def _back_again(view: View, plan: Plan, claim: Claim, units: list[Unit]) -> bool:
-    """Whether it was lawful with lower priorities of the own queue gone too (rule 16), who have started again because
-    there was room for them afterwards (rule 9)."""
-    moment = view.moment
-    names = {u.job for u in units}
-    own = [
-        name
-        for name, spots in sorted(claim.state.items())
-        if spots and moment.jobs[name].queue == claim.job.queue and name not in names
-        if moment.jobs[name].priority < claim.job.priority and len(plan.end.get(name, ())) >= len(spots)
-    ]
-    gone = [unit for name in own for unit in _parts(view, claim.state, name)]
-    return any(claim.lawful([*units, *some]) for some in _subsets(gone) if some)
-
-
-def _parts(view: View, state: State, name: str) -> list[Unit]:
-    """A job as its extras and its minimum, as far as they may be disturbed."""
-    whole = units_of(view.moment, Evict(name, (), "", ""))
-    return [unit for unit in whole if not protected(view, state, unit)]
-
-
 def _some_chain(view: View, plan: Plan, units: list[Unit]) -> bool:
     """Whether each could go, one after the other, for somebody who waited: the net change names the last of a chain.
 
-    Those who wait may start in between; nothing is asked of what a side can bear.
+    Those who wait may start in between, and who has one above it in its own queue may have waited meanwhile; nothing is
+    asked of what a side can bear.
     """
     moment = view.moment
     waited = [n for n, j in sorted(moment.jobs.items()) if not moment.complete(j, moment.state.get(n, ()))]
+    above = {
+        q: max([moment.jobs[n].priority for n in waited if moment.jobs[n].queue == q] or [0]) for q in moment.queues
+    }
+    waited += [n for n, j in sorted(moment.jobs.items()) if n not in waited and j.priority < above[j.queue]]
     if len(waited) < 2:
         return False
     seen: set[tuple[frozenset[Unit], frozenset[str]]] = set()
+    ran = {n for n in waited if moment.complete(moment.jobs[n], moment.state.get(n, ()))}
 
     def go(left: frozenset[Unit], started: frozenset[str], state: State) -> bool:
         if not left:
@@ -344,7 +329,7 @@ def _some_chain(view: View, plan: Plan, units: list[Unit]) -> bool:
         for name in waited:
             if name in started:
                 continue
-            claim = Claim(view, state, name)
+            claim = Claim(view, {**state, name: ()} if name in ran else state, name)
             for unit in left:
                 first = unit.extra or not any(u.extra and u.job == unit.job for u in left)
                 goes = first and claim.right(unit.job, claim.used)

@@ -7,7 +7,7 @@ number of steps by raising `TooLarge`; whoever asked then says nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -95,17 +95,34 @@ def asks_again(job: Job, spots: tuple[Spot, ...]) -> list[Ask]:
     return asks(job, dict(Counter(spot.group for spot in spots)))
 
 
-def arrange(load: Load, wanted: list[Ask], steps: int = MOST_STEPS) -> State | None:
-    """Places for everybody asked, or None if there are none."""
-    search = _Search(load, wanted, steps)
+def arrange(load: Load, wanted: list[Ask], suits: Callable[[State], bool] = lambda _: True) -> State | None:
+    """Places for everybody asked that suit, or None if there are none."""
+    search = _Search(load, wanted, suits)
     return search.found if search.place(0, 0, None) else None
 
 
+def circular(moment: Moment, before: State, after: State) -> bool:
+    """Whether jobs move in a circle, each to where another was: then none of them can go first (rule 26)."""
+
+    def devices(name: str, spots: tuple[Spot, ...]) -> set[tuple[str, int]]:
+        cpu = {s.node for s in spots if moment.jobs[name].group(s.group).cpu}
+        return {(s.node, g) for s in spots for g in s.gpus} | {(node, -1) for node in cpu}
+
+    names = [name for name in after if before.get(name)]
+    old = {name: devices(name, before[name]) for name in names}
+    new = {name: devices(name, after[name]) for name in names}
+    left = set(names)
+    while ready := {n for n in left if not any(new[n] & old[other] for other in left if other != n)}:
+        left -= ready
+    return bool(left)
+
+
 class _Search:
-    def __init__(self, load: Load, wanted: list[Ask], steps: int) -> None:
+    def __init__(self, load: Load, wanted: list[Ask], suits: Callable[[State], bool]) -> None:
         self.load = load
         self.wanted = wanted
-        self.steps = steps
+        self.suits = suits
+        self.steps = MOST_STEPS
         self.placed: dict[str, list[Spot]] = defaultdict(list)
         for ask in wanted:
             self.placed[ask.job.name] = list(ask.around)
@@ -121,7 +138,7 @@ class _Search:
         if self.steps < 0:
             raise TooLarge
         if which == len(self.wanted):
-            return True
+            return self.suits(self.found)
         ask = self.wanted[which]
         if done == ask.count:
             return self.place(which + 1, 0, None)

@@ -102,7 +102,7 @@ class Story:
         mine = (*self.state.get(name, ()), *found[name])
         for state in (self.state, self.plan.end):
             there = {**state, name: mine}
-            for other in later:
+            for other in [n for n in self.moment.jobs if n != name and n not in self.ran]:  # or of a chain of takes
                 claim = Claim(self.lenient, {**there, other: self.moment.state.get(other, ())}, other)
                 if claim.right(name, use(self.moment, there)) or claim.right(name, claim.used):
                     return

@@ -6,7 +6,7 @@ fleet is left as the plan would make it: the caller commits (foresight) or rolls
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from gpuyard.brain.engine.explaining import explain
 from gpuyard.brain.engine.giving_way import consolidation, growth, preemption, stale_gangs, time_slicing
@@ -64,8 +64,11 @@ def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
     victims = ordering.buckets_of(draft.fleet, _weigh_anew(draft, waiting, changed)) if changed else []
     ask_all = bool(draft.quota_waits or draft.kept or draft.policy.order.strict)
     asked = [bucket for bucket in waiting if ask_all or gang.might_fit(draft, bucket.head)]
-    blocked = _start_those(draft, [*asked, *victims])
-    return [*(bucket for bucket in waiting if bucket not in asked), *blocked]
+    hopeless = set(waiting).difference(asked)
+    ahead = ordering.ahead_of([*asked, *victims], hopeless)
+    blocked = _start_those(draft, [*asked, *victims], ahead)
+    left = hopeless.difference(ahead)
+    return [*(bucket for bucket in waiting if bucket in left), *blocked]
 
 
 def _weigh_anew(draft: Draft, waiting: list[Bucket], changed: list[JobRow]) -> list[JobRow]:
@@ -80,11 +83,15 @@ def _weigh_anew(draft: Draft, waiting: list[Bucket], changed: list[JobRow]) -> l
     return [row for row in changed if row.name not in known]
 
 
-def _start_those(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
-    turns = Turns(draft, waiting)
+def _start_those(draft: Draft, waiting: list[Bucket], hopeless: Set[Bucket] = frozenset()) -> list[Bucket]:
+    """Start in order what can; those who are known not to fit only keep their place in the order (rule 9)."""
+    turns = Turns(draft, [*waiting, *hopeless])
     blocked: list[Bucket] = []
     while (bucket := turns.next()) is not None:
-        if try_start(draft, bucket):
+        if bucket in hopeless:
+            turns.parked(bucket)
+            blocked.append(bucket)
+        elif try_start(draft, bucket):
             turns.started(bucket)
         else:
             turns.parked(bucket)

@@ -17,6 +17,9 @@ from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.policy import AcrossQueues
 from gpuyard.model.reasons import Code
 
+MOST_ORDERED = 6
+"""Units of which every order is tried when none follows from their size."""
+
 
 class Rights:
     """Rights by queue and priority, worked out once for all who stand alike there."""
@@ -116,6 +119,29 @@ class Claim:
         outwards, the small before the large: a side that is barely above its due may lose its largest last. The units
         stand; they are taken off the books here one by one, and put back.
         """
+        units = list(units)
+        rights = self._greedily(units)
+        if len(rights) == len(units) or len(units) > MOST_ORDERED or len(self.tree.resources) == 1:
+            return rights
+        return self._in_any_order(frozenset(units), set()) or rights
+
+    def _in_any_order(self, units: frozenset[Unit], dead: set[frozenset[Unit]]) -> dict[Unit, Code]:
+        """The rights of an order in which all can go; none if there is no such order. With several resources who is
+        small in one may be what a side is above its due by in another, so every order is looked at."""
+        for unit in sorted(units, key=self._goes_before):
+            rest = units - {unit}
+            right = self.right(unit.row)
+            if right is None or rest in dead or (not unit.extra and any(u.extra and u.row is unit.row for u in rest)):
+                continue
+            with self.supposed((unit,), gone=True):
+                found = self._in_any_order(rest, dead) if rest else {}
+            if found or not rest:
+                return {unit: right, **found}
+            dead.add(rest)
+        return {}
+
+    def _greedily(self, units: list[Unit]) -> dict[Unit, Code]:
+        """Whoever may go first goes."""
         rights: dict[Unit, Code] = {}
         waiting = self._lanes(units)
         went: list[Unit] = []

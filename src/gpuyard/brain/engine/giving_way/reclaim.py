@@ -82,7 +82,8 @@ class Reclaim:
     def _bearable_for(self, parting: Parting, stopped: list[Unit]) -> bool:
         ours, theirs = parting
         used, quota, share = self.tree.used, self.tree.quota, self.draft.shares[theirs]
-        if not any(quota[ours][r] != NOT_COUNTED and used[ours][r] > quota[ours][r] for r in range(len(self.asked))):
+        beyond = (used[ours][r] > quota[ours][r] != NOT_COUNTED for r, amount in enumerate(self.asked) if amount)
+        if not any(beyond):
             return True
         before = self._before(theirs, stopped)
         for r, gain in enumerate(self.asked):

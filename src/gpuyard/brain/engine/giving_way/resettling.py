@@ -13,6 +13,7 @@ from gpuyard.brain.engine.giving_way import clearing
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.victims import Unit, headroom
 from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang, neighbours, topology
@@ -87,15 +88,23 @@ class Settling:
         finds: list[FindPlaces] = [self._stay_first]
         if self.rights.moves_too:
             finds += [self._dear_first, self._large_first]
-        if any(unit.row.queue == self.row.queue for unit in gone):
-            finds.append(self._own_stays_away)
         return self._judged(taken, finds[0](gone)) if len(finds) == 1 else self._best_of(taken, gone, finds)
 
     def _judged(self, taken: tuple[Held, ...], found: tuple[list[Unit], list[Unit]]) -> RoomMade | None:
         moved, stopped = found
         outcome = RoomMade(tuple(moved), tuple(stopped), taken)
         kept = self._budgets_kept([*moved, *stopped]) and self.rights.accepts(outcome)
-        return outcome if kept else None
+        return outcome if kept and not self._in_circle(moved) else None
+
+    def _in_circle(self, moved: list[Unit]) -> bool:
+        """Whether those moved, and those whom this plan has moved before, wait for each other to leave (rule 26)."""
+        rows = {unit.row.name: unit.row for unit in moved}
+        if not rows:
+            return False
+        jobs = self.draft.fleet.jobs
+        earlier = (jobs[name] for name in (*self.draft.before, *self.draft.began) if name not in rows)
+        rows |= {row.name: row for row in earlier if row.held and self.draft.origin(row)}
+        return len(rows) > 1 and bool(circle(rows.values(), self.draft.origin))
 
     def _best_of(self, taken: tuple[Held, ...], gone: list[Unit], finds: list[FindPlaces]) -> RoomMade | None:
         """Who goes where decides who stops: several orders of looking for places, the best outcome stands."""
@@ -142,13 +151,6 @@ class Settling:
         """The same, the largest first: small ones find a place more easily."""
         return self._one_by_one(self._ordered(sorted(gone, key=lambda unit: -unit.cost)))
 
-    def _own_stays_away(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """Lower priorities of the claimant's own queue stop although there is room for them: it is by their share that
-        the claimant takes from other queues (rules 16 and 17)."""
-        own = [unit for unit in gone if unit.row.queue == self.row.queue and unit in self._stoppable]
-        moved, stopped = self._stay_first([unit for unit in gone if unit not in own])
-        return moved, [*stopped, *own]
-
     def _one_by_one(self, units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         moved: list[Unit] = []
         stopped: list[Unit] = []
@@ -158,8 +160,8 @@ class Settling:
         return moved, stopped
 
     def _ordered(self, units: Iterable[Unit]) -> list[Unit]:
-        """Minimums before extras, and first those who may not be stopped."""
-        return sorted(units, key=lambda unit: (unit.extra, unit in self._stoppable))
+        """First those who may not be stopped; among either, minimums before extras."""
+        return sorted(units, key=lambda unit: (unit in self._stoppable, unit.extra))
 
     def _stand_again(self, unit: Unit) -> bool:
         """Put a unit back where it stood, task by task, since two of its tasks may share a device; all or none."""

@@ -31,6 +31,8 @@ MOST_CLEARED = 64
 """Tenants of a domain that is cleared whole, and nodes that are cleared one by one, for one claim."""
 MOST_WEIGHED = 10
 """Units of a domain of which every set is weighed."""
+MOST_MOVED = 3
+"""Of them, how many are moved for a claimant that takes nothing."""
 
 
 class RoomMaker:
@@ -113,6 +115,14 @@ class RoomMaker:
             units = list(clearing.everyone(self.draft, self.rights, region))
             if 1 < len(units) <= MOST_WEIGHED:
                 yield partial(self._by_subsets, units)
+
+    def moves_of_few(self) -> Iterator[Try]:
+        """Where few stand in all: every small set of them steps aside, for one may go where another makes room."""
+        everywhere = self.draft.fleet.columns.everywhere
+        if self._few_in(everywhere):
+            units = list(clearing.everyone(self.draft, self.rights, everywhere))
+            if 1 < len(units) <= MOST_WEIGHED:
+                yield partial(self._by_subsets, units, MOST_MOVED)
 
     def few_could_go(self) -> bool:
         """Whether there is any region where every set can be weighed."""
@@ -261,10 +271,10 @@ class RoomMaker:
             self._let_go(unit, gone)
         return self._settling.settle(gone)
 
-    def _by_subsets(self, units: list[Unit]) -> RoomMade | None:
+    def _by_subsets(self, units: list[Unit], most: int = MOST_WEIGHED) -> RoomMade | None:
         """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
         best: tuple[Key, tuple[Unit, ...]] | None = None
-        for those in self._subsets(units):
+        for those in self._subsets(units, most):
             with self.draft.trial() as trial:
                 outcome = self._by_these(those)
                 if outcome is not None:
@@ -275,8 +285,8 @@ class RoomMaker:
                     best = (rank, those) if best is None or rank < best[0] else best
         return self._by_these(best[1]) if best is not None else None
 
-    def _subsets(self, units: list[Unit]) -> Iterator[tuple[Unit, ...]]:
-        """Sets of these that may suffice, in the order of their keys, which never fall when somebody joins."""
+    def _subsets(self, units: list[Unit], most: int) -> Iterator[tuple[Unit, ...]]:
+        """Sets of so many at most that may suffice, in order of their keys, which never fall when somebody joins."""
         heap: list[tuple[Key, tuple[int, ...]]] = [(self.rights.key((unit,)), (i,)) for i, unit in enumerate(units)]
         heapify(heap)
         while heap:
@@ -286,7 +296,7 @@ class RoomMaker:
                 if not self._go_on():
                     return
                 yield those
-            for i in range(chosen[-1] + 1, len(units)):
+            for i in range(chosen[-1] + 1, len(units) if len(chosen) < most else 0):
                 if not _covered(units[i], those):
                     heappush(heap, (self.rights.key((*those, units[i])), (*chosen, i)))
 

@@ -221,14 +221,27 @@ class _Tree:
             else:
                 waiting.append((group, leaf))
             leaf += leaf_count(group)
-        for group, at in waiting:
-            if done >= bundle.min_groups:
-                break
-            with self.draft.trial() as trial:
-                if self.place(group, at, region):
-                    done += 1
-                    trial.keep()
-        return done >= bundle.min_groups
+        lacks = bundle.min_groups - done
+        hardest = sorted(waiting, key=lambda pair: (not pair[0].topology.required, -self._largest(*pair)))
+        return self._enough(waiting, lacks, region) or (hardest != waiting and self._enough(hardest, lacks, region))
+
+    def _enough(self, groups: list[tuple[Bundle | TaskGroup, int]], lacks: int, region: Region) -> bool:
+        """Bring so many of these groups to their minimum, the first first; what is too little is taken back."""
+        with self.draft.trial() as outer:
+            for group, at in groups:
+                if lacks <= 0:
+                    break
+                with self.draft.trial() as trial:
+                    if self.place(group, at, region):
+                        lacks -= 1
+                        trial.keep()
+            if lacks <= 0:
+                outer.keep()
+        return lacks <= 0
+
+    def _largest(self, group: Bundle | TaskGroup, first: int) -> int:
+        """What the largest task of a group asks for."""
+        return max(self.row.requests[leaf].gpus for leaf in range(first, first + leaf_count(group)))
 
     def complete(self, group: Bundle | TaskGroup, leaf: int) -> bool:
         """Whether the group has its minimum."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from heapq import heappop, heappush
 
 from gpuyard.brain.engine.picture.draft import Draft
@@ -166,6 +166,18 @@ def _ratio(amount: int, due: float) -> float:
     return amount / due if due > 0 else float("inf")
 
 
+def ahead_of(asked: list[Bucket], others: Set[Bucket]) -> Set[Bucket]:
+    """Those of the others who come before somebody asked of the same queue: as long as they stand there, that queue's
+    turn is theirs. One queue alone needs no turns."""
+    if not others or len({bucket.queue for bucket in asked}) < 2:
+        return frozenset()
+    last: dict[int, Rank] = {}
+    for bucket in asked:
+        rank = rank_in_queue(bucket.head)
+        last[bucket.queue] = max(rank, last.get(bucket.queue, rank))
+    return {each for each in others if each.queue in last and rank_in_queue(each.head) < last[each.queue]}
+
+
 def buckets(fleet: Fleet) -> list[Bucket]:
     """Everybody who waits, in buckets; a job that holds something already stands alone."""
     equals = [line.rows() for line in fleet.waiting_lines]
@@ -181,8 +193,17 @@ def buckets_of(fleet: Fleet, rows: Iterable[JobRow]) -> list[Bucket]:
 
 
 def _filled(fleet: Fleet, equals: Iterable[tuple[JobRow, ...]]) -> list[Bucket]:
-    known = [rows for rows in equals if rows[0].queue != NO_QUEUE]
+    known = [part for rows in equals if rows[0].queue != NO_QUEUE for part in _apart(fleet, rows)]
     return [Bucket(rows[0].queue, fleet.shortfall(rows[0]), rows) for rows in sorted(known, key=_first_rank)]
+
+
+def _apart(fleet: Fleet, rows: tuple[JobRow, ...]) -> list[tuple[JobRow, ...]]:
+    """Jobs for which room is kept stand alone: they are not answered like those who may not have it."""
+    kept = {reservation.job for reservation in fleet.reservations}
+    if not kept or len(rows) == 1:
+        return [rows]
+    rest = tuple(row for row in rows if row.name not in kept)
+    return [*((row,) for row in rows if row.name in kept), *((rest,) if rest else ())]
 
 
 def _first_rank(rows: tuple[JobRow, ...]) -> Rank:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.placing import gang, neighbours, topology
@@ -55,23 +56,7 @@ def untangle(draft: Draft, origin: Origin) -> bool:
 def _ring(draft: Draft, origin: Origin) -> list[JobRow]:
     """Jobs that move in a circle, each to where the next one was."""
     moving = [row for row in _rows(draft, origin) if origin[row.name] and _has_new(row, origin[row.name])]
-    left = {(held.node, g): row for row in moving for held in _gone(row, origin) for g in held.gpus}
-    waits = {
-        row.name: [left[spot] for held in row.held if held not in origin[row.name]
-                   for spot in ((held.node, g) for g in held.gpus) if spot in left and left[spot] is not row]
-        for row in moving
-    }  # fmt: skip
-    for row in moving:
-        path = [row]
-        while waits[path[-1].name] and path[-1] not in path[:-1]:
-            path.append(waits[path[-1].name][0])
-        if path[-1] in path[:-1]:
-            return path[path.index(path[-1]) + 1 :]
-    return []
-
-
-def _gone(row: JobRow, origin: Origin) -> list[Held]:
-    return [held for held in origin[row.name] if not held.terminating and held not in row.held]
+    return circle(moving, lambda row: origin[row.name])
 
 
 def _turn_out(draft: Draft, origin: Origin, held: Held) -> None:
