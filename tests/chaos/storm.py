@@ -255,7 +255,7 @@ class Storm:
             wish.held = self.now()
             self.later(self.dice.uniform(1.0, 25.0), lambda: self._release(wish))
 
-        self.ask(lambda client: client.hold(wish.name), done)
+        self.ask(lambda client: client.hold(wish.name, requeue=True), done)
 
     def _release(self, wish: Wish) -> None:
         if wish.held is None:

@@ -125,7 +125,13 @@ class FakeYard:
         job = self.job(caller, name)
         if "exit_code" in job:
             raise Conflict(f"{name} has ended; it cannot be told to {verb}.")
-        job["phase"] = {"cancel": "cancelled", "hold": "held", "release": "waiting", "requeue": "waiting"}[verb]
+        job["phase"] = {
+            "cancel": "cancelled",
+            "hold": "held",
+            "requeuehold": "held",
+            "release": "waiting",
+            "requeue": "waiting",
+        }[verb]
         self.tell(job["phase"], name)
         return job
 

@@ -5,7 +5,7 @@ Called by the command line and by what-if. Everything here works on a fleet of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -92,7 +92,7 @@ class Foresight:
 
     def outlook(self) -> Outlook:
         """The net change and the state it leads to."""
-        changes = evacuation.net_actions(self.fleet, self.origin, evacuation.Story(self.because, self.served))
+        changes = self.changes()
         return Outlook(
             actions=(*changes, *self.draft.reserves),
             waiting=tuple(self.explanations()),
@@ -101,9 +101,17 @@ class Foresight:
             fragmentation=self.fragmentation(),
             deadlocks=tuple(self.deadlocks),
             cycles=self.cycles,
-            bill=billing.bill(self.draft, changes, self.origin),
+            bill=self.bill(changes),
             alerts=self.alerts(),
         )
+
+    def changes(self) -> tuple[Action, ...]:
+        """Who starts, stops and moves, in an order that can be applied."""
+        return evacuation.net_actions(self.fleet, self.origin, evacuation.Story(self.because, self.served))
+
+    def bill(self, changes: Iterable[Action]) -> Bill:
+        """What those of them cost that disturb somebody."""
+        return billing.bill(self.draft, changes, self.origin)
 
     def fragmentation(self) -> Fragmentation:
         """Rule 25, of the fleet as it stands now."""

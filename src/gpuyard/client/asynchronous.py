@@ -69,9 +69,9 @@ class AsyncClient:
         """End it."""
         return await self._ask(calls.act(name, "cancel"))
 
-    async def hold(self, name: str) -> Document:
-        """Keep it from starting."""
-        return await self._ask(calls.act(name, "hold"))
+    async def hold(self, name: str, requeue: bool = False) -> Document:
+        """Keep a job from starting; one that runs goes on, unless it is to be queued again too."""
+        return await self._ask(calls.act(name, "requeuehold" if requeue else "hold"))
 
     async def release(self, name: str) -> Document:
         """Let it start again."""

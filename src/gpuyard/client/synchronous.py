@@ -91,9 +91,9 @@ class Client:
         """End it."""
         return self._ask(calls.act(name, "cancel"))
 
-    def hold(self, name: str) -> Document:
-        """Keep it from starting."""
-        return self._ask(calls.act(name, "hold"))
+    def hold(self, name: str, requeue: bool = False) -> Document:
+        """Keep a job from starting; one that runs goes on, unless it is to be queued again too."""
+        return self._ask(calls.act(name, "requeuehold" if requeue else "hold"))
 
     def release(self, name: str) -> Document:
         """Let it start again."""

@@ -86,7 +86,10 @@ class Service(Protocol):
         """
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
-        """`cancel`, `hold`, `release` or `requeue` a job; `vouch` (admins) that nothing is left of one in doubt."""
+        """`cancel`, `hold`, `requeuehold`, `release` or `requeue` a job; `vouch` (admins) that nothing is left of one.
+
+        `running` counts those that are at work and stay so.
+        """
 
     def logs(self, caller: Caller, name: str, task: int, offset: int) -> tuple[bytes, int, bool]:
         """Output from `offset` on: the bytes, the next offset, and whether more may come."""

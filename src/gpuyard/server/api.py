@@ -26,7 +26,7 @@ from gpuyard.server.answers import encoded
 from gpuyard.server.asking import Asking, Following, Thinking
 from gpuyard.server.context import HandlerContext
 
-VERBS = ("cancel", "hold", "release", "requeue", "vouch")
+VERBS = ("cancel", "hold", "requeuehold", "release", "requeue", "vouch")
 WAIT_MAX_S = 30.0
 FAR = 1 << 53
 """No number of an event, byte or second is larger; larger ones are somebody's mistake."""

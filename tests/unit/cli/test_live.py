@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,9 +237,29 @@ def test_why_of_a_running_yard_is_told_as_of_a_file(live: Hosted, yard: Yard):
     assert yard("why", "ghost").code == 3
 
 
+def test_harm_is_said_before_it_is_done(live: Hosted, yard: Yard, monkeypatch: pytest.MonkeyPatch):
+    hits = [{"job": f"t{n}", "message": f"t{n} would be stopped (8 GPUs, 3m of work lost)"} for n in range(7)]
+    told = {"name": "peek", "verdict": "starts", "message": "starts on n0 once room is made", "disturbs": hits}
+    monkeypatch.setattr(live.yard, "preview", lambda *_: [told])
+    answer = yard("run", "--name", "peek", "--priority", "90", "--detach", "--", "true")
+    assert answer.err.startswith(
+        "peek starts on n0 once room is made; t0 would be stopped (8 GPUs, 3m of work lost); t1 "
+    )
+    assert answer.err.endswith("; and 2 more would be stopped or moved.\n")
+
+
+def test_a_victim_reads_when_for_whom_and_what_it_lost(live: Hosted, yard: Yard, monkeypatch: pytest.MonkeyPatch):
+    disturbed = {"at": "2026-01-01T14:02:00Z", "message": "stopped for peek, 3m of work lost"}
+    why = {"job": "train", "phase": "running", "placements": [{"node": "n0", "gpus": [0]}], "disturbed": disturbed}
+    monkeypatch.setattr(live.yard, "why", lambda *_: why)
+    told = yard("why", "train").lines[1]
+    assert re.fullmatch(r"At \d\d:02 on 2026-01-0[12] it was stopped for peek, 3m of work lost\.", told)
+
+
 def test_words_to_jobs(live: Hosted, yard: Yard):
     submit(live, {"name": "a"}, {"name": "b"})
     assert yard("hold", "a").out == "a is held\n"
+    assert yard("hold", "--requeue", "a").out == "a is held\n"
     assert yard("release", "a").out == "a is released\n"
     answer = yard("cancel", "ghost", "a", "b")
     assert (answer.code, answer.out) == (3, "a is cancelled\nb is cancelled\n")

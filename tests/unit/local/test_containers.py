@@ -107,7 +107,7 @@ def test_the_checkpoint_signal_reaches_the_container(yard: Contained):
     yard.image(script, name="a", checkpoint={"grace": "20s"})
     while "up" not in yard.output("a"):
         yard.wait_events(yard.store.last_event, 0.02)
-    yard.act(ADMIN, "a", "hold")
+    yard.act(ADMIN, "a", "requeuehold")
     yard.until("a", "held")
     assert "saved" in yard.output("a")
 

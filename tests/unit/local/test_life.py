@@ -121,6 +121,43 @@ def test_hold_release_and_requeue(yard: TestYard):
         yard.act(ME, "a", "cancel")
 
 
+def test_holding_stops_no_work(yard: TestYard):
+    """The attack: `yard hold` of a running job stopped it, lost its work and said "is held"."""
+    yard.put(sh("sleep 600", name="a", gpus=1))
+    yard.until("a", "running")
+    assert yard.act(ME, "a", "hold") == {"name": "a", "phase": "running", "jobs": 1, "running": 1}
+    yard.act(ME, "a", "release")
+    yard.act(ME, "a", "hold")
+    yard.put(sh("true", name="b"))
+    yard.until("b")
+    job = yard.job(ME, "a")
+    assert (job["phase"], job["attempts"]) == ("running", 1)
+    yard.act(ME, "a", "requeue")  # whatever stops it now, it does not start again by itself
+    assert yard.until("a", "held")["attempts"] == 1
+    yard.act(ME, "a", "release")
+    assert yard.until("a", "running")["attempts"] == 2
+
+
+def test_holding_and_queueing_again_stops_what_runs(yard: TestYard):
+    yard.put(sh("sleep 600", name="a", gpus=1))
+    yard.until("a", "running")
+    assert yard.act(ME, "a", "requeuehold")["running"] == 0
+    assert yard.until("a", "held")["attempts"] == 1
+
+
+def test_a_job_that_is_held_while_it_runs_may_still_be_moved(yard: TestYard):
+    """A move is no start: the held one goes on elsewhere."""
+    yard.put(sh("sleep 600", name="a", gpus=1))
+    node = yard.until("a", "running")["placements"][0]["node"]
+    yard.act(ME, "a", "hold")
+    yard.drain(ADMIN, {"node": node})
+    job = yard.until("a", "running", "held")
+    while job["phase"] == "running" and job["placements"][0]["node"] == node:
+        yard.wait_events(yard.store.last_event, 0.2)
+        job = yard.until("a", "running", "held")
+    assert (job["phase"], job["attempts"]) == ("running", 2)
+
+
 def test_a_held_job_that_was_cancelled_and_is_queued_again_is_still_held(yard: TestYard):
     yard.put(sh("true", name="a", held=True))
     yard.until("a", "held")

@@ -189,3 +189,21 @@ def test_a_name_that_was_given_away_brings_no_groups_to_the_one_who_had_it(share
     shared.put(sh("id -G", name="a"), caller=Caller(member.pw_name, NOBODY.uid))
     assert shared.until(f"{member.pw_name}/a")["phase"] == "succeeded"
     assert shared.output(f"{member.pw_name}/a").split() == [str(pwd.getpwuid(NOBODY.uid).pw_gid)]
+
+
+def test_harm_between_people_names_nobody_to_the_other(shared: TestYard):
+    """Who is stopped and for whom is told to each by what they may know: that it happens, and what it costs."""
+    nobody = Caller("nobody", pwd.getpwnam("nobody").pw_uid)
+    daemon = Caller("daemon", pwd.getpwnam("daemon").pw_uid)
+    shared.put(sh("sleep 600", name="secret-plan", gpus=8, tasks=2, priority=10), caller=nobody)
+    shared.until("nobody/secret-plan", "running")
+    job = sh("sleep 600", name="secret-look", gpus=1, priority=90)
+    (told,) = shared.preview(daemon, [job])
+    assert "secret-plan" not in str(told)
+    assert told["disturbs"][0]["message"].startswith("other-1 would be stopped (16 GPUs, ")
+    assert shared.preview(ADMIN, [job])[0]["disturbs"][0]["job"] == "nobody/secret-plan"
+    shared.put(job, caller=daemon)
+    shared.until("nobody/secret-plan", "waiting")
+    why = shared.why(nobody, "secret-plan")
+    assert why["disturbed"]["message"].startswith("stopped for a job of queue default, ")
+    assert "secret-look" not in str([why, shared.job(nobody, "secret-plan"), shared.events(nobody, 0, 1000)])

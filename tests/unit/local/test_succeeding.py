@@ -68,7 +68,7 @@ def test_a_task_that_succeeded_is_not_run_again_when_its_attempt_was_stopped(tmp
     elif way == "requeue":
         yard.act(ADMIN, "a", "requeue")
     else:
-        yard.act(ADMIN, "a", "hold")
+        yard.act(ADMIN, "a", "requeuehold")
         yard.until("a", "held")
         if way == "restart":
             yard.close()
@@ -87,7 +87,7 @@ def test_a_job_whose_every_task_has_succeeded_is_not_cancelled_any_more(yard: Te
     script = f"trap 'touch {tmp_path}/told; exit 0' USR1; echo $RANK >> {tmp_path}/ran; while :; do sleep 0.02; done"
     yard.put(sh(script, name="a", gpus=1, checkpoint={"grace": "20s"}))
     until_ran(yard, tmp_path, "0")
-    yard.act(ADMIN, "a", "hold")
+    yard.act(ADMIN, "a", "requeuehold")
     assert yard.until("a", "held")["phase"] == "held"  # told to stop, it stopped: that is no success
     yard.act(ADMIN, "a", "cancel")
     assert yard.until("a")["phase"] == "cancelled"

@@ -68,7 +68,7 @@ def test_a_drain_says_who_is_still_there(yard: TestYard):
     yard.put(sh(script, name="a", gpus=8, checkpoint={"grace": "20m"}))
     while "up" not in yard.output("a"):
         yard.wait_events(yard.store.last_event, 0.02)
-    yard.act(ADMIN, "a", "hold")
+    yard.act(ADMIN, "a", "requeuehold")
     answer = yard.drain(ADMIN, {"node": "n0"})
     assert answer["message"] == "n0 (8 GPUs): 1 is stopping already"
     assert (answer["held_gpus"], answer["leaving"][0]["job"]) == (8, "a")

@@ -67,6 +67,15 @@ def cores(milli: int) -> str:
     return "-" if milli >= UNLIMITED else f"{milli / 1000:g}"
 
 
+def clock(moment: float, now: float) -> str:
+    """A moment by the reader's clock: `14:02`, and with its day where that is not today."""
+    import time
+
+    then, today = time.localtime(moment), time.localtime(now)
+    form = "%H:%M" if then[:3] == today[:3] else "%H:%M on %Y-%m-%d"
+    return time.strftime(form, then)
+
+
 def work(gpu_s: float) -> str:
     """GPU time that is used or lost, in the largest unit that keeps it readable: `2 GPU-minutes`, `1.5 GPU-hours`."""
     for unit, scale in (("GPU-hours", 3600), ("GPU-minutes", 60)):

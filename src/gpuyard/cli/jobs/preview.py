@@ -12,6 +12,7 @@ from gpuyard.runtime.clock import SystemClock
 Document = dict[str, Any]
 
 TOLD_MAX = 10
+DISTURBED_MAX = 5
 STYLES = {"starts": "green", "waits": "yellow", "never": "red"}
 
 
@@ -54,8 +55,11 @@ def _verb(verdict: str) -> str:
 
 
 def _more(forecast: Document) -> list[str]:
-    """What is known besides: when, the queue after, the price."""
-    told = []
+    """What is known besides: whom it disturbs, when, the queue after, the price."""
+    disturbed = forecast.get("disturbs", ())
+    told = [str(each["message"]) for each in disturbed[:DISTURBED_MAX]]
+    if len(disturbed) > DISTURBED_MAX:
+        told.append(f"and {len(disturbed) - DISTURBED_MAX} more would be stopped or moved")
     if eta := forecast.get("eta"):
         now = SystemClock().now()
         soonest, latest = (live_tables.seconds(eta.get(key)) for key in ("earliest", "latest"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gpuyard.cli.console import choosing, options, terminal, words
+from gpuyard.cli.console import choosing, hints, options, terminal, words
 from gpuyard.cli.console.choosing import JobChoice
 from gpuyard.cli.console.completing import names
 from gpuyard.client import Client
@@ -72,14 +72,18 @@ def addressed(function: Any) -> Callable[..., Any]:
     return decorated
 
 
-def _tell(whom: Addressed, verb: str, act: Callable[[Client, str], Document], past: str) -> None:
+Past = str | Callable[[Document], str]
+"""What is said of a job that was told: words, or words made of the answer."""
+
+
+def _tell(whom: Addressed, verb: str, act: Callable[[Client, str], Document], past: Past) -> None:
     """Every job is told; the first that cannot be is what the command ends with."""
     refused: Refused | None = None
     with Client() as client:
         for job in whom.names(client, verb):
             try:
-                act(client, job)
-                terminal.write(f"{job} {past}\n")
+                answer = act(client, job)
+                terminal.write(f"{job} {past if isinstance(past, str) else past(answer)}\n")
             except Refused as error:
                 if refused is not None:
                     terminal.say(f"error: {refused}")
@@ -103,11 +107,21 @@ def cancel(whom: Addressed) -> None:
     _tell(whom, "cancel", Client.cancel, "is cancelled")
 
 
-@options.command("hold", "yard hold train\nyard hold --queue research --phase waiting")
+@options.command("hold", "yard hold train\nyard hold --requeue train\nyard hold --queue research --phase waiting")
 @addressed
-def hold(whom: Addressed) -> None:
-    """Keep waiting jobs from starting until they are released."""
-    _tell(whom, "hold", Client.hold, "is held")
+@click.option("--requeue", is_flag=True, help="Also stop what runs: it gets its signal and grace, and waits, held.")
+def hold(whom: Addressed, requeue: bool) -> None:
+    """Keep jobs from starting until they are released. What runs goes on; it is held once it stops."""
+    _tell(whom, "hold", lambda client, job: client.hold(job, requeue), _held)
+
+
+def _held(answer: Document) -> str:
+    """What a hold did; work that goes on is said to."""
+    running, jobs = int(answer.get("running", 0)), int(answer.get("jobs", 1))
+    if not running:
+        return "is being stopped, and is held" if answer.get("phase") == "stopping" else "is held"
+    some = "" if jobs == running == 1 else f" with {words.counted(running, 'job')}"
+    return f"runs on{some}, and is held once it stops; `{hints.yard()} hold --requeue {answer['name']}` stops it now"
 
 
 @options.command("release", "yard release train\nyard release --phase held")

@@ -28,6 +28,8 @@ LEGEND = "✓ holds   ✗ stands in the way   · rules these nodes out, enough o
 def draw(screen: Screen, answer: Document, now: float) -> None:
     """The whole answer."""
     screen.show(text(sentence(answer, now), "bold"))
+    if disturbed := answer.get("disturbed"):
+        screen.show(text(_disturbed(disturbed, now)))
     if ladder := answer.get("ladder"):
         screen.show(text(""))
         screen.table(_LADDER, _ladder_rows(ladder, answer), headers=False)
@@ -82,6 +84,13 @@ def _where(answer: Document, now: float) -> str:
 def _how(answer: Document) -> str:
     name, phase, told = answer["job"], answer["phase"], str(answer.get("message") or "")
     return f"{name} is {phase}: {told}" if told and told != phase else f"{name} is {phase}."
+
+
+def _disturbed(told: Document, now: float) -> str:
+    """`At 14:02 it was stopped for peek, 3m of work lost.`"""
+    at, message = live_tables.seconds(told.get("at")), str(told["message"])
+    moment = f"At {words.clock(at, now)} it" if at is not None else "It"
+    return f"{moment} {'' if message.startswith('gave') else 'was '}{message}."
 
 
 def _ladder_rows(ladder: Sequence[Document], answer: Document) -> list[list[Any]]:

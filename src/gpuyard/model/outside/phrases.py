@@ -33,6 +33,11 @@ def duration(seconds: float) -> str:
     return "".join(parts[:2]) or "0s"
 
 
+def work_lost(seconds: float, saves: bool) -> str:
+    """What a job loses that is stopped, having worked so long; one that `saves` its work is told to before."""
+    return "told to save its work first" if saves else f"{duration(seconds)} of work lost"
+
+
 def listed(names: Sequence[str], most: int = SHOWN, of: int | None = None) -> str:
     """A list of names that does not run away; `of` says how many there are in all, if not all are given."""
     rest = (len(names) if of is None else of) - min(most, len(names))

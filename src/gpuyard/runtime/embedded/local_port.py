@@ -193,9 +193,9 @@ class LocalAcceptance:
         """Also by one that is about to be accepted."""
         return self._desk.book.is_taken(key)
 
-    def knows(self, owner: Owner, name: str) -> bool:
-        """Whether there is, or was, a job that an owner means by that name."""
-        return bool(self._gates.look(owner, name)[1])
+    def state_of(self, owner: Owner, name: str) -> str:
+        """As those who follow it would find it."""
+        return self._gates.look(owner, name)[1]
 
     def take(self, owner: Owner, given: Sequence[Given]) -> Sequence[Entry]:
         """Numbered and their names kept; in a shared yard they will run as their submitter."""

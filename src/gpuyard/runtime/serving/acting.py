@@ -27,7 +27,8 @@ class Acting(Generic[R]):
             for job in jobs:
                 self._check(viewer, job, verb)
                 self._do(viewer, job, verb)
-        return {"name": name, "phase": jobs[0].phase.value, "jobs": len(jobs)}
+            at_work = sum(job.attempt is not None and not job.attempt.why for job in jobs)
+        return {"name": name, "phase": jobs[0].phase.value, "jobs": len(jobs), "running": at_work}
 
     def _check(self, viewer: Viewer, job: R, verb: str) -> None:
         caller = viewer.caller
@@ -43,8 +44,8 @@ class Acting(Generic[R]):
         match verb:
             case "cancel":
                 requests.cancel(job, f"cancelled by {user}")
-            case "hold":
-                requests.hold(job)
+            case "hold" | "requeuehold":
+                requests.hold(job, requeue=verb == "requeuehold")
             case "release":
                 requests.release(job)
             case "requeue":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuyard.model.errors import Refused
+from gpuyard.model.outside.phrases import listed
 from gpuyard.model.queue import Queue
 
 NAMED = 5
@@ -35,9 +36,5 @@ def check_queues(queues: Sequence[Queue], jobs: Iterable[tuple[str, str]], remed
 
 
 def named_jobs(names: Sequence[str], verb: str = "stand") -> str:
-    """`train stands`, `a, b stand`, `1,234 jobs stand (a, b, c, d, e, ...)`."""
-    if len(names) == 1:
-        return f"{names[0]} {verb}s"
-    if len(names) <= NAMED:
-        return f"{', '.join(names)} {verb}"
-    return f"{len(names):,} jobs {verb} ({', '.join(names[:NAMED])}, ...)"
+    """`train stands`, `a, b stand`, `a, b, c, d, e and 7 more stand`."""
+    return f"{listed(names, NAMED)} {verb}{'s' if len(names) == 1 else ''}"

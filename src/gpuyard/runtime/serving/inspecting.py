@@ -60,8 +60,12 @@ class Inspecting(Generic[R]):
 
     def why(self, viewer: Viewer, name: str) -> Document:
         """See `Service.why`."""
-        job = self._lookup.seen(viewer, name)
-        document: Document = {"job": name, "phase": job.phase.value}
+        jobs = self._world.jobs
+        with jobs.still():
+            jobs.settle()
+            job = self._lookup.seen(viewer, name)
+            disturbed = job_documents.disturbed_document(jobs.history(job.id))
+        document: Document = {"job": name, "phase": job.phase.value} | disturbed
         if job.phase is not Phase.WAITING or job.attempt is not None:
             return document | job_documents.standing_document(job)
         document |= shape_document(job.description())

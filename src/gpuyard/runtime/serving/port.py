@@ -60,7 +60,17 @@ class AttemptRecord(Protocol):
     @property
     def started(self) -> float | None: ...
     @property
+    def stopped(self) -> float | None: ...
+    @property
     def ended(self) -> float | None: ...
+    @property
+    def told(self) -> str:
+        """For whom it was stopped and what was lost, in words for its owner."""
+
+    @property
+    def story(self) -> str:
+        """Why it was stopped: what was told, else in a word."""
+
     @property
     def tasks(self) -> Mapping[int, TaskRecord]: ...
     def live(self) -> Sequence[TaskRecord]:
@@ -198,7 +208,7 @@ class Wishes(Protocol[R_contra]):
     """What people want of jobs. `Conflict` says why it cannot be."""
 
     def cancel(self, job: R_contra, told: str, /) -> None: ...
-    def hold(self, job: R_contra, /) -> None: ...
+    def hold(self, job: R_contra, /, requeue: bool = False) -> None: ...
     def release(self, job: R_contra, /) -> None: ...
     def requeue(self, job: R_contra, /) -> None: ...
     def vouch(self, job: R_contra, user: str, /) -> None: ...
@@ -234,8 +244,8 @@ class Acceptance(Protocol[R]):
     def is_taken(self, key: str) -> bool:
         """Whether that name is one of a job that is not over."""
 
-    def knows(self, owner: Owner, name: str) -> bool:
-        """Whether there is, or was, a job that an owner means by that name."""
+    def state_of(self, owner: Owner, name: str) -> str:
+        """How the job stands that an owner means by that name: `pending`, `ok`, how it ended else, "" for none."""
 
     def take(self, owner: Owner, given: Sequence[Given]) -> Sequence[R]:
         """Make jobs of them and keep their names; called while all is `still`."""

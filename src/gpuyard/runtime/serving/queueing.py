@@ -11,17 +11,19 @@ from dataclasses import replace
 
 from gpuyard import files
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Refusals
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.foresee import Foresight
 from gpuyard.files.format.entries import API_VERSION
 from gpuyard.files.writing import queue_document
-from gpuyard.model.actions import Action, Evict, Start
+from gpuyard.model.actions import Start
 from gpuyard.model.errors import Denied, NotFound, Refused
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.resources import UNLIMITED, as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.runtime.serving import fitting
+from gpuyard.runtime.serving.documents import disturbances
 from gpuyard.runtime.serving.port import JobRecord, KnownJobs, Site
 
 DELETED = "deleted"
@@ -122,12 +124,15 @@ def laid_over(queues: Sequence[Queue], changes: Sequence[Document], topology: Se
 
 def consequences(moment: Snapshot, queues: tuple[Queue, ...]) -> Document:
     """Who would lose or get GPUs if the queues were these."""
-    before, after = (Foresight(each, cycles=1).outlook().actions for each in (moment, replace(moment, queues=queues)))
-    lost, won = _named(after, Evict) - _named(before, Evict), _named(after, Start) - _named(before, Start)
-    parts = [f"{', '.join(sorted(lost))} would be evicted"] if lost else ["nobody loses a GPU"]
+    afresh = {name: part for name, part in moment.memory.items() if name != Refusals.name}  # with these queues
+    before, after = Foresight(moment), Foresight(replace(moment, queues=queues, memory=afresh))
+    disturbed = disturbances.documents(after, before)
+    won = _started(after) - _started(before)
+    evicted = sorted(str(each["job"]) for each in disturbed if each["must"] == "stop")
+    parts = [str(each["message"]) for each in disturbed] or ["nobody loses a GPU"]
     parts += [f"{', '.join(sorted(won))} could start"] if won else []
-    return {"evicted": sorted(lost), "started": sorted(won), "message": "; ".join(parts)}
+    return {"evicted": evicted, "disturbs": disturbed, "started": sorted(won), "message": "; ".join(parts)}
 
 
-def _named(actions: Sequence[Action], kind: type[Evict] | type[Start]) -> set[str]:
-    return {action.job for action in actions if isinstance(action, kind)}
+def _started(foresight: Foresight) -> set[str]:
+    return {action.job for action in foresight.changes() if isinstance(action, Start)}

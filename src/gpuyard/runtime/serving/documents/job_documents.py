@@ -128,11 +128,14 @@ def _asked_gpus(job: Job) -> float | int | str:
 
 def attempt_document(attempt: AttemptRecord) -> Document:
     """One attempt with its tasks."""
-    times = {"created": attempt.created, "started": attempt.started, "ended": attempt.ended}
+    times = {
+        "created": attempt.created, "started": attempt.started, "stopped": attempt.stopped, "ended": attempt.ended,
+    }  # fmt: skip
     return {
         "number": attempt.number,
         "state": attempt.state,
         **({"why": attempt.why} if attempt.why else {}),
+        **({"message": attempt.told} if attempt.told else {}),
         **{key: write_time(moment) for key, moment in times.items() if moment is not None},
         "tasks": [_task_document(task) for task in attempt.tasks.values()],
     }
@@ -163,10 +166,19 @@ def standing_document(job: JobRecord) -> Document:
     if attempt is not None and attempt.state == "promised":
         return document | {"message": "its GPUs are kept for it until those who still hold them have stopped"}
     if attempt is not None and attempt.why:
-        return document | {"message": f"it is being stopped: {attempt.why}"}
+        return document | {"message": f"it is being {attempt.story}"}
     if job.phase is Phase.RUNNING:
         return document | {"started": _moment(job.started)}
     return document | {"message": job.told or job.phase.value}
+
+
+def disturbed_document(attempts: Sequence[AttemptRecord]) -> Document:
+    """When the job was last stopped or moved for others, and what that cost it; nothing if it never was."""
+    for attempt in reversed(attempts):
+        if attempt.told:
+            at = attempt.stopped or attempt.ended or attempt.created
+            return {"disturbed": {"at": write_time(at), "message": attempt.told}}
+    return {}
 
 
 def placement_document(place: Placement) -> Document:

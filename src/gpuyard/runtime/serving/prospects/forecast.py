@@ -24,7 +24,7 @@ from gpuyard.model.resources import WHOLE, as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Document
 from gpuyard.runtime.serving.call_limits import Patience
-from gpuyard.runtime.serving.documents import job_documents
+from gpuyard.runtime.serving.documents import disturbances, job_documents
 
 
 def kind_of(job: Job) -> Job:
@@ -56,8 +56,9 @@ def _could_be_added(snapshot: Snapshot) -> list[Node]:
     return added
 
 
-def previews(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> list[Document]:
-    """Verdict, sentence, ETA, what its queue then uses, and the price of an hour, of each as they come together."""
+def previews(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience, others: Sequence[Job] = ()) -> list[Document]:
+    """Verdict, sentence, ETA, what its queue then uses, whom it disturbs, and the price of an hour, of each as they
+    come together; `others` come with them and are not told of."""
     hopeless: dict[str, Document] = {}
     possible: set[Job] = set()
     for number, job in enumerate(jobs):
@@ -72,25 +73,35 @@ def previews(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> lis
         else:
             possible.add(kind)
     hopeful = [job for job in jobs if job.name not in hopeless]
-    expected = dict(zip((job.name for job in hopeful), expect_all(snapshot, hopeful, patience), strict=True))
+    expected = dict(zip((job.name for job in hopeful), expect_all(snapshot, hopeful, patience, others), strict=True))
     told_of = hopeless | expected
     return [{"name": job.name} | told_of[job.name] for job in jobs]
 
 
-def expect_all(snapshot: Snapshot, jobs: Sequence[Job], patience: Patience) -> list[Document]:
+def expect_all(
+    snapshot: Snapshot, jobs: Sequence[Job], patience: Patience, others: Sequence[Job] = ()
+) -> list[Document]:
     """What the next plan would make of jobs that could run, planned once for all of them."""
     if not jobs:
         return []
-    foresight = Foresight(replace(snapshot, jobs=(*snapshot.jobs, *jobs)))
+    foresight = Foresight(replace(snapshot, jobs=(*snapshot.jobs, *jobs, *others)))
+    disturbed = disturbances.documents(foresight, snapshot)
     found = []
     for number, job in enumerate(jobs):
         patience.spend(number, len(jobs))
-        found.append(_expected(foresight, job))
+        disturbs = _disturbs(job, disturbed, alone=len(jobs) == 1)
+        found.append(_expected(foresight, job, at_once=not disturbs) | disturbs)
     return found
 
 
-def _expected(foresight: Foresight, job: Job) -> Document:
-    """It starts, or waits and why."""
+def _disturbs(job: Job, disturbed: Sequence[Document], alone: bool) -> Document:
+    """Whom it would stop or move; one that comes alone, with all its members, answers for everybody."""
+    own = [told for told in disturbed if alone or told.get("for") == job.name]
+    return {"disturbs": own} if own else {}
+
+
+def _expected(foresight: Foresight, job: Job, at_once: bool) -> Document:
+    """It starts, at once or when others have made room, or waits and why."""
     document: Document = {}
     row = foresight.fleet.short.get(job.name)
     document["queue"] = _queue_after(foresight, job)
@@ -98,7 +109,8 @@ def _expected(foresight: Foresight, job: Job) -> Document:
     if row is None:
         places = _places(foresight, job.name)
         where = ", ".join(sorted({place["node"] for place in places}))
-        return document | {"verdict": "starts", "message": f"starts now on {where}", "placements": places}
+        told = f"starts now on {where}" if at_once else f"starts on {where} once room is made"
+        return document | {"verdict": "starts", "message": told, "placements": places}
     explanation = foresight.explain(row)
     document |= _without_job(explanation) | _eta(foresight, job.name)
     return document | {"verdict": "waits", "message": str(explanation.reason)}

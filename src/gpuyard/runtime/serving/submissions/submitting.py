@@ -17,7 +17,7 @@ from gpuyard import files
 from gpuyard.model.errors import Conflict, Never, NotFound, Refused
 from gpuyard.model.job import Job
 from gpuyard.model.outside import text
-from gpuyard.model.reasons import Outcome
+from gpuyard.model.reasons import Code, Outcome
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Document
 from gpuyard.runtime.serving import call_limits
@@ -32,6 +32,9 @@ FORECAST_JOBS_MAX = 200
 
 KINDS_MAX = 10_000
 """Kinds of jobs that are remembered to be possible."""
+
+MEMBERS_FORESEEN = 64
+"""So many members of an array are looked ahead for: whom more of them would disturb is not told."""
 
 Asked = Sequence[files.Submission]
 
@@ -85,9 +88,29 @@ class Submitting(Generic[R]):
         """What would happen, in one plan for all of them."""
         call_limits.check_count(jobs, call_limits.PREVIEWS_MAX, "preview")
         asked = self._checked(viewer, self._read(viewer, jobs))
-        firsts = [_first(viewer, each) for each in asked]
-        told = forecast.previews(self._moment(viewer), firsts, self._patience())
-        return [document | {"name": each.names()[0]} for document, each in zip(told, asked, strict=True)]
+        gates = [self._gate(viewer, each, asked) for each in asked]
+        firsts = [_first(viewer, each, bool(gate)) for each, gate in zip(asked, gates, strict=True)]
+        others = [job for each, gate in zip(asked, gates, strict=True) for job in _others(viewer, each, bool(gate))]
+        told = forecast.previews(self._moment(viewer), firsts, self._patience(), others)
+        return [
+            document | (gate if document.get("verdict") != "never" else {}) | {"name": each.names()[0]}
+            for document, gate, each in zip(told, gates, asked, strict=True)
+        ]
+
+    def _gate(self, viewer: Viewer, asked: files.Submission, beside: Asked) -> Document:
+        """What keeps it from the brain though it may fit: the job that it follows. Nothing where nothing does."""
+        together = {name for each in beside for name in (each.job.name, *each.names())}
+        for after in asked.after:
+            state = "pending" if after.job in together else self._world.acceptance.state_of(viewer.owner, after.job)
+            if state == "pending":
+                told = f"waits until {after.job} has {'ended' if after.anyhow else 'succeeded'}"
+            elif state not in ("ok", "") and not after.anyhow:
+                told = f"would be cancelled at once: {after.job} {state}, and it is to follow its success"
+            else:
+                continue
+            reason = {"code": Code.WAITS_ITS_TURN.value, "message": told}
+            return {"verdict": "waits", "message": told, "reason": reason}
+        return {}
 
     def _known_key(self, viewer: Viewer, key: str, digest: str) -> list[Document] | None:
         """What was answered to the same submission of the same owner before."""
@@ -138,7 +161,7 @@ class Submitting(Generic[R]):
                 if after.job in beside:
                     continue
                 if after.job not in known:
-                    known[after.job] = self._world.acceptance.knows(viewer.owner, after.job)
+                    known[after.job] = bool(self._world.acceptance.state_of(viewer.owner, after.job))
                 if not known[after.job]:
                     raise NotFound(f"job {submission.job.name} is to follow {after.job}, which nobody knows")
             beside.update((submission.job.name, *submission.names()))
@@ -165,8 +188,10 @@ class Submitting(Generic[R]):
         """What is likely to become of them; not told where telling would take longer than accepting."""
         if len(asked) > 1 or not self._has_few_jobs():
             return {}
-        job = _first(viewer, asked[0])
-        return {asked[0].job.name: forecast.expect_all(self._moment(viewer), [job], self._patience())[0]}
+        gate = self._gate(viewer, asked[0], asked[:0])
+        job = _first(viewer, asked[0], bool(gate))
+        told = forecast.expect_all(self._moment(viewer), [job], self._patience())[0]
+        return {asked[0].job.name: told | gate}
 
     def _has_few_jobs(self) -> bool:
         with self._world.jobs.still():
@@ -225,6 +250,16 @@ def _accepted(job: JobRecord, forecasts: Mapping[str, Document]) -> Document:
     return answer | ({"forecast": known} if known is not None else {})
 
 
-def _first(viewer: Viewer, asked: files.Submission) -> Job:
-    """The job, or the first member of its array, as the moment calls it."""
-    return replace(asked.job, name=viewer.asked_name(asked.names()[0]))
+def _first(viewer: Viewer, asked: files.Submission, gated: bool = False) -> Job:
+    """The job, or the first member of its array, as the moment calls it; one that is `gated` does not start yet."""
+    return _member(viewer, asked, asked.names()[0], gated)
+
+
+def _others(viewer: Viewer, asked: files.Submission, gated: bool) -> list[Job]:
+    """The other members of an array that may come with the first."""
+    most = min(asked.at_once or MEMBERS_FORESEEN, MEMBERS_FORESEEN)
+    return [_member(viewer, asked, name, gated) for name in asked.names()[1:most]]
+
+
+def _member(viewer: Viewer, asked: files.Submission, name: str, gated: bool) -> Job:
+    return replace(asked.job, name=viewer.asked_name(name), on_hold=asked.job.on_hold or gated)

@@ -77,12 +77,12 @@ class Lifecycle:
         attempt.tasks.update({task.serial: task for task in made})
         return made
 
-    def follow(self, entry: Entry, places: Sequence[Placement]) -> None:
+    def follow(self, entry: Entry, places: Sequence[Placement], told: str = "") -> None:
         """Move: what runs is stopped, and the next attempt is promised its places now."""
         assert entry.attempt is not None
         entry.following = self._new_attempt(entry, places)
         self.desk.keep_attempt(entry, entry.following, *entry.following.tasks.values())
-        self.stop(entry, "moved")
+        self.stop(entry, "moved", told)
 
     def grow(self, entry: Entry, places: Sequence[Placement]) -> None:
         """More tasks for an elastic gang that runs."""
@@ -272,11 +272,11 @@ class Lifecycle:
 
     # --- stopping --------------------------------------------------------------------------------
 
-    def stop(self, entry: Entry, why: str) -> None:
-        """End the attempt; what its tasks hold is theirs until they are gone."""
+    def stop(self, entry: Entry, why: str, told: str = "") -> None:
+        """End the attempt; what its tasks hold is theirs until they are gone. `told` is for whom, and what is lost."""
         attempt = entry.attempt
         assert attempt is not None
-        attempt.why = why
+        attempt.why, attempt.stopped, attempt.told = why, self.desk.now(), told or attempt.told
         if attempt.state == "promised":
             self._drop_promise(entry, attempt)
             return
@@ -285,18 +285,19 @@ class Lifecycle:
         self._tell_to_stop(entry, attempt, attempt.live())
         self.desk.keep(entry)
         kind = {"preempted": "evicted", "moved": "moved"}.get(why, "stopping")
-        self.desk.say(kind, entry, attempt=attempt.number, message=f"attempt {attempt.number} is stopped: {why}")
+        self.desk.say(kind, entry, attempt=attempt.number, message=f"attempt {attempt.number} is {attempt.story}")
         if entry.following is not None or why in NOT_TO_FOLLOW:
             self.desk.events.append(JobSeen(entry.job()))
         if not attempt.live():
             self.finish(entry, attempt)
 
-    def shrink(self, entry: Entry, tasks: Sequence[Task]) -> None:
+    def shrink(self, entry: Entry, tasks: Sequence[Task], told: str = "") -> None:
         """End some tasks of an elastic gang; the rest runs on."""
         attempt = entry.attempt
         assert attempt is not None
+        attempt.told = told or attempt.told
         self._tell_to_stop(entry, attempt, tasks)
-        self.desk.say("shrinking", entry, tasks=len(tasks))
+        self.desk.say("shrinking", entry, tasks=len(tasks), message=told)
         if not attempt.live():
             self.finish(entry, attempt)
 
@@ -383,11 +384,12 @@ class Lifecycle:
         entry.evictions += attempt.why in ("preempted", "moved", "drained")
         if attempt.why in ("preempted", "drained"):
             self.desk.events.append(JobEvicted(entry.key, self.desk.now()))
-        if entry.following is not None and not entry.held and self._is_sound(entry.following):
+        goes_on = attempt.why == "moved" or not entry.held  # a hold ends no work, and what moves is at work
+        if entry.following is not None and goes_on and self._is_sound(entry.following):
             self._go_on_elsewhere(entry)
             return
         self.unfollow(entry)
-        self.wait_again(entry, f"attempt {attempt.number} was ended: {attempt.why}")
+        self.wait_again(entry, f"attempt {attempt.number} was {attempt.story}")
 
     def unfollow(self, entry: Entry) -> None:
         """A move that is no longer wanted, or no longer possible, is written off."""

@@ -12,6 +12,7 @@ from gpuyard.model.job import Placement
 from gpuyard.model.node import Closure, Place
 from gpuyard.model.reasons import Code
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
+from gpuyard.worlds.local.seam import stopping_words
 from gpuyard.worlds.local.seam.closures import Closures
 from gpuyard.worlds.local.state.records import Attempt, Task
 
@@ -69,10 +70,11 @@ class Deeds:
             return
         entry.reason = action.reason
         tasks = _standing(entry.attempt, action.placements)
+        told = stopping_words.of(self.desk, entry, entry.attempt, action)
         if not action.placements or len(tasks) == len(entry.attempt.live()):
-            self.life.stop(entry, "drained" if action.reason.code is Code.DRAINED else "preempted")
+            self.life.stop(entry, "drained" if action.reason.code is Code.DRAINED else "preempted", told)
         elif tasks:
-            self.life.shrink(entry, tasks)
+            self.life.shrink(entry, tasks, told)
 
     def _move(self, action: Move) -> None:
         """The whole gang is started anew: ranks that know each other by number cannot be moved one by one."""
@@ -81,7 +83,8 @@ class Deeds:
             return
         leaving = {task.serial for task in _standing(entry.attempt, action.source)}
         staying = [task.placement for task in entry.attempt.live() if task.serial not in leaving]
-        self.life.follow(entry, [*staying, *action.target])
+        told = stopping_words.of(self.desk, entry, entry.attempt, action)
+        self.life.follow(entry, [*staying, *action.target], told)
 
     def _terminate(self, name: str) -> None:
         entry = self.desk.book.find(name)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuyard.files.reading.submissions import Submission
 from gpuyard.model.errors import Conflict
+from gpuyard.model.events import JobSeen
 from gpuyard.model.job import Phase
 from gpuyard.model.ownership import Owner
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
@@ -88,17 +89,31 @@ class Requests:
                 self.life.stop(entry, "cancelled")
         self.desk.launcher.wake()
 
-    def hold(self, entry: Entry) -> None:
-        """Keep a job back; one that runs gives way as if preempted."""
+    def hold(self, entry: Entry, requeue: bool = False) -> None:
+        """Keep a job from starting: what runs goes on, unless it is to be stopped too, and waits when it has stopped.
+
+        A move under way is no start. What is only promised its places does not run yet.
+        """
         with self.desk.change():
             entry.held = True
-            self.life.unfollow(entry)
-            if entry.attempt is not None and not entry.attempt.why:
+            attempt = entry.attempt
+            if attempt is None:
+                self.life.wait_again(entry, "held")
+            elif not attempt.why and (requeue or attempt.state == "promised"):
                 self.desk.keep(entry)
                 self.life.stop(entry, "held")
-            elif entry.attempt is None:
-                self.life.wait_again(entry, "held")
+            else:
+                self._keep_held(entry, stays=requeue or attempt.why != "moved")
         self.desk.launcher.wake()
+
+    def _keep_held(self, entry: Entry, stays: bool) -> None:
+        """For one that runs, or is stopping: noted, and the brain starts nothing more of it."""
+        if stays:
+            self.life.unfollow(entry)
+        self.desk.keep(entry)
+        self.desk.say("held", entry, message="it runs on, and is held once it stops")
+        if entry.shown:
+            self.desk.events.append(JobSeen(entry.job()))
 
     def release(self, entry: Entry) -> None:
         """Let a held job go on."""
@@ -107,6 +122,8 @@ class Requests:
         with self.desk.change():
             entry.held = False
             self.desk.keep(entry)
+            if entry.shown:
+                self.desk.events.append(JobSeen(entry.job()))
             if entry.attempt is None:
                 entry.phase, entry.told = Phase.WAITING, ""
                 self.desk.keep(entry)

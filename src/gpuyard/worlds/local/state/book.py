@@ -202,11 +202,12 @@ def save_job(batch: Batch, entry: Entry) -> None:
 def save_attempt(batch: Batch, entry: Entry, attempt: Attempt) -> None:
     """An attempt as it stands now, tasks aside."""
     batch.add(
-        "INSERT INTO attempts(job, number, boot, state, why, created, started, ended, port) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job, number) DO UPDATE SET state=excluded.state, "
-        "why=excluded.why, started=excluded.started, ended=excluded.ended, port=excluded.port, boot=excluded.boot",
+        "INSERT INTO attempts(job, number, boot, state, why, created, started, ended, port, stopped, told) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job, number) DO UPDATE SET state=excluded.state, "
+        "why=excluded.why, started=excluded.started, ended=excluded.ended, port=excluded.port, boot=excluded.boot, "
+        "stopped=excluded.stopped, told=excluded.told",
         (entry.id, attempt.number, attempt.boot, attempt.state, attempt.why, attempt.created, attempt.started,
-         attempt.ended, attempt.port),
+         attempt.ended, attempt.port, attempt.stopped, attempt.told),
     )  # fmt: skip
 
 
@@ -386,7 +387,7 @@ def attempts(store: Store, job: int, number: int | None = None) -> list[Attempt]
     """Attempts of a job with their tasks: all of them, or one."""
     only = "" if number is None else " AND number=?"
     parameters = (job,) if number is None else (job, number)
-    columns = "number, created, boot, state, why, started, ended, port"
+    columns = "number, created, boot, state, why, started, ended, port, stopped, told"
     found = {
         row[0]: Attempt(*row)
         for row in store.rows(f"SELECT {columns} FROM attempts WHERE job=?{only} ORDER BY number", parameters)

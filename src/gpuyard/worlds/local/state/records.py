@@ -27,6 +27,8 @@ ACTIVE = frozenset((Phase.STARTING, Phase.RUNNING, Phase.STOPPING))
 """Phases in which a job holds GPUs."""
 
 
+FOR_OTHERS = frozenset(("preempted", "moved", "drained"))
+"""Stops for somebody or something else than the job itself."""
 NOT_TO_FOLLOW = frozenset(("cancelled", "held", "member", "timeout", "node"))
 """Stops after which it is not yet known whether and when the job is tried again: the brain must not plan it anew."""
 
@@ -100,7 +102,18 @@ class Attempt:
     ended: float | None = None
     port: int = 0
     """Where its ranks meet."""
+    stopped: float | None = None
+    """When it was told to stop."""
+    told: str = ""
+    """For whom it was stopped and what was lost, in words for its owner."""
     tasks: dict[int, Task] = field(default_factory=dict)
+
+    @property
+    def story(self) -> str:
+        """Why it was stopped: for whom and at what cost where that was for others, else in a word."""
+        if self.told and self.why in FOR_OTHERS:
+            return self.told
+        return f"stopped: {self.why}"
 
     def live(self) -> list[Task]:
         """Tasks that are not over."""

@@ -110,5 +110,11 @@ ALTER TABLE used RENAME TO ledger;
 _WAITS = "ALTER TABLE jobs ADD COLUMN waits REAL;"
 """Since when a job waits, if not since it was submitted."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE, _WAITS)
+_STOPPED = """
+ALTER TABLE attempts ADD COLUMN stopped REAL;
+ALTER TABLE attempts ADD COLUMN told TEXT NOT NULL DEFAULT '';
+"""
+"""When an attempt was told to stop, and for whom and what its job lost by it, in words that its owner may read."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE, _WAITS, _STOPPED)
 """What to run to come from version n to n + 1."""

@@ -1,0 +1,37 @@
+"""What a job is told that is stopped or moved for another: for whom, why, and what it loses by it.
+
+Called by `deeds` as it happens. The words are kept with the attempt and told to the job's owner and to operators, so
+they name nobody whom that owner may not know of.
+"""
+
+from __future__ import annotations
+
+from gpuyard.model.actions import Evict, Move
+from gpuyard.model.outside.phrases import work_lost
+from gpuyard.model.reasons import Code, without_names
+from gpuyard.worlds.local.attempts.desk import Desk
+from gpuyard.worlds.local.state.records import Attempt, Entry
+
+FOR_ITSELF = frozenset((Code.DRAINED, Code.STALE, Code.DEADLOCK, Code.DEFRAGMENTED))
+"""Reasons that say all there is to say: nobody in particular gets the place."""
+
+
+def of(desk: Desk, entry: Entry, attempt: Attempt, action: Evict | Move) -> str:
+    """`stopped for peek, 3m of work lost`, `moved so that big fits, told to save its work first`."""
+    verb = "moved" if isinstance(action, Move) else "gave back tasks" if action.placements else "stopped"
+    began = attempt.started
+    worked = desk.now() - began if began is not None else 0.0
+    lost = work_lost(worked, entry.description().checkpoint is not None)
+    return f"{verb} {_for_whom(desk, entry, action)}, {lost}"
+
+
+def _for_whom(desk: Desk, entry: Entry, action: Evict | Move) -> str:
+    if action.reason.code in FOR_ITSELF:
+        reason = action.reason if entry.owner.uid < 0 else without_names(action.reason)
+        return f"because {str(reason).removeprefix(f'{entry.key} ')}"
+    gains = desk.book.find(action.beneficiary)
+    if gains is None:
+        return "to make room"
+    if gains.owner.identity == entry.owner.identity:
+        return f"for {gains.name}"
+    return f"for a job of queue {gains.template.job.queue}"
