@@ -102,6 +102,40 @@ def test_the_more_urgent_goes_first_when_there_is_room_again(make: MakeYard, tmp
     assert (tmp_path / "order").read_text().split() == ["high", "low"]
 
 
+def test_who_was_cancelled_or_held_in_the_line_takes_nobody_s_turn(make: MakeYard, tmp_path: Path):
+    """They were called when there was room, and nobody else was: with nothing running nobody called again."""
+    yard = make(Caps(user_tasks=1))
+    yard.put(sh(f"while [ ! -e {tmp_path}/end ]; do sleep 0.02; done", name="a"), caller=ANN)
+    yard.until("a", "running")
+    yard.put(*(sh("true", name=name) for name in ("b", "c", "d")), caller=ANN)
+    yard.act(ANN, "b", "cancel")
+    yard.act(ANN, "c", "hold")
+    (tmp_path / "end").touch()
+    yard.until("d", "succeeded")
+    yard.act(ANN, "c", "release")
+    yard.until("c", "succeeded")
+
+
+def test_who_waits_is_in_the_line_once_however_often_it_was_held_and_released(make: MakeYard):
+    yard = make(Caps(user_tasks=1))
+    yard.put(sh("sleep 600", name="a"), caller=ANN)
+    yard.until("a", "running")
+    yard.put(sh("true", name="crowded"), caller=ANN)
+    yard.put(sh("true", name="after", after=["a"]), caller=ANN)
+    yard.put(sh("true", name="turn", array="0-1%1"), caller=BOB)
+    yard.put(sh("exit 1", name="tired", run={"retries": 1}), caller=ADMIN)
+    gates = yard.world.gates
+    for _ in range(5):
+        for who, name in ((ANN, "crowded"), (ANN, "after"), (BOB, "turn-1")):
+            if yard.job(ADMIN, name)["phase"] == "waiting":
+                yard.act(who, name, "hold")
+                yard.act(who, name, "release")
+    with yard.world.desk.lock:
+        lines = [len(each) for each in (gates.crowd._waiting.get("ann", []), *gates._dependents.values())]
+        lines += [len(each) for each in yard.world.desk.book.gated.values()]
+    assert max(lines) == 1, lines
+
+
 def test_a_job_that_begins_again_counts_like_a_new_one(make: MakeYard):
     """The attack: jobs that end at once, and are then all requeued past the cap."""
     yard = make(Caps(jobs=2))

@@ -24,6 +24,8 @@ class Crowd:
         self._holdings = holdings
         self._waiting: dict[str, list[tuple[int, int, Entry]]] = {}
         """By who it really is (`Owner.identity`), the most urgent first."""
+        self._here: set[int] = set()
+        """Who is among them: each is there once, however often it was held and released."""
 
     def hindrance(self, entry: Entry, count: int) -> Reason | None:
         """Why so many tasks more of a job cannot run now."""
@@ -40,21 +42,28 @@ class Crowd:
 
     def wait(self, entry: Entry) -> None:
         """Until there is room."""
+        if entry.id in self._here:
+            return
+        self._here.add(entry.id)
         rank = -self.policy.priority(entry.description())
         heapq.heappush(self._waiting.setdefault(entry.owner.identity, []), (rank, entry.id, entry))
 
     def next(self) -> Iterator[Entry]:
-        """Those who may be tried now that somebody has ended, as many as there is room for."""
+        """Those who may be tried now, as many as there is room for. Who turns out to wait for something else, or for
+        nothing any more, takes none of it: nobody may end soon who would call those behind."""
         room_in_all = self.caps.tasks - self._holdings.tasks() if self.caps.tasks else len(self._waiting) << 20
         for owner in list(self._waiting):
             queue = self._waiting[owner]
             own = self.caps.user_tasks - self._holdings.tasks(owner) if self.caps.user_tasks else room_in_all
             while queue and (queue[0][2].owner.uid == 0 or tasks_of(queue[0][2]) <= own) and room_in_all > 0:
                 entry = heapq.heappop(queue)[2]
-                own, room_in_all = own - tasks_of(entry), room_in_all - tasks_of(entry)
+                self._here.discard(entry.id)
+                was_shown = entry.shown
                 yield entry
+                if entry.shown and not was_shown:
+                    own, room_in_all = own - tasks_of(entry), room_in_all - tasks_of(entry)
             if not queue:
-                del self._waiting[owner]
+                self._waiting.pop(owner, None)
 
 
 def tasks_of(entry: Entry) -> int:

@@ -7,7 +7,7 @@ Used by `lifecycle` and `world`. A gate is not a placement decision: a job behin
 from __future__ import annotations
 
 import heapq
-from collections import deque
+import math
 from collections.abc import Iterable
 
 from gpuyard.model.events import JobGone, JobSeen
@@ -22,6 +22,8 @@ from gpuyard.worlds.local.state.store import Batch
 
 REST_MAX_S = 300.0
 """No back-off is longer."""
+SAME_S = 0.5
+"""Two moments so near are one: whoever is held and released while it rests does not rest anew."""
 
 
 class Gates:
@@ -30,9 +32,11 @@ class Gates:
     def __init__(self, desk: Desk, caps: Caps = NO_CAPS) -> None:
         self.desk = desk
         self.crowd = Crowd(desk.holdings, caps)
-        self._dependents: dict[str, list[Entry]] = {}
+        self._dependents: dict[str, dict[int, Entry]] = {}
         self._resting: list[tuple[float, int]] = []
         """(when by the monotonic clock, job): jobs in back-off."""
+        self._rests_until: dict[int, float] = {}
+        """Which of those is meant, where a job has rested more than once."""
         self._looked: dict[tuple[str, str], tuple[str, str]] | None = None
         """What names meant, while nothing else happens."""
         self.doomed: list[tuple[Entry, str]] = []
@@ -69,11 +73,12 @@ class Gates:
             self._looked = None
 
     def hide(self, entry: Entry) -> None:
-        """The brain has nothing more to do with it; the next member of its array may come."""
+        """The brain has nothing more to do with it; the next member of its array may come, and who waits for room."""
         if entry.shown:
             entry.shown = False
             entry.template.active -= 1
             self.desk.events.append(JobGone(entry.key))
+            self.room_again()
         self._next_member(entry.template)
 
     def _closed(self, entry: Entry) -> Reason | None:
@@ -85,7 +90,7 @@ class Gates:
         template = entry.template
         if not template.at_once or template.active < template.at_once:
             return None
-        self.desk.book.gated.setdefault(template.id, deque()).append(entry)
+        self.desk.book.gated.setdefault(template.id, {})[entry.id] = entry
         told = (
             f"{template.active} of {template.at_once} members of {template.name} are at work; it follows when one ends"
         )
@@ -94,7 +99,7 @@ class Gates:
     def _next_member(self, template: Template) -> None:
         queue = self.desk.book.gated.get(template.id)
         while queue and template.active < template.at_once:
-            self.consider(queue.popleft())
+            self.consider(queue.pop(next(iter(queue))))
 
     # --- too many --------------------------------------------------------------------------------
 
@@ -115,7 +120,7 @@ class Gates:
         return True
 
     def room_again(self) -> None:
-        """A task has ended: those who waited for its room may be tried."""
+        """A task has ended, or one that was to come does not: those who waited for its room may be tried."""
         for entry in self.crowd.next():
             if entry.phase is Phase.WAITING:
                 self.consider(entry)
@@ -126,7 +131,7 @@ class Gates:
         for after in entry.template.after:
             key, state = self.look(entry.owner, after.job)
             if state == "pending":
-                self._dependents.setdefault(key, []).append(entry)
+                self._dependents.setdefault(key, {})[entry.id] = entry
                 how = "has ended" if after.anyhow else "has succeeded"
                 return Reason(
                     Code.WAITS_ITS_TURN, where=after.job, message=f"{entry.name} waits until {after.job} {how}"
@@ -174,7 +179,7 @@ class Gates:
         """A job is over and written down: those that waited for it look again."""
         for key in filter(None, (entry.key, entry.array)):
             if key in self._dependents and self.state_of(key, entry.owner) != "pending":
-                for follower in self._dependents.pop(key):
+                for follower in self._dependents.pop(key).values():
                     if follower.phase is Phase.WAITING:
                         self.consider(follower)
 
@@ -185,14 +190,21 @@ class Gates:
         if entry.not_before <= now:
             return None
         left = min(entry.not_before - now, REST_MAX_S)  # what was written before the clock was set is no promise
-        heapq.heappush(self._resting, (self.desk.monotonic() + left, entry.id))
+        due = self.desk.monotonic() + left
+        if abs(self._rests_until.get(entry.id, math.inf) - due) > SAME_S:
+            self._rests_until[entry.id] = due
+            heapq.heappush(self._resting, (due, entry.id))
         message = f"{entry.name} is tried again in {left:.0f} s"
         return Reason(Code.WAITS_ITS_TURN, message=message)
 
     def rested(self, now: float) -> None:
         """Show those whose back-off is over by the monotonic clock."""
         while self._resting and self._resting[0][0] <= now:
-            entry = self.desk.book.entries.get(heapq.heappop(self._resting)[1])
+            due, job = heapq.heappop(self._resting)
+            if self._rests_until.get(job) != due:
+                continue  # it has rested anew since
+            del self._rests_until[job]
+            entry = self.desk.book.entries.get(job)
             if entry is not None and entry.phase is Phase.WAITING:
                 entry.not_before = 0.0
                 self.consider(entry)

@@ -34,7 +34,7 @@ class Book:
         self._reserved: dict[str, str] = {}
         """Names that are being written, and the queues their jobs are to stand in."""
         self.arrays: dict[str, Template] = {}
-        self.gated: dict[int, deque[Entry]] = {}
+        self.gated: dict[int, dict[int, Entry]] = {}
         """Members of each array that wait for the others, by template."""
         self.ended: deque[Entry] = deque(maxlen=KEEP_ENDED)
         self.flawed: list[Entry] = []
