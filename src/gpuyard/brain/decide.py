@@ -13,6 +13,7 @@ from gpuyard.brain.controllers import Controller
 from gpuyard.brain.controllers.alarms import Alarms
 from gpuyard.brain.controllers.deadlock import Deadlocks
 from gpuyard.brain.controllers.defragmentation import Defragmentation
+from gpuyard.brain.controllers.demand import DemandAsked
 from gpuyard.brain.controllers.drain import Drains
 from gpuyard.brain.controllers.durations import DurationsSeen
 from gpuyard.brain.controllers.evictions import EvictionsSeen
@@ -35,7 +36,7 @@ class Steps(NamedTuple):
 
 
 STEPS = Steps(
-    before=(EvictionsSeen(), DurationsSeen(), Deadlocks(), Drains()),
+    before=(EvictionsSeen(), DurationsSeen(), DemandAsked(), Deadlocks(), Drains()),
     after=(TimeLimits(), Defragmentation(), Alarms()),
 )
 

@@ -14,7 +14,7 @@ import numpy as np
 from gpuyard.brain import decide
 from gpuyard.brain.controllers import alarms, drain
 from gpuyard.brain.engine import cycle
-from gpuyard.brain.engine.defrag import defragmentation
+from gpuyard.brain.engine.defrag import asked, defragmentation
 from gpuyard.brain.engine.explaining import explain
 from gpuyard.brain.engine.explaining.explain import Explainer
 from gpuyard.brain.engine.nodes.columns import Held
@@ -178,9 +178,14 @@ class Foresight:
         bare = Snapshot(self.now, self.fleet.topology, self.fleet.policy, pools, nodes, self.fleet.queues)
         return Draft(Fleet(bare), self.memory, self.now)
 
-    def alerts(self) -> tuple[Alert, ...]:
-        """What somebody should look at once the plan is through."""
-        alarms.look(self.draft, self.memory.of(alarms.AlarmsKept), self.explain, len(self.fleet.short))
+    def alerts(self, measured: bool = False) -> tuple[Alert, ...]:
+        """What somebody should look at once the plan is through; what is free is measured on request, and as it stands
+        now, for `now` stands still."""
+        kept, policy = self.memory.of(alarms.AlarmsKept), self.draft.policy
+        kept = replace(kept, looked_at=float("-inf") if measured else self.now)
+        self.draft.policy = replace(policy, alerts=replace(policy.alerts, fragmentation_after=0.0))
+        alarms.look(self.draft, kept, self.explain, len(self.fleet.short))
+        self.draft.policy = policy
         return self.draft.alerts
 
     def _running(self) -> list[Running]:
@@ -231,14 +236,17 @@ def why(snapshot: Snapshot, job: str) -> Explanation | None:
 
 def alerts(snapshot: Snapshot) -> tuple[Alert, ...]:
     """What somebody should look at after the plan."""
-    return Foresight(snapshot).alerts()
+    return Foresight(snapshot).alerts(measured=True)
 
 
 def fragmentation(snapshot: Snapshot) -> Fragmentation:
     """Fragmentation of the snapshot as it stands, before any plan."""
     foresight = Foresight(snapshot, cycles=0)
     follow_demand(foresight.fleet)
-    return foresight.fragmentation()
+    trend = foresight.memory.of(alarms.AlarmsKept).trend
+    day = asked.measure(foresight.draft, asked.day_s_demand(foresight.draft))
+    told = tuple(replace(pool, trend=trend.get(pool.name, ())) for pool in day)
+    return replace(foresight.fragmentation(), day=told)
 
 
 def defrag(snapshot: Snapshot) -> DefragPlan:

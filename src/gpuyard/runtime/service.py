@@ -44,10 +44,10 @@ class Service(Protocol):
         """Up since when, pid, version, state folder, fleet in short, real or virtual GPUs.
 
         Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
-        `gpus_free` (neither held nor sick nor closed), `gpus_sick`, `waiting`, `running`, `alerts` {severity: count},
-        `notices` (how well they are passed on, where they are), `healthy` (bool; False fails /livez), `checks`
-        ({name: sentence, "ok" if well}: store, loop, disk, processes, devices), `last_cycle` (epoch). The server adds
-        `addresses`.
+        `gpus_free` (neither held nor sick nor closed), `gpus_stranded` (free, and of no use to a day's demand),
+        `gpus_sick`, `waiting`, `running`, `alerts` {severity: count}, `notices` (how well they are passed on, if
+        they are), `healthy` (bool; False fails /livez), `checks` ({name: sentence, "ok" if well}: store, loop, disk,
+        processes, devices), `last_cycle` (epoch). The server adds `addresses`.
         """
 
     def submit(
@@ -168,10 +168,11 @@ class Service(Protocol):
         """Block until there is an event newer than `after`; False on time-out."""
 
     def measures(self) -> Document:
-        """What /metrics tells beyond the listings, all of it growing since the yard was made.
+        """What /metrics tells beyond the listings; what is counted grows since the yard was made.
 
         `cycles` {count, seconds}, `accounts` {ledger account: GPU-seconds}, `waits` {queue: {count, seconds}},
-        `evictions` {reason code: count}, `ended` {phase: count}. What is not known is left out.
+        `evictions` {reason code: count}, `ended` {phase: count}, `stranding` {pool: {gpus, free, stranded,
+        shapes {shape: [asked, fits, stranded]}}}. What is not known is left out.
         """
 
     def backup(self, caller: Caller, path: str) -> Document:

@@ -41,6 +41,7 @@ class HandlerContext:
         checks = status.get("checks", {})
         if not caller.admin:
             checks = {name: told if told == OK else UNWELL for name, told in checks.items()}
+            status = {key: value for key, value in status.items() if key != "notices"}  # it names the operator's host
         return status | {"addresses": sockets + self.urls, "checks": checks}
 
     def page_url(self) -> str:

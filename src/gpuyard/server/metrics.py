@@ -56,6 +56,7 @@ class YardCollector(Collector):
         yield from _still_waiting(jobs, self._desk.now())
         yield _alerts(service.alerts(EVERYBODY))
         yield from _growing(measures)
+        yield from _stranded(measures.get("stranding", {}))
         if status.get("last_cycle"):
             age = max(0.0, self._desk.now() - float(status["last_cycle"]))
             yield GaugeMetricFamily("gpuyard_decision_age_seconds", "Since the last cycle.", value=age)
@@ -132,6 +133,19 @@ def _alerts(alerts: list[Document]) -> Metric:
     for labels, count in sorted(counts.items()):
         family.add_metric(list(labels), count)
     return family
+
+
+def _stranded(pools: Document) -> Iterator[Metric]:
+    """What of each pool's free GPUs the demand of the last day could not use, as the brain last measured it."""
+    share = GaugeMetricFamily("gpuyard_stranded_ratio", "Their share of the free GPUs.", labels=["pool"])
+    shapes = GaugeMetricFamily(
+        "gpuyard_stranded_gpus", "Free GPUs that a shape of the last day could not use.", labels=["pool", "shape"]
+    )
+    for name, pool in sorted(pools.items()):
+        share.add_metric([name], pool["stranded"] / pool["free"] if pool["free"] else 0.0)
+        for shape, (_, _, stranded) in sorted(pool["shapes"].items()):
+            shapes.add_metric([name, shape], stranded)
+    yield from (share, shapes)
 
 
 def _growing(measures: Document) -> Iterator[Metric]:

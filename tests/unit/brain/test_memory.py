@@ -31,6 +31,13 @@ BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "Mapping[str, Told]": st.dictionaries(
         NAMES, st.builds(Told, MOMENTS, NAMES, st.booleans(), NAMES, NAMES), max_size=2
     ),
+    "Mapping[str, Mapping[str, float]]": st.dictionaries(
+        NAMES, st.dictionaries(st.integers(0, 10**6).map(str), MOMENTS, min_size=1, max_size=2), max_size=2
+    ),
+    "Mapping[str, Any]": st.dictionaries(NAMES, st.fixed_dictionaries({"free": st.integers(0, 9)}), max_size=2),
+    "Mapping[str, tuple[tuple[float, float], ...]]": st.dictionaries(
+        NAMES, st.lists(st.tuples(MOMENTS, MOMENTS), min_size=1, max_size=2).map(tuple), max_size=2
+    ),
     "float | None": st.none() | MOMENTS,
     "float": MOMENTS,
     "int": st.integers(0, 10**6),

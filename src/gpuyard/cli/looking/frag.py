@@ -32,5 +32,8 @@ def write(snapshot: Snapshot, form: str) -> None:
     fragmentation = foresee.fragmentation(snapshot)
     if form == "table":
         frag_text.draw(terminal.Screen(), fragmentation)
+        policy = snapshot.policy.alerts
+        if policy.fragmentation and any(pool.share >= policy.fragmentation for pool in fragmentation.day):
+            terminal.write(f"\n{frag_text.offer_line(foresee.defrag(snapshot))}\n")
     else:
         terminal.write_document(fragmentation_document(fragmentation), form)

@@ -30,7 +30,7 @@ from gpuyard.model.actions import (
 from gpuyard.model.alerts import Alert
 from gpuyard.model.answers.bill import Bill, Toll
 from gpuyard.model.answers.defrag import DefragPlan, Offer, ShapeGain
-from gpuyard.model.answers.outlook import Fragmentation, Outlook, PoolFragmentation, ShapeFit
+from gpuyard.model.answers.outlook import Fragmentation, Outlook, PoolFragmentation, PoolStranding, ShapeFit
 from gpuyard.model.job import Placement
 from gpuyard.model.resources import as_gpus
 
@@ -131,7 +131,24 @@ def fragmentation_document(fragmentation: Fragmentation) -> Document:
         "largest_gang": dict(fragmentation.largest_gang),
         "shapes": [_shape_document(shape) for shape in fragmentation.shapes],
         "pools": [_pool_document(pool) for pool in fragmentation.pools],
+        **({"day": [_day_document(pool) for pool in fragmentation.day]} if fragmentation.day else {}),
     }
+
+
+def _day_document(pool: PoolStranding) -> Document:
+    """By the demand of the last day: what of a pool's free GPUs each shape could not use."""
+    return {
+        "pool": pool.name,
+        "free_gpus": as_gpus(pool.free),
+        "stranded_gpus": as_gpus(pool.stranded),
+        "stranded_share": round(pool.share, 4),
+        "shapes": [
+            {"shape": each.shape, "asked_gpus": as_gpus(each.asked), "fits": each.fits,
+             "stranded_gpus": as_gpus(each.stranded)}
+            for each in pool.shapes
+        ],
+        "trend": [{"at": moment(at), "stranded_share": share} for at, share in pool.trend],
+    }  # fmt: skip
 
 
 def defrag_document(plan: DefragPlan) -> Document:

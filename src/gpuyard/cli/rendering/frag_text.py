@@ -10,13 +10,21 @@ from typing import Any
 
 from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
-from gpuyard.model.answers.outlook import Fragmentation, PoolFragmentation, ShapeFit
+from gpuyard.model.answers.defrag import DefragPlan
+from gpuyard.model.answers.outlook import Fragmentation, PoolFragmentation, PoolStranding, ShapeFit
+from gpuyard.model.resources import WHOLE
 
+_DAY = ("POOL", "SHAPE", "ASKED", "FITS", "STRANDED", "OF FREE")
+TREND_SHOWN = 8
 _POOLS = ("POOL", "GPUS", "FREE", "STRANDED")
 
 
 def draw(screen: Screen, fragmentation: Fragmentation) -> None:
     """The fleet's fragmentation, then each pool's where there are several."""
+    if any(pool.shapes and pool.free for pool in fragmentation.day):
+        screen.show(text(day_line(fragmentation.day), "bold"))
+        _draw_day(screen, fragmentation.day)
+        screen.show(text(""))
     screen.show(text(headline(fragmentation), "bold"), text(stranded_line(fragmentation)))
     if fragmentation.shapes:
         screen.show(text(""), text("How many fit now (→ if what runs were packed):", "bold"))
@@ -26,6 +34,44 @@ def draw(screen: Screen, fragmentation: Fragmentation) -> None:
     if len(fragmentation.pools) > 1:
         screen.show(text(""), text("Per pool, with its largest gang at each level:", "bold"))
         _draw_pools(screen, fragmentation.pools)
+
+
+def day_line(pools: Sequence[PoolStranding]) -> str:
+    """What the demand of the last day could not use, and how that was before."""
+    free, stranded = sum(pool.free for pool in pools), sum(pool.stranded for pool in pools)
+    share = words.percent(stranded / free)
+    line = f"Stranded {share}: of {words.gpus(free)} free GPUs, {words.about(stranded)} are of no use where they lie to"
+    before = [pool.trend for pool in pools if pool.trend]
+    trend = f" ({', '.join(_trend(each) for each in before)})" if len(before) == 1 else ""
+    return f"{line} what was asked for in the last day{trend}."
+
+
+def _trend(trend: Sequence[tuple[float, float]]) -> str:
+    shares = [share for _, share in trend]
+    return f"hour by hour: {' '.join(words.percent(share) for share in shares[-TREND_SHOWN:])}"
+
+
+def _draw_day(screen: Screen, pools: Sequence[PoolStranding]) -> None:
+    columns = tuple(Column(title, right=title not in ("POOL", "SHAPE")) for title in _DAY)
+    rows = [
+        [pool.name, each.shape, words.about(each.asked), str(each.fits), words.about(each.stranded),
+         words.percent(each.stranded / pool.free)]
+        for pool in pools
+        if pool.free
+        for each in pool.shapes
+    ]  # fmt: skip
+    screen.table(columns, rows)
+
+
+def offer_line(plan: DefragPlan) -> str:
+    """What tidying up would do about it, with its bill."""
+    if not plan.moves:
+        return f"Tidying up moves nothing now: {plan.reason}."
+    bill, gained = plan.proposal.bill, (plan.usable_after - plan.usable_before) / WHOLE
+    return (
+        f"Tidying up would move {words.counted(len(bill.tolls), 'job')} ({words.work(bill.lost_gpu_s)} of work again) "
+        f"and make {gained:.3g} more GPUs usable: `yard defrag --dry-run` shows it, policy `defragment` does it."
+    )
 
 
 def headline(fragmentation: Fragmentation) -> str:

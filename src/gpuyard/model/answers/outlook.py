@@ -33,6 +33,35 @@ class PoolFragmentation:
 
 
 @dataclass(frozen=True, slots=True)
+class ShapeStranding:
+    """One shape that was asked for in the last day: how much of it, how many fit now, and the free grains that it could
+    not use."""
+
+    shape: str
+    asked: int
+    fits: int
+    stranded: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStranding:
+    """What of a pool's free GPUs the demand of the last day could not use, each shape by its weight; grains."""
+
+    name: str
+    gpus: int
+    free: int
+    stranded: int
+    shapes: tuple[ShapeStranding, ...]
+    trend: tuple[tuple[float, float], ...] = ()
+    """Moments of the last day, the oldest first, and the share that was stranded then."""
+
+    @property
+    def share(self) -> float:
+        """Of what is free."""
+        return self.stranded / self.free if self.free else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Fragmentation:
     """Rule 25. `ratio` is 0 when nobody waits; `stranded` and `free` are grains."""
 
@@ -42,6 +71,8 @@ class Fragmentation:
     largest_gang: tuple[tuple[str, int], ...]
     shapes: tuple[ShapeFit, ...]
     pools: tuple[PoolFragmentation, ...]
+    day: tuple[PoolStranding, ...] = ()
+    """By the demand of the last day, pool by pool; also while nobody waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import gpuyard
+from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.model.alerts import Alert
 from gpuyard.model.errors import Conflict, Denied
 from gpuyard.model.job import Job, Phase, Run
@@ -69,7 +70,7 @@ class LocalPort:
             "state": str(plane.settings.folder), "virtual": plane.settings.virtual,
             "nodes": len(nodes), "gpus": len(gpus),
             "gpus_held": desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
-            "gpus_free": free,
+            "gpus_free": free, "gpus_stranded": sum(pool["stranded"] for pool in self.stranding().values()),
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
             "alerts": alert_documents.counts(plane.alerting.standing),
             **({} if plane.notifier is None else {"notices": plane.notifier.check()}),
@@ -93,6 +94,10 @@ class LocalPort:
     def alerts(self) -> Sequence[Alert]:
         """As the last plan has them."""
         return self._plane.alerting.standing
+
+    def stranding(self) -> Document:
+        """As the brain remembers it."""
+        return dict(self._plane.driver.loop.memory.of(AlarmsKept).stranding)
 
     def cycles(self) -> Document:
         """How many plans were made, and the seconds that took."""

@@ -375,6 +375,9 @@ class ServedWorld(Protocol[R]):
     def alerts(self) -> Sequence[Alert]:
         """What stands now that somebody should hear of."""
 
+    def stranding(self) -> Document:
+        """What of each pool's free GPUs the demand of the last day could not use, as it was last measured."""
+
     def cycles(self) -> Document:
         """How many plans were made, and the seconds that took."""
 

@@ -137,7 +137,7 @@ class ServedYard(Generic[R]):
 
     def measures(self) -> Document:
         """What /metrics tells beyond the listings."""
-        return {"cycles": self._world.cycles()} | self._world.past.counts()
+        return {"cycles": self._world.cycles(), "stranding": self._world.stranding()} | self._world.past.counts()
 
     def backup(self, caller: Caller, path: str) -> Document:
         """A consistent copy of the state in a new file."""

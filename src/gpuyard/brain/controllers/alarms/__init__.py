@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpuyard.brain.controllers import Controller
-from gpuyard.brain.controllers.alarms import knots, promises, waits
+from gpuyard.brain.controllers.alarms import knots, promises, scatter, waits
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.engine.explaining.explain import Explainer
 from gpuyard.brain.engine.picture.draft import Draft
@@ -41,7 +41,9 @@ def look(draft: Draft, part: AlarmsKept, explain: Callable[[JobRow], Explanation
     overdue, part = waits.watch(draft, part, waits.Telling(explain, most))
     below, asking = promises.below_quota(draft, part.asking)
     broken, promised = promises.broken(draft, part.promised)
-    watched = (overdue, below, broken, promises.protected(draft), knots.deadlocks(draft), knots.closures(draft))
+    scattered, part = scatter.watch(draft, part)
+    seen = (promises.protected(draft), knots.deadlocks(draft), knots.closures(draft))
+    watched = (overdue, below, broken, scattered, *seen)
     alerts = {alert.key: alert for found in watched for alert in found}
     for key, before in part.alerts.items():
         if key in alerts:

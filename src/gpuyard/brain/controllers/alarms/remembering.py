@@ -33,6 +33,14 @@ class AlarmsKept(Part):
     """Since when each queue asks for what its quota guarantees."""
     promised: Mapping[str, float] = field(default_factory=dict)
     """When jobs that wait were first promised to start; 0 where it was only room that was promised."""
+    looked_at: float = 0.0
+    """When what is free was last measured by the demand of the day."""
+    scattered: Mapping[str, float] = field(default_factory=dict)
+    """Since when each pool is scattered."""
+    stranding: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured then, pool by pool, in GPUs."""
+    trend: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    """For each pool, moments of the last day and the share of its free GPUs that was stranded then."""
 
     @classmethod
     def from_document(cls, document: Any) -> AlarmsKept:
@@ -42,6 +50,10 @@ class AlarmsKept(Part):
             {kind: Told(*each) for kind, each in document.get("told", {}).items()},
             dict(document.get("asking", {})),
             dict(document.get("promised", {})),
+            document.get("looked_at", 0.0),
+            dict(document.get("scattered", {})),
+            dict(document.get("stranding", {})),
+            {pool: tuple((at, share) for at, share in each) for pool, each in document.get("trend", {}).items()},
         )
 
     def to_document(self) -> Any:
@@ -51,4 +63,8 @@ class AlarmsKept(Part):
             "told": {kind: list(self.told[kind]) for kind in sorted(self.told)},
             "asking": {name: self.asking[name] for name in sorted(self.asking)},
             "promised": {name: self.promised[name] for name in sorted(self.promised)},
+            "looked_at": self.looked_at,
+            "scattered": {name: self.scattered[name] for name in sorted(self.scattered)},
+            "stranding": {name: self.stranding[name] for name in sorted(self.stranding)},
+            "trend": {name: [list(each) for each in self.trend[name]] for name in sorted(self.trend)},
         }
