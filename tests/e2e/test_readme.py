@@ -1,25 +1,33 @@
-"""README's transcripts are what the commands really print, numbers and names of the day aside."""
+"""Transcripts of README and the guide to jobs are what commands really print, numbers and names of the day aside."""
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shlex
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
+from gpuyard import files
 from tests.e2e.conftest import Shell
 
 pytestmark = pytest.mark.slow
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = ROOT / "docs" / "guides" / "jobs.md"
+PAGES = (ROOT / "README.md", JOBS)
 
 
 def transcripts() -> list[list[tuple[str, list[str]]]]:
     """Every indented block that types `yard`: its commands, each with the lines that follow it."""
     found = []
-    for block in re.split(r"\n(?!    |\n)", README.read_text()):
+    for block in re.split(r"\n(?!    |\n)", "\n".join(page.read_text() for page in PAGES)):
         session: list[tuple[str, list[str]]] = []
         for line in (line[4:] for line in block.splitlines() if line.startswith("    ")):
             if line.startswith("$ yard ") and "asked after" not in line:
@@ -59,3 +67,29 @@ def test_a_transcript_is_what_happens(session: list[tuple[str, list[str]]], shel
 
 def test_there_are_transcripts():
     assert {session[0][0] for session in transcripts()} >= {"yard demo", "yard up --detach"}
+
+
+def blocks(heading: str) -> list[str]:
+    """The indented blocks below a heading of the guide to jobs."""
+    text = JOBS.read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return [textwrap.dedent(block) for block in re.findall(r"(?m)(?:^    .*\n|^\n(?=    ))+", text)]
+
+
+def test_the_job_file_of_the_guide_is_one():
+    document = yaml.safe_load(blocks("A job file")[0])
+    assert files.read_submission(document, 0.0).job.name == "train"
+
+
+def test_the_program_of_the_guide_runs(shell: Shell, tmp_path: Path):
+    shell.up()
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    program = blocks("From Python")[0].replace('"python", "train.py"', f'"{sys.executable}", "{tmp_path}/train.py"')
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "GPUYARD_STATE": str(shell.state)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout.endswith("succeeded trained\n\n"), done.stderr
