@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format proof mutants chaos bench bench-local bench-openb bench-muri bench-philly clean
+.PHONY: help setup demo test quick check format proof mutants answers chaos bench bench-local bench-openb bench-muri bench-philly clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ proof: setup ## the long versions of properties and fuzzing
 
 mutants: setup ## N small mistakes in the brain, and which of them no test notices; SEED=N repeats
 	$(BIN)/python -m tests.mutants -n $(or $(N),200) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY))
+
+answers: setup ## keep what scenarios and drawn yards are answered now; look at what the diff touches
+	$(BIN)/python -m tests.support.answers
 
 chaos: setup ## ten minutes of kills, stops, full disks and clock jumps; SEED=N repeats one
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))

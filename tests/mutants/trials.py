@@ -206,10 +206,10 @@ class Choosing:
 
 def of_scenarios(scenarios: list[Scenario]) -> Asked:
     """One for each scenario: its first problem."""
-    from tests.support.judging import judged
+    from tests.support.judging import first_problem
 
     for scenario in scenarios:
-        yield scenario.name, lambda scenario=scenario: next(iter(judged(scenario)[0]), None)  # type: ignore[misc]
+        yield scenario.name, lambda scenario=scenario: first_problem(scenario)  # type: ignore[misc]
 
 
 def of_moments() -> Asked:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuyard.brain.foresee import outlook
 from gpuyard.files import parse_snapshot
 from gpuyard.model.answers.outlook import Outlook
+from tests.support import answers
 from tests.support.expectations import Result, differences
 from tests.support.invariants import restless, violations
 from tests.support.scenario import Scenario
@@ -13,13 +16,28 @@ from tests.support.telling import told
 
 def judged(scenario: Scenario) -> tuple[list[str], Outlook]:
     """Every problem in a sentence, and the outlook that has them."""
+    result = planned(scenario)
+    return list(problems(scenario, result)), result.outlook
+
+
+def first_problem(scenario: Scenario) -> str | None:
+    """The first of them, found with no more work than it takes."""
+    return next(problems(scenario, planned(scenario)), None)
+
+
+def planned(scenario: Scenario) -> Result:
     snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
-    result = Result(snapshot, outlook(snapshot, cycles=scenario.cycles))
-    problems = differences(scenario.expect, result) + violations(snapshot, result.outlook)
-    problems += turned(scenario, result.outlook)
+    return Result(snapshot, outlook(snapshot, cycles=scenario.cycles))
+
+
+def problems(scenario: Scenario, result: Result) -> Iterator[str]:
+    """What is wrong, the cheapest question first."""
+    yield from differences(scenario.expect, result)
+    yield from answers.differences(scenario.name, answers.of_outlook(result.outlook))
+    yield from violations(result.snapshot, result.outlook)
+    yield from turned(scenario, result.outlook)
     if scenario.cycles is None:
-        problems += restless(snapshot, result.outlook, outlook)
-    return problems, result.outlook
+        yield from restless(result.snapshot, result.outlook, outlook)
 
 
 def turned(scenario: Scenario, first: Outlook) -> list[str]:

@@ -1,0 +1,107 @@
+"""Answers that are kept: what each moment was planned to when somebody last looked, part by part, as short digests.
+
+Scenarios say what must be; this says what is. A change that was meant to change nothing shows here if it does, down to
+the last number of a reason; one that was meant to is kept by `make answers`, and the review sees which moments it
+touched. `yards.jsonl` holds moments drawn at random, rich in what scenarios leave out, one a line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from gpuyard.brain import foresee
+from gpuyard.brain.decide import decide
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.files import parse_snapshot
+from gpuyard.model.answers.outlook import Outlook
+from gpuyard.model.job import TaskGroup
+from gpuyard.model.resources import WHOLE, Request
+from gpuyard.model.snapshot import Snapshot
+from tests.support.scenario import load_all
+
+FOLDER = Path(__file__).resolve().parent.parent / "answers"
+YARDS = FOLDER / "yards.jsonl"
+KEPT = FOLDER / "kept.txt"
+OUTLOOK = ("actions", "waiting", "running", "queues", "fragmentation", "deadlocks", "cycles", "bill")
+PAIR, PART = TaskGroup(request=Request(gpus=2)), TaskGroup(request=Request(share=WHOLE // 4))
+
+
+def at_once(snapshot: Snapshot) -> object:
+    """What a live world would be told."""
+    plan, memory = decide(Fleet(snapshot), Memory(), snapshot.now)
+    return plan.actions, tuple(plan.waiting), plan.deadlocks, plan.proposed, plan.alerts, plan.look_again_at, memory
+
+
+LOOKS: dict[str, Callable[[Snapshot], object]] = {
+    "at once": at_once,
+    "defrag": foresee.defrag,
+    "fits": lambda snapshot: [foresee.fits(snapshot, group) for group in (PAIR, PART)],
+    "alerts": foresee.alerts,
+}
+"""What else is asked of a drawn moment."""
+
+Answer = dict[str, str]
+"""A digest per part."""
+
+
+def digest(value: object) -> str:
+    return sha256(repr(value).encode()).hexdigest()[:8]
+
+
+def of_outlook(outlook: Outlook) -> Answer:
+    return {part: digest(getattr(outlook, part)) for part in OUTLOOK}
+
+
+def of_yard(snapshot: Snapshot) -> Answer:
+    return of_outlook(foresee.outlook(snapshot)) | {name: digest(look(snapshot)) for name, look in LOOKS.items()}
+
+
+def differences(name: str, answer: Answer) -> list[str]:
+    """The parts that are not as they are kept; a moment that nobody has kept yet differs in nothing."""
+    before = kept().get(name)
+    if before is None or before == list(answer.values()):
+        return []
+    parts = [part for part, old in zip(answer, before, strict=True) if answer[part] != old]
+    return [f"other {', '.join(parts)} than is kept in tests/answers: if that is right, `make answers` keeps it"]
+
+
+@cache
+def kept() -> dict[str, list[str]]:
+    """Digests by the moment's name."""
+    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
+    return {name: digests.split() for digests, _, name in (line.partition(" | ") for line in lines)}
+
+
+def yards() -> Iterator[tuple[str, Snapshot]]:
+    """The moments that were drawn."""
+    for i, line in enumerate(YARDS.read_text(encoding="utf-8").splitlines()):
+        yield f"yard {i}", yard(line)
+
+
+def yard(line: str) -> Snapshot:
+    document: dict[str, Any] = json.loads(line)
+    return parse_snapshot(json.dumps(document), "yard", 0.0)
+
+
+def keep() -> int:
+    """Write down what is answered now."""
+    found = {name: of_yard(snapshot) for name, snapshot in yards()}
+    for scenario in load_all():
+        snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
+        found[scenario.name] = of_outlook(foresee.outlook(snapshot, cycles=scenario.cycles))
+    changed = sum(list(answer.values()) != kept().get(name) for name, answer in found.items())
+    lines = [f"{' '.join(answer.values())} | {name}" for name, answer in sorted(found.items())]
+    KEPT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(lines)} answers are kept, {changed} of them new or other than before")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(keep())

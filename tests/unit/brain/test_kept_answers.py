@@ -1,0 +1,23 @@
+"""Moments drawn at random are answered as they were when somebody last looked; see tests/support/answers.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import answers
+
+LINES = answers.YARDS.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_a_yard_is_answered_as_it_was(number: int):
+    assert answers.differences(f"yard {number}", answers.of_yard(answers.yard(LINES[number]))) == []
+
+
+def test_an_answer_that_changed_is_told_by_its_part():
+    name = "yard 0"
+    as_kept = dict(zip([*answers.OUTLOOK, *answers.LOOKS], answers.kept()[name], strict=True))
+    assert answers.differences(name, as_kept) == []
+    (told,) = answers.differences(name, as_kept | {"waiting": "other", "defrag": "other"})
+    assert told.startswith("other waiting, defrag than is kept")
+    assert answers.differences("a yard that nobody has kept", as_kept) == []
