@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuyard import files
 from gpuyard.cli.learning import demo_summary, demo_work, fifo
 from gpuyard.cli.learning.fifo import FifoNode, Ran
@@ -37,14 +39,41 @@ def test_the_demo_s_work_is_what_it_says_it_is():
         files.read_submission(arrival.job, 0.0)
 
 
+def job(name: str, submitted: int, *starts: tuple[int, int], phase: str = "succeeded", gpus: int = 4) -> dict[str, Any]:
+    history = [{"started": moment(began), "ended": moment(ended), "tasks": [{"node": "n0"}]} for began, ended in starts]
+    asked = {"name": name, "class": "batch", "gpus": gpus, "phase": phase}
+    return asked | {"submitted": moment(submitted), "history": history}
+
+
+def moment(second: int) -> str:
+    return f"2026-01-01T00:00:{second:02d}Z"
+
+
+NODES = [{"name": "n0", "model": demo_work.H100, "gpus": 8}]
+
+
 def test_a_summary_of_one_job():
-    job = {
-        "name": "a", "class": "batch", "gpus": 4, "phase": "succeeded", "submitted": "2026-01-01T00:00:00Z",
-        "started": "2026-01-01T00:00:02Z", "ended": "2026-01-01T00:00:04Z",
-    }  # fmt: skip
-    recorded = demo_summary.as_recorded(job)
-    assert recorded is not None
-    ours = demo_summary.measured([recorded], [job], 8)
-    assert ours.waits["batch"] == [2.0]
-    assert ours.utilisation == 0.25
+    record = demo_summary.as_recorded(job("a", 0, (2, 4)))
+    assert record is not None
+    ours = demo_summary.measured([record], 8)
+    assert (ours.waits["batch"], ours.utilisation, ours.again, ours.lost_gpu_s) == ([2.0], 0.25, 0, 0.0)
     assert demo_summary.spread([1.0, 2.0, 3.0]) == "2.0 / 3.0 s"
+
+
+def test_every_wait_counts_work_done_twice_is_no_use_and_fifo_replays_what_the_work_takes():
+    """It ran 3 s, was stopped, waited 2 s and ran its 4 s: 3 s of waiting, 4 s of use, 12 GPU-seconds done twice."""
+    found = [demo_summary.as_recorded(each, NODES) for each in (job("a", 0, (1, 4), (6, 10)), job("b", 0, (0, 10)))]
+    records = [record for record in found if record is not None]
+    ours, theirs = demo_summary.measured(records, 8), demo_summary.baseline(records, NODES, 8)
+    assert ours.waits["batch"] == [3.0, 0.0]
+    assert ours.utilisation == (4 * 4 + 4 * 10) / 80
+    assert (ours.again, ours.lost_gpu_s) == (1, 12.0)
+    assert ours.lost_money > 0
+    assert theirs.waits["batch"] == [0.0, 0.0]
+    assert (theirs.seconds, theirs.again, theirs.lost_gpu_s) == (10.0, 0, 0.0)
+
+
+def test_time_of_a_job_that_failed_is_of_no_use_in_the_end():
+    record = demo_summary.as_recorded(job("a", 0, (0, 4), phase="failed"))
+    assert record is not None
+    assert demo_summary.measured([record], 4).utilisation == 0

@@ -267,3 +267,19 @@ def test_what_is_told_to_a_task_stands_on_a_line_of_its_own(tmp_path: Path):
     log.write(b"whole\n")
     log.write(log.line("now", b"\r\n"))
     assert output(tmp_path) == b"half\n[yard] soon\nwhole\n[yard] now\r\n"
+
+
+def test_a_task_that_dies_of_the_warning_ran_into_its_time_limit(tmp_path: Path):
+    folder = order(tmp_path / "t", "sh", "-c", "echo up; sleep 100", workdir=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-I", "-S", "-c", BOOT, str(folder)])
+    try:
+        until = time.monotonic() + 60
+        while not (folder / "log").exists() or b"up" not in output(folder):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        write_pairs(str(folder / "warning"), [("told", "soon"), ("signal", "SIGUSR1")])
+        process.send_signal(signal.SIGUSR1)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+    assert dict(read_pairs(str(folder / "exit")))["outcome"] == "timeout"

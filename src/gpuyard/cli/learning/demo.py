@@ -168,9 +168,9 @@ class _Demo:
         return self._seconds > LAST_S or not (status["running"] or status["waiting"] or status["gpus_held"])
 
     def _sum_up(self) -> None:
-        jobs, nodes = self._client.jobs(all_ended=True), self._client.nodes()
+        over = [job["name"] for job in self._client.jobs(all_ended=True) if job["phase"] in OVER]
         screen = terminal.Screen()
-        demo_summary.draw(screen, [job for job in jobs if job["phase"] in OVER], nodes, self._evictions)
+        demo_summary.draw(screen, [self._client.job(name) for name in over], self._client.nodes(), self._evictions)
         if self._why is not None:
             screen.show(
                 terminal.text(""), terminal.text(f"$ yard why {demo_work.STRANDED}   (asked after 5 s)", "bold cyan")

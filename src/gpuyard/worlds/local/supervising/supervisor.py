@@ -125,6 +125,8 @@ class Supervisor:
         self.why = ""
         self.told_to_stop: Pairs = []
         self.warned: Pairs = []
+        self.warned_by = 0
+        """The signal that told it of its time limit."""
         self.log: Log | None = None
         self.stages: list[tuple[float, int]] = []
         """What is still to come of a stop: (when, signal)."""
@@ -452,7 +454,8 @@ class Supervisor:
             self.warned, warning = told, Order(told)
             self._tell(warning.text("told"))
             if warning.text("signal"):
-                self._signal(_signal_number(warning.text("signal")))
+                self.warned_by = _signal_number(warning.text("signal"))
+                self._signal(self.warned_by)
 
     def _stop_note(self) -> Pairs:
         """What `stop` says; one that cannot be read says enough."""
@@ -510,6 +513,8 @@ class Supervisor:
             told = (
                 f"{os.path.basename(self.order.text('engine'))} could not run the image; what it says is in the output"
             )
+        if self.warned_by and code == -self.warned_by:
+            return "timeout", code, "ended by the signal that warned it of its time limit"
         if self.why == "timeout":
             return "timeout", code, f"ran into its time limit of {self.order.number('limit'):g} s"
         if self.why == "killed":
