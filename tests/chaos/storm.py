@@ -307,14 +307,15 @@ class Storm:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def _note_truth(self) -> None:
-        """What can be seen at once: the yard's own word on what is free, against the locks."""
+    def _note_truth(self, all_ended: bool = False) -> None:
+        """What can be seen at once: the yard's own word on what is free, against the locks. Of jobs that ended it names
+        the newest without being asked for all."""
         if self.plane.stopped or not self.plane.lives():
             return
         before = self.now()
         try:
             with self.plane.client() as client:
-                self._phases |= {job["name"]: job["phase"] for job in client.jobs(fields=("name", "phase"))}
+                self._phases |= {job["name"]: job["phase"] for job in client.jobs(all_ended, ("name", "phase"))}
                 nodes = client.nodes()
         except Unreachable:
             return
@@ -340,7 +341,7 @@ class Storm:
             self._come_due(all_of_it=True)
             self._keep_up()
             self._pay()
-            self._note_truth()
+            self._note_truth(all_ended=True)
             if not self._owed and not self._unsettled():
                 return
             time.sleep(0.3)

@@ -128,12 +128,16 @@ def test_what_cannot_be_ended_at_once_keeps_its_gpus_and_no_yard_down(tmp_path: 
         stores.restore(tmp_path / "backup.db", tmp_path / FILE, 0.0)
         monkeypatch.setattr(housekeeping, "SEE_OFF_S", 0.2)
         yard = again(tmp_path)
+        yard.put(sh("true", name="other", gpus=8))
+        yard.until("other", "succeeded")  # the loop turns, and plans where nobody is
         yard.put(sh("true", name="a", tasks=2, gpus=8))
-        yard.until("a", "starting")
-        yard.put(sh("true", name="other"))
-        yard.until("other", "succeeded")  # the loop turns, and nobody else has the GPUs
+        yard.put(sh("true", name="last"))
+        yard.until("last", "succeeded")
         job = yard.job(ME, "a")
-        assert (job["phase"], job["held_gpus"], yard.world.desk.holdings.devices()) == ("starting", 0, 8)
+        assert (job["phase"], job["held_gpus"], yard.world.desk.holdings.devices()) == ("waiting", 0, 8)
+        told = "withheld: process 0 of attempt 1 at job number 1 is not gone, and no job knows of it"
+        assert [told in str(gpu) for node in yard.nodes(ADMIN) for gpu in node["devices"]] == [True] * 8 + [False] * 8
+        assert told in str(yard.why(ME, "a"))
     finally:
         os.kill(supervisor, signal.SIGCONT)
     assert yard.until("a")["phase"] == "succeeded"

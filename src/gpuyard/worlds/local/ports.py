@@ -29,6 +29,11 @@ class TaskKey(NamedTuple):
         """In one word."""
         return f"{self.job}.{self.attempt}.{self.serial}"
 
+    @property
+    def told(self) -> str:
+        """In words."""
+        return f"process {self.serial} of attempt {self.attempt} at job number {self.job}"
+
 
 @dataclass(frozen=True, slots=True)
 class TaskOrder:

@@ -6,7 +6,7 @@ A node is this machine, or a virtual one of a fleet file whose tasks run here al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpuyard.model.actions import Plan, Waiting
@@ -15,11 +15,12 @@ from gpuyard.model.job import Phase
 from gpuyard.model.node import CORDONED, Place
 from gpuyard.model.queue import Queue
 from gpuyard.model.reasons import Reason
+from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local.attempts.desk import RETRY_S, Desk
 from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
-from gpuyard.worlds.local.ports import Report
+from gpuyard.worlds.local.ports import Report, Stray, TaskKey
 from gpuyard.worlds.local.seam.breakage import Breakage, Fault
 from gpuyard.worlds.local.seam.closures import Closures
 from gpuyard.worlds.local.seam.deeds import Deeds
@@ -46,6 +47,8 @@ class LocalWorld:
         self.requests = Requests(life)
         self.breakage = Breakage(life, self.closures, faults)
         self.deeds = Deeds(life, self.closures)
+        self._withheld: dict[TaskKey, list[Place]] = {}
+        """What tasks stand on that no job knows of."""
         self._over = False
         self._untold: Sequence[Waiting] = ()
         """What the last plan says of those who wait, as long as nobody has asked."""
@@ -105,6 +108,21 @@ class LocalWorld:
             if entry is None:
                 raise
             self.life.give_up(entry, error)
+        if report.kind == "ended" and report.key in self._withheld:
+            for place in self._withheld.pop(report.key):
+                if not any(place in places for places in self._withheld.values()):
+                    self.closures.take_back(place)
+
+    def withhold(self, strays: Iterable[Stray]) -> None:
+        """Tasks run that no job knows of, as after a backup was restored: what they stand on is theirs until they are
+        gone, and the brain plans nothing there."""
+        with self.desk.lock:
+            for stray in strays:
+                self.desk.holdings.take(stray.key, [((stray.node, gpu, ""), WHOLE) for gpu in stray.gpus])
+                places = [Place(stray.node, gpu) for gpu in stray.gpus]
+                self._withheld[stray.key] = [place for place in places if self.closures.is_ours(place)]
+                for place in self._withheld[stray.key]:
+                    self.closures.give_away(place, f"withheld: {stray.key.told} is not gone, and no job knows of it")
 
     def _has_news(self) -> bool:
         return self._told_news or self.desk.has_news

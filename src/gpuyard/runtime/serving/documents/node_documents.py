@@ -58,7 +58,7 @@ def _phase(closure: Closure, held: bool) -> str:
 
 
 def drain_document(closure: Closure | None) -> Document:
-    """Who drains it, since when and why."""
+    """Who drains it, since when and why; of what is closed otherwise, why."""
     if closure is None or not closure.drains:
-        return {}
+        return {"closed": closure.reason} if closure is not None and closure.reason else {}
     return {"drain": {"reason": closure.reason, "by": closure.by, "since": write_time(closure.since)}}

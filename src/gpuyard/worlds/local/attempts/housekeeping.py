@@ -15,9 +15,9 @@ import shutil
 import threading
 from collections import deque
 
-from gpuyard.model.resources import WHOLE
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.launching.launch import Supervisors, is_number
+from gpuyard.worlds.local.ports import Stray
 from gpuyard.worlds.local.state.store import Batch, Store, StoreError
 
 EVERY_S = 600.0
@@ -34,8 +34,8 @@ KEYS_S = 7 * 86400.0
 OUTPUT_S = 30 * 86400.0
 
 
-def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
-    """Cut what is too long, and end what runs that the state does not know."""
+def tidy(store: Store, launcher: Supervisors, desk: Desk) -> list[Stray]:
+    """Cut what is too long, and end what runs that the state does not know; returns what of that takes its time."""
     now = desk.now()
     shutil.rmtree(store.path.parent / GOING, ignore_errors=True)
     batch = Batch()
@@ -51,9 +51,9 @@ def tidy(store: Store, launcher: Supervisors, desk: Desk) -> None:
     old = {row[0] for row in store.rows("SELECT id FROM jobs WHERE ended < ?", (now - OUTPUT_S,))}
     for path in launcher.strays():
         desk.aside.move(path)
-    for stray in launcher.tidy(live, old):
-        desk.holdings.take(stray.key, [((stray.node, gpu, ""), WHOLE) for gpu in stray.gpus])
+    strays = launcher.tidy(live, old)
     launcher.see_off(SEE_OFF_S)
+    return strays
 
 
 class Housekeeper:

@@ -77,6 +77,11 @@ class Closures:
             self._change_gpu(name, gpu, lambda each: replace(each, health=health))
             self._desk.events.append(GpuHealthChanged(name, gpu, health))
 
+    def is_ours(self, place: Place) -> bool:
+        """Whether there is such a GPU, and nobody else has it."""
+        node = self._desk.nodes.get(place.node)
+        return node is not None and (place.gpu or 0) < len(node.gpus) and place not in self._foreign
+
     def give_away(self, place: Place, why: str) -> None:
         """Somebody else on this machine has a GPU: nothing goes on it, whoever opens it. Not written down."""
         self._foreign[place] = Closure(reason=why, since=self._desk.now())
