@@ -7,7 +7,7 @@ reading forbids it; what it left undone is wrong only if the strict reading allo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
@@ -86,8 +86,14 @@ class Claim:
         """Whether the claimant may start in this state, the movers put back somewhere."""
         return self.admitted(state) and self.arranged(state, movers, closed) is not None
 
-    def arranged(self, state: State, movers: tuple[str, ...] = (), closed: Closed = frozenset()) -> State | None:
-        """Places for the claimant and for the movers, or None."""
+    def arranged(
+        self,
+        state: State,
+        movers: tuple[str, ...] = (),
+        closed: Closed = frozenset(),
+        near: Iterable[Unit] = (),
+    ) -> State | None:
+        """Places for the claimant and for the movers, the claimant on a node of each of `near`; or None."""
         left = {name: spots for name, spots in state.items() if name not in movers}
         load = Load.of(self.moment, left)
         load.closed |= closed
@@ -95,7 +101,19 @@ class Claim:
         for name in movers:
             wanted += asks_again(self.moment.jobs[name], state[name])
         before = {name: state[name] for name in movers}
-        return arrange(load, wanted, lambda after: not circular(self.moment, before, after))
+        suits = lambda after: not circular(self.moment, before, after) and self._beside(after, near)  # noqa: E731
+        return arrange(load, wanted, suits)
+
+    def _beside(self, after: State, units: Iterable[Unit]) -> bool:
+        """Whether each of these lay on a node where the claimant then runs."""
+        nodes = {spot.node for spot in after.get(self.job.name, ())}
+        return all(nodes & {spot.node for spot in unit.spots} for unit in units)
+
+    def near(self, units: list[Unit], movers: tuple[str, ...]) -> bool:
+        """Whether what is taken lies where the claimant will run: nobody stops elsewhere only to make a place for those
+        who move (rule 19), while a take exists that moves nobody."""
+        after = lifted(self.state, [(u.job, u.spots) for u in units])
+        return self.arranged(after, movers, near=units) is not None
 
     # --- moving (rule 15) ---------------------------------------------------------------------------------------------
 

@@ -235,9 +235,10 @@ class Story:
             if claim.fits(after, ()) and claim.lawful(fewer):
                 yield Verdict("too-many", name, f"{name} stops {told}; {listed(fewer)} would do")
                 return
-        for other, movers in (*claim.takes(mixed=False), *claim.takes(mixed=True)):
+        plain = list(claim.takes(mixed=False))
+        for other, movers in (*plain, *claim.takes(mixed=True)):
             by = better(claim, other, units)
-            if by:
+            if by and not (plain and movers and not claim.near(other, movers)):
                 aside = f" with {', '.join(movers)} moved" if movers else ""
                 yield Verdict(
                     f"not-best-{by.replace(' ', '-')}",

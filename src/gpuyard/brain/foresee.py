@@ -63,6 +63,7 @@ class Foresight:
 
     def _run(self, most: int) -> Draft:
         draft = Draft(self.fleet, self.memory, self.now)
+        seen: set[object] = {()}
         while self.cycles < most:
             draft = decide.plan(self.fleet, self.memory, self.now, began=self.origin)
             draft.tx.commit()
@@ -73,9 +74,18 @@ class Foresight:
                 draft.tx.commit()
             elif settled:
                 break
+            if (standing := self._standing()) in seen:
+                break  # claims that follow from each other in a circle: nobody is disturbed for that
+            seen.add(standing)
         if keeping_places.untangle(draft, self.origin):
             draft.tx.commit()
         return draft
+
+    def _standing(self) -> tuple[object, ...]:
+        """Where those stand now who have changed, the others being where they were."""
+        rows = (self.fleet.jobs[name] for name in sorted(self.origin))
+        now = ((row.name, tuple(sorted(row.held))) for row in rows)
+        return tuple(pair for pair in now if pair[1] != tuple(sorted(self.origin[pair[0]])))
 
     def _take_over(self, draft: Draft) -> bool:
         """Note what a cycle changed; whether it changed anything."""

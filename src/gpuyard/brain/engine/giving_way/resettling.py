@@ -16,7 +16,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import gang, neighbours, topology
+from gpuyard.brain.engine.placing import gang, keeping, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.sharing.amounts import Amounts, plus, times
 from gpuyard.brain.engine.sharing.quota import Excess
@@ -80,11 +80,13 @@ class Settling:
         """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
         held = len(self.row.held)
         self._stoppable = self.rights.stoppable(gone)
-        if self.excess() is not None or not self.goal.place(self.draft, self.row):
+        if self.excess() is not None:
+            return None
+        with keeping.held_off(self.draft, self.draft.binding):
+            placed = self.goal.place(self.draft, self.row)
+        if not placed:
             return None
         taken = tuple(self.row.held[held:])
-        if self.draft.closed and any((place.node, g) in self.draft.closed for place in taken for g in place.gpus):
-            return None
         finds: list[FindPlaces] = [self._stay_first]
         if self.rights.moves_too:
             finds += [self._dear_first, self._large_first]

@@ -71,8 +71,8 @@ class Draft:
         self._largest: list[int] | None = None
         self.kept: dict[str, Kept] = Notes(self.log)
         """Reservations, by job; in force while the job waits."""
-        self.closed: frozenset[tuple[int, int]] = frozenset()
-        """Devices, by node, that are kept from the claimant of the moment, whoever holds them now."""
+        self.binding: tuple[Kept, ...] = ()
+        """Reservations that bind the claimant of the moment: it gets none of their places, whoever holds them now."""
         self.reserves: list[Reserve] = []
         self.promises = 0
         """Jobs looked at for a reservation so far."""

@@ -15,7 +15,8 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang, neighbours
-from gpuyard.brain.engine.reserving.stand_ins import borrows, hold, in_force
+from gpuyard.brain.engine.placing.keeping import hold
+from gpuyard.brain.engine.reserving.stand_ins import borrows, in_force
 from gpuyard.model.reasons import Code, Reason
 
 
@@ -29,11 +30,9 @@ def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
     with draft.trial() as trial:
         for kept in aside:
             draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
-        draft.closed = frozenset(
-            (held.node, g) for kept in standing if kept not in aside for held in kept.places for g in held.gpus
-        )
+        draft.binding = tuple(kept for kept in standing if kept not in aside)
         started = attempt()
-        draft.closed = frozenset()
+        draft.binding = ()
         if not started:
             return False
         for kept in aside:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.notes import Kept
-from gpuyard.brain.engine.placing.devices import stands_free
+from gpuyard.brain.engine.placing.keeping import hold
 
 
 def keep(draft: Draft, kept: Kept) -> None:
@@ -22,22 +22,6 @@ def keep(draft: Draft, kept: Kept) -> None:
 def in_force(draft: Draft) -> list[Kept]:
     """The reservations whose owners still wait."""
     return [kept for kept in draft.kept.values() if not kept.row.complete()]
-
-
-def hold(draft: Draft, kept: Kept) -> None:
-    """Hold those of the places that are free now, device by device, and what is left of those that others share."""
-    columns = draft.fleet.columns
-    for held in kept.places:
-        if kept.row.requests[held.leaf].gpus:
-            part = held._replace(cpu=0, memory=0, cost=0)
-            gpus = tuple(g for g in held.gpus if columns.free_mask[held.node] >> g & 1)
-            if gpus:
-                draft.tx.put(kept.stand_in, part._replace(gpus=gpus))
-            for g in held.gpus:
-                if left := int(columns.shares[held.node, g]):
-                    draft.tx.put(kept.stand_in, part._replace(gpus=(g,), share=left))
-        elif stands_free(draft.fleet.columns, held):
-            draft.tx.put(kept.stand_in, held)
 
 
 def stand_in(draft: Draft, row: JobRow) -> JobRow:
