@@ -84,9 +84,12 @@ def _all_back(draft: Draft, origin: Origin, back: list[JobRow]) -> bool:
     """Lift what is new and in the way, put these jobs where they were, place the others anew; all or nothing."""
     others = [row for row in _rows(draft, origin) if row not in back and _has_new(row, origin[row.name])]
     largest = sorted(others, key=lambda row: -max((held.cost for held in row.held), default=0))
-    return _back_around(draft, origin, back, others) or (
-        largest != others and _back_around(draft, origin, back, largest)
-    )
+    orders = [others, largest] if largest != others else [others]
+    if any(_back_around(draft, origin, back, order) for order in orders):
+        return True
+    shrunk = any(len(row.held) < len(origin[row.name]) for row in back)  # it may keep its other places instead
+    turned = {**origin, **{row.name: origin[row.name][::-1] for row in back}}
+    return shrunk and any(_back_around(draft, turned, back, order) for order in orders)
 
 
 def _back_around(draft: Draft, origin: Origin, back: list[JobRow], others: list[JobRow]) -> bool:
