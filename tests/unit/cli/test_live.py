@@ -169,6 +169,7 @@ def test_wait_ends_when_the_job_is_there_or_cannot_be_any_more(live: Hosted, yar
         ({"phase": "succeeded"}, 0),
         ({"phase": "failed", "exit_code": 7}, 7),
         ({"phase": "failed", "exit_code": -9}, 137),
+        ({"phase": "failed", "exit_code": 0}, 1),
         ({"phase": "cancelled"}, 1),
     ],
 )

@@ -6,6 +6,7 @@ Called by the command modules at import. It reads and prints nothing.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -132,3 +133,13 @@ def seconds_of(text: str) -> float:
         return units.read_duration(text)
     except units.Wrong as wrong:
         raise click.UsageError(f"'{text}' {wrong}") from None
+
+
+def agree(question: str, yes: bool, default: bool = True) -> None:
+    """Ask before something is done that hits others; where there is no terminal to ask at, --yes must have said so."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask at, so nothing was changed. Add --yes to do it.")
+    if not click.confirm(question, default=default, err=True):
+        raise click.Abort

@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -25,12 +26,22 @@ from gpuyard.cli.jobs.following import is_own
 from gpuyard.client import Client
 from gpuyard.model.errors import Conflict, Refused
 
-INPUT, SIZE = 0, 1
+INPUT, SIZE, PIPED, ENDED = range(4)
 LEAVE = b"\x1d"
 """Ctrl-]: leaves the job running, as with telnet."""
 
 TRIES = 50
+ENDED_AGAIN_S = 0.2
+"""A terminal tells of the end of its input once; whoever reads on is told again."""
 LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Visit:
+    """How a connection to a task's terminal went: whether the user left, and how many bytes were shown."""
+
+    left: bool = False
+    shown: int = 0
 
 
 @options.command(
@@ -52,24 +63,24 @@ def attach(job: str, task: int, raw: bool) -> None:
             raise Refused(f"{told}; --raw does it all the same.")
         path = client.attach(job, task)
     terminal.say(f"Connected to {job}; Ctrl-] leaves it running.")
-    connect(path)
+    if connect(path).left:
+        terminal.say(f"\n{job} goes on.")
 
 
-def connect_when_open(client: Client, name: str) -> None:
-    """Connect to a job that is just starting: its terminal opens a moment later."""
+def connect_when_open(client: Client, name: str) -> Visit:
+    """Connect to a job that is just starting: its terminal opens a moment later, and may be gone before we come."""
     pause = threading.Event()
     for left in range(TRIES, 0, -1):
         try:
-            path = client.attach(name)
-            connect(path)
-            return
+            return connect(client.attach(name))
         except (Conflict, Refused):
             if left == 1 or client.job(name)["phase"] not in ("starting", "running"):
-                return
+                break
             pause.wait(LOOK_S)
+    return Visit()
 
 
-def connect(path: str) -> None:
+def connect(path: str) -> Visit:
     """Until the task ends, or the user leaves."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -78,7 +89,7 @@ def connect(path: str) -> None:
         line.close()
         raise Refused(f"The job's terminal cannot be reached: {error.strerror}.") from None
     with line, _raw(), _resizing(line):
-        _pump(line)
+        return _pump(line)
 
 
 def frame(kind: int, content: bytes) -> bytes:
@@ -86,24 +97,30 @@ def frame(kind: int, content: bytes) -> bytes:
     return struct.pack(">BI", kind, len(content)) + content
 
 
-def _pump(line: socket.socket) -> None:
-    keyboard = sys.stdin.fileno()
-    listening = [line.fileno(), keyboard]
-    while True:
-        ready, _, _ = select.select(listening, [], [])
-        if line.fileno() in ready:
-            shown = line.recv(65536)
-            if not shown:
-                return
-            os.write(sys.stdout.fileno(), shown)
-        if keyboard in ready:
-            typed = os.read(keyboard, 4096)
-            if LEAVE in typed:
-                return
-            if not typed:  # a pipe that ended: the task sees the end of its input
-                listening = [line.fileno()]
-                typed = b"\x04"
-            line.sendall(frame(INPUT, typed))
+def _pump(line: socket.socket) -> Visit:
+    keyboard, piped = sys.stdin.fileno(), not sys.stdin.isatty()
+    listening, shown, patience = [line.fileno(), keyboard], 0, None
+    try:
+        if piped:
+            line.sendall(frame(PIPED, b""))
+        while True:
+            ready, _, _ = select.select(listening, [], [], patience)
+            if not ready:  # a pipe that has ended stays so, whenever it is read
+                line.sendall(frame(ENDED, b""))
+            if line.fileno() in ready:
+                content = line.recv(65536)
+                if not content:
+                    return Visit(shown=shown)
+                shown += os.write(sys.stdout.fileno(), content)
+            if keyboard in ready:
+                typed = os.read(keyboard, 4096)
+                if LEAVE in typed and not piped:
+                    return Visit(left=True, shown=shown)
+                if not typed:  # a pipe that ended: the task sees the end of its input
+                    listening, patience = [line.fileno()], ENDED_AGAIN_S
+                line.sendall(frame(INPUT, typed) if typed else frame(ENDED, b""))
+    except ConnectionError:  # the task ended while we spoke
+        return Visit(shown=shown)
 
 
 @contextlib.contextmanager

@@ -225,13 +225,15 @@ def members(client: Client, names: Sequence[str]) -> list[str]:
     return found
 
 
-def await_phase(client: Client, name: str, goal: str, clock: Clock, until: float | None = None) -> int:
+def await_phase(
+    client: Client, name: str, goal: str, clock: Clock, until: float | None = None, quiet: bool = False
+) -> int:
     """0 once the job is there, 1 if it never will be, 5 if the time is over."""
     while True:
         newest = latest_event(client)
         job = client.job(name)
         if (verdict := reached(job, goal)) is not None:
-            if verdict:
+            if verdict and not quiet:
                 terminal.say(f"{name} is {job['phase']}, so it will not be {goal} any more.")
             return verdict
         left = LONG_POLL_S if until is None else until - clock.monotonic()
@@ -259,7 +261,7 @@ def latest_event(client: Client) -> int:
 def exit_code_of(job: Document) -> int:
     """The exit code that stands for how a job ended: its own, 128 + n for a signal, 1 where it has none."""
     code = job.get("exit_code")
-    if code is None:
+    if not code:  # a job that failed by its limit may have left with success
         return 0 if job["phase"] == "succeeded" else 1
     return SIGNALS_FROM - int(code) if int(code) < 0 else int(code)
 

@@ -14,6 +14,8 @@ from gpuyard.client import Client
 
 Document = dict[str, Any]
 
+INTERRUPTED = 130
+
 
 @options.command(
     "run",
@@ -64,7 +66,11 @@ def run(ctx: click.Context, /, **wish: Any) -> None:
         if wish["array"] and not wish["detach"]:
             raise click.UsageError("An array is many jobs; add --detach, then `yard jobs -w` and `yard logs NAME-0`.")
         preview.show(client.preview([document]), document, wish["queue_anyway"])
-        answers = client.submit([document], wish["key"], wish["queue_anyway"])
+        try:
+            answers = client.submit([document], wish["key"], wish["queue_anyway"])
+        except KeyboardInterrupt:
+            terminal.say("\nInterrupted while it was handed in; `yard jobs` shows whether it was taken.")
+            ctx.exit(INTERRUPTED)
         if wish["detach"]:
             preview.names(answers)
             return
@@ -107,8 +113,15 @@ def _stay(client: Client, name: str, document: Document) -> int:
     if document["run"].get("tty"):
         from gpuyard.cli.jobs import attaching
 
-        if following.await_phase(client, name, "running", SystemClock()) == 0:
-            attaching.connect_when_open(client, name)
+        visit = attaching.Visit()
+        if following.await_phase(client, name, "running", SystemClock(), quiet=True) == 0:
+            visit = attaching.connect_when_open(client, name)
+        if visit.left:
+            terminal.say()
+            _say_it_goes_on(name)
+            return 0
+        if not visit.shown:  # it had ended before its terminal was found, or said nothing: what it wrote is kept
+            following.Output(client, following.speakers_of(document | {"name": name})).follow()
     else:
         following.Output(client, following.speakers_of(document | {"name": name})).follow()
     following.await_phase(client, name, "ended", SystemClock())
@@ -119,13 +132,21 @@ def _stay(client: Client, name: str, document: Document) -> int:
 
 
 def interrupted(client: Client, name: str, wish: str) -> int:
-    """Ctrl-C: the job goes on unless it is to be cancelled too."""
+    """Ctrl-C: the job goes on unless it is to be cancelled too. Whichever it is, it is said; also if Ctrl-C follows."""
     terminal.say()
-    if wish == "ask" and sys.stdin.isatty():
-        wish = "cancel" if click.confirm(f"Cancel {name} too?", default=False, err=True) else "detach"
-    if wish == "cancel":
-        client.cancel(name)
-        terminal.say(f"{name} is cancelled.")
-    else:
-        terminal.say(f"{name} goes on. `yard logs {name} -f` shows its output, `yard cancel {name}` ends it.")
-    return 130
+    try:
+        if wish == "ask" and sys.stdin.isatty():
+            wish = "cancel" if click.confirm(f"Cancel {name} too?", default=False, err=True) else "detach"
+        if wish == "cancel":
+            client.cancel(name)
+            terminal.say(f"{name} is cancelled.")
+            return INTERRUPTED
+    except (click.Abort, KeyboardInterrupt):
+        client.close()
+        terminal.say()
+    _say_it_goes_on(name)
+    return INTERRUPTED
+
+
+def _say_it_goes_on(name: str) -> None:
+    terminal.say(f"{name} goes on. `yard logs {name} -f` shows its output, `yard cancel {name}` ends it.")

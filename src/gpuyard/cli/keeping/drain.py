@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -41,9 +40,8 @@ def drain(place: str, reason: str, force: bool, dry_run: bool, yes: bool, form: 
         preview = client.drain(node, gpu, reason, force, dry_run=True)
         if form == "table":
             draw(preview)
-        asks = not (dry_run or yes) and sys.stdin.isatty()
-        if asks and not click.confirm(f"Drain {place}?", default=True, err=True):
-            raise click.Abort
+        if not dry_run:
+            options.agree(f"Drain {place}?", yes)
         answer = preview if dry_run else client.drain(node, gpu, reason, force)
     if form != "table":
         terminal.write_document(answer, form)

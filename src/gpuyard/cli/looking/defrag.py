@@ -1,6 +1,6 @@
 """`yard defrag`: what timed defragmentation would move, with its bill (rule 15's last sentence).
 
-Called by `root`. The brain proposes; this prints. A snapshot is a picture: nothing in it can be moved.
+Called by `root`. The brain proposes; this prints, and moves nothing: what is moved is the controller's business.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from gpuyard.cli.console import options, sources, terminal
 from gpuyard.model.errors import Refused
 from gpuyard.model.snapshot import Snapshot
 
+BY_POLICY = "A running yard tidies up in the hours and within the budget that its policy gives it (`defragment`)"
+
 
 @options.command(
     "defrag",
     """
+    yard defrag --dry-run
     yard defrag --dry-run --snapshot fleet.yaml
     yard defrag --dry-run --snapshot fleet.yaml -o json | jq .bill
     """,
@@ -28,10 +31,8 @@ def defrag(dry_run: bool, path: str, form: str) -> None:
     Nobody waits for it, so it must pay: gain and cost are both GPU-seconds.
     """
     if not dry_run:
-        raise Refused(
-            "A snapshot is a picture of a yard: no job in it can be moved. "
-            "Add --dry-run to see the proposal and its bill; nothing is disturbed."
-        )
+        why = "A snapshot is a picture of a yard: no job in it can be moved" if path else BY_POLICY
+        raise Refused(f"{why}. Add --dry-run to see the proposal and its bill; nothing is disturbed.")
     write(sources.read(path).snapshot, form)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -41,8 +40,7 @@ def set_queue(name: str, dry_run: bool, yes: bool, **given: Any) -> None:
         terminal.say(told(client.set_queue(document, dry_run=True)))
         if dry_run:
             return
-        if not yes and sys.stdin.isatty() and not click.confirm(f"Change {name}?", default=True, err=True):
-            raise click.Abort
+        options.agree(f"Change {name}?", yes)
         client.set_queue(document)
     terminal.write(f"{name} is set\n")
 
@@ -57,10 +55,7 @@ def delete_queue(name: str, dry_run: bool, yes: bool) -> None:
         terminal.say(told(client.delete_queue(name, dry_run=True)))
         if dry_run:
             return
-        if not yes and not sys.stdin.isatty():
-            raise click.UsageError(f"This would delete queue {name}. Add --yes to do it.")
-        if not yes and not click.confirm(f"Delete {name}?", default=False, err=True):
-            raise click.Abort
+        options.agree(f"Delete {name}?", yes, default=False)
         client.delete_queue(name)
     terminal.write(f"{name} is deleted\n")
 

@@ -7,7 +7,7 @@ from typing import Generic
 
 from gpuyard.files.explanations import reason_document
 from gpuyard.files.writing import shape_document
-from gpuyard.model.errors import Conflict
+from gpuyard.model.errors import Conflict, NotFound
 from gpuyard.model.job import Phase
 from gpuyard.model.reasons import without_names
 from gpuyard.model.snapshot import Snapshot
@@ -77,6 +77,9 @@ class Inspecting(Generic[R]):
     def logs(self, viewer: Viewer, name: str, task: int, offset: int) -> tuple[bytes, int, bool]:
         """See `Service.logs`."""
         job = self._lookup.seen(viewer, name)
+        tasks = sum(group.tasks for group in job.description().task_groups())
+        if task >= tasks:
+            raise NotFound(f"{name} has no task {task}; it has {tasks}, counted from 0")
         over = job.over  # asked before reading, or the last words could be missed
         content, following = self._world.jobs.output(job.id, task, offset)
         return content, following, bool(content) or not over

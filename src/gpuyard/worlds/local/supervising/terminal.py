@@ -1,8 +1,10 @@
 """The terminal of an interactive task, and the socket where people attach to it. Used by `supervisor` alone.
 
 Output is sent as plain bytes to everybody attached. They send frames: one byte kind (0 input, 1 window size as two
-big-endian u16: rows, columns), a big-endian u32 length, the content. Nothing here blocks: neither a task that does not
-read nor a viewer that does not listen holds the supervisor up, and what waits for either is bounded.
+big-endian u16: rows, columns, 2 what comes is from a pipe and no keyboard, 3 that pipe has ended), a big-endian u32
+length, the content. What comes from a pipe is neither echoed nor edited. Nothing here blocks:
+neither a task that does not read nor a viewer that does not listen holds the supervisor up, and what waits for either
+is bounded.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import socket
 import struct
 import termios
+import tty
 from collections.abc import Sequence
 
 RECALL_BYTES = 8192
@@ -22,6 +25,8 @@ TYPED_MAX = 1 << 16
 BEHIND_MAX = 1 << 18
 """So far a viewer may fall behind; then it loses what it has not seen."""
 VIEWERS_MAX = 16
+INPUT, SIZE, PIPED, ENDED = range(4)
+END_OF_FILE = b"\x04"
 
 
 class Attached:
@@ -58,6 +63,8 @@ class Terminal:
         self.path = path
         self.shown = b""
         self.typed = bytearray()
+        self.ending = False
+        """Whether a pipe has ended and the task is still to be told, after what came through it."""
         self.viewers: dict[int, Attached] = {}
         self.door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.path.exists(path):
@@ -134,18 +141,25 @@ class Terminal:
         """Act on every whole frame; False for somebody who speaks something else."""
         while len(heard) >= 5:
             kind, length = struct.unpack_from(">BI", heard)
-            if length > FRAME_MAX or kind > 1:
+            if length > FRAME_MAX or kind > ENDED:
                 return False
             if len(heard) < 5 + length:
                 return True
             content = bytes(heard[5 : 5 + length])
             del heard[: 5 + length]
-            if kind == 0:
-                self.typed += content
-            elif length == 4 and master >= 0:
-                rows, columns = struct.unpack(">HH", content)
-                fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            self._act(kind, content, master)
         return True
+
+    def _act(self, kind: int, content: bytes, master: int) -> None:
+        if kind == INPUT:
+            self.typed += content
+        elif kind == ENDED:
+            self.ending = True
+        elif master >= 0 and kind == PIPED:
+            tty.setraw(master, termios.TCSANOW)
+        elif master >= 0 and len(content) == 4:
+            rows, columns = struct.unpack(">HH", content)
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def _pass_on(self, master: int) -> None:
         """To the task what it takes now; what is typed for one that is gone goes nowhere."""
@@ -154,10 +168,20 @@ class Terminal:
         try:
             while self.typed:
                 del self.typed[: os.write(master, self.typed)]
+            if self.ending and master >= 0:
+                self._end(master)
         except BlockingIOError:
             return
         except OSError:
             self.typed.clear()
+
+    def _end(self, master: int) -> None:
+        """A terminal knows the end of a file only while it edits lines: it does so again, now that all is through."""
+        mode = termios.tcgetattr(master)
+        mode[3] |= termios.ICANON
+        termios.tcsetattr(master, termios.TCSANOW, mode)
+        os.write(master, END_OF_FILE)
+        self.ending = False
 
     def show(self, content: bytes) -> None:
         """Send output to everybody."""
