@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuyard.model.errors import NotFound
 from gpuyard.runtime.service import Caller
 from gpuyard.worlds.local.attempts import housekeeping
 from gpuyard.worlds.local.attempts.housekeeping import Housekeeper
+from gpuyard.worlds.local.seam import past
 from tests.support.yards import ADMIN, TestYard, sh
 
 
@@ -56,4 +58,33 @@ def test_output_is_bounded_in_bytes_and_nobody_loses_theirs_to_another(tmp_path:
     Housekeeper(yard.world.desk, 600.0, output_bytes=250_000).go_round()
     kept = [bool(yard.output(name)) for name in ("first", "loud0", "loud1", "loud2", "loud3", "lives")]
     assert kept == [True, False, False, True, True, True]
+    yard.stop()
+
+
+def test_records_of_ended_jobs_are_cut_and_what_was_counted_of_them_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in (("RECORDS_KEPT", 2), ("BITE", 3), ("PAUSE_S", 0.0)):
+        monkeypatch.setattr(housekeeping, name, value)
+    yard = TestYard(tmp_path)
+    yard.start()
+    yard.put(sh("sleep 600", name="lives"), sh("true", name="array", array="0-3", gpus=1), sh("exit 3", name="bad"))
+    for name in ("array-0", "array-1", "array-2", "array-3", "bad"):
+        yard.until(name)
+    yard.until("lives", "running")
+    yard.put(*(sh("true", name=f"young-{number}") for number in range(2)))
+    for number in range(2):
+        yard.until(f"young-{number}")
+    report, counts = yard.report(ADMIN, "user", 0.0), past.counts(yard.store)
+    yard.world.desk.book.ended.clear()  # the newest hundred are in memory, and stay
+    Housekeeper(yard.world.desk, every=60.0).go_round()
+    assert [row[0] for row in yard.store.rows("SELECT name FROM jobs ORDER BY id")] == ["lives", "young-0", "young-1"]
+    assert yard.store.rows("SELECT count(*) FROM templates") == [(3,)]
+    assert yard.store.rows("SELECT count(*) FROM tasks WHERE job NOT IN (SELECT id FROM jobs)") == [(0,)]
+    assert not (tmp_path / "runs" / "2").exists()
+    assert past.counts(yard.store) == counts
+    assert counts["ended"] == {"succeeded": 6, "failed": 1}
+    assert yard.report(ADMIN, "user", 0.0) == report
+    with pytest.raises(NotFound):
+        yard.job(ADMIN, "bad")
     yard.stop()

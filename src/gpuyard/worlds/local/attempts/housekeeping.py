@@ -1,8 +1,8 @@
-"""What grows is cut, when a yard begins and ever after: old events, used keys, the output of jobs that ended
-long ago, and of all that ended whatever is too much.
+"""What grows is cut, when a yard begins and ever after: old events, used keys, records of jobs that ended, the output
+of those that ended long ago, and of all that ended whatever is too much.
 
 `tidy` is called once at the start, before anything is begun; a `Housekeeper` goes on in a thread of its own, in bites
-so small that nobody waits for it. Jobs, attempts and the ledger stay: they are small, and reports ask for them.
+so small that nobody waits for it. The ledger stays: it is small, and reports ask for it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import deque
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.launching.launch import Supervisors, is_number
 from gpuyard.worlds.local.ports import Stray
+from gpuyard.worlds.local.state import cutting
 from gpuyard.worlds.local.state.store import Batch, Store, StoreError
 
 EVERY_S = 600.0
@@ -29,6 +30,8 @@ GOING = "going"
 SEE_OFF_S = 10.0
 """How long a yard that comes up waits for what it ends; what takes longer keeps its GPUs, and nobody waits for it."""
 EVENTS_KEPT = 100_000
+RECORDS_KEPT = 100_000
+"""Jobs that ended and are still known, each with its attempts: by number, so that no clock has a say in it."""
 KEYS_S = 7 * 86400.0
 """An idempotency key is for retries, and nobody retries for longer."""
 OUTPUT_S = 30 * 86400.0
@@ -84,7 +87,7 @@ class Housekeeper:
 
     def go_round(self) -> None:
         """All that is due, bite by bite."""
-        while self._cut_events() and not self._over.wait(PAUSE_S):
+        while (self._cut_events() or self._cut_records()) and not self._over.wait(PAUSE_S):
             pass
         with self._desk.store.batch() as batch:
             batch.add("DELETE FROM keys WHERE at < ?", (self._desk.now() - KEYS_S,))
@@ -104,6 +107,20 @@ class Housekeeper:
             return False
         with self._desk.store.batch() as batch:
             batch.add("DELETE FROM events WHERE id <= ?", (min(first + BITE, last - EVENTS_KEPT),))
+        return True
+
+    def _cut_records(self) -> bool:
+        """Whether there is more to cut. Under the lock: a job that is begun again meanwhile is no ended one."""
+        store, book = self._desk.store, self._desk.book
+        with self._desk.lock:
+            here = {entry.id for entry in book.ended} | book.entries.keys()
+            gone = [job for job in cutting.beyond(store, RECORDS_KEPT, BITE) if job not in here]
+            if not gone:
+                return False
+            with store.batch() as batch:
+                cutting.cut(store, batch, gone)
+        for job in gone:
+            self._remove(job, self._folder / "runs" / str(job))
         return True
 
     def _old(self) -> list[int]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuyard.worlds.local.attempts.desk import Desk
-from gpuyard.worlds.local.state import ledger
+from gpuyard.worlds.local.state import cutting, ledger
 from gpuyard.worlds.local.state.records import gpus_of
 from gpuyard.worlds.local.state.store import Store
 
@@ -54,18 +54,14 @@ def _add_running(sums: Sums, desk: Desk, columns: Sequence[str], since: float, i
 
 
 def counts(store: Store) -> dict[str, Any]:
-    """Counts since the yard was made."""
-    waits = store.rows(
-        "SELECT t.queue, count(*), sum(j.started - t.submitted) FROM jobs j JOIN templates t ON t.id = j.template "
-        "WHERE j.started IS NOT NULL GROUP BY t.queue"
-    )
-    ended = store.rows("SELECT phase, count(*) FROM jobs WHERE ended IS NOT NULL GROUP BY phase")
-    stops = store.rows("SELECT why, count(*) FROM attempts WHERE why IN ('preempted', 'moved', 'drained') GROUP BY why")
+    """Counts since the yard was made, also of jobs whose records were cut."""
+    counted = cutting.add(cutting.before(store), cutting.counts(store))
     held, lost = store.rows("SELECT coalesce(sum(gpu_seconds), 0), coalesce(sum(lost), 0) FROM ledger")[0]
+    waited = counted["waited"]
     return {
-        "waits": {queue: {"count": count, "seconds": round(seconds, 3)} for queue, count, seconds in waits},
-        "ended": dict(ended),
-        "evictions": dict(stops),
+        "waits": {queue: {"count": n, "seconds": round(waited[queue], 3)} for queue, n in counted["waits"].items()},
+        "ended": dict(counted["ended"]),
+        "evictions": dict(counted["evictions"]),
         "accounts": {"held": round(held, 3), "lost": round(lost, 3)},
     }
 
