@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bench import workloads
 from bench.measuring import Case, Sample, worked
-from bench.settling import agree, settle, told
+from bench.settling import agree, happening, settle, told
 from gpuyard.brain.decide import Decision, decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Start
-from gpuyard.model.events import JobGone, JobSeen, TasksEnded, TasksRunning
+from gpuyard.model.events import JobGone, JobSeen, TasksEnded
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.resources import Request
@@ -55,31 +55,49 @@ def many_gangs(snapshot: Snapshot) -> Sample:
 # --- (c): little has changed ------------------------------------------------------------------------------------------
 
 
+EVERY_S = 10.0
+"""So long after another (c) plans: claims refused before are asked again by then."""
+
+
 class Steady:
-    """A full fleet kept in memory; each run ends one task, lets one job arrive, and plans."""
+    """A full fleet kept in memory; each run ends one task, lets one job arrive, and plans. As in the loop, time goes on
+    and what a plan remembers is there for the next."""
 
     def __init__(self, node_count: int, pods: int = workloads.PODS_PER_NODE) -> None:
         self.node_count = node_count
         self.pods = pods
         self.turn = 0
+        self.memory = Memory()
         self._fleet: Fleet | None = None
+
+    @property
+    def now(self) -> float:
+        """The moment of this run."""
+        return workloads.NOW + self.turn * EVERY_S
 
     def __call__(self) -> Sample:
         fleet = self.fleet()
         ended, seen = self._next(fleet)
         with collector_resting():
-            seconds, decision = worked(lambda: _step(fleet, ended, seen))
+            seconds, decision = worked(lambda: self._step(fleet, ended, seen))
+        self.memory = decision.memory
         fleet.apply([JobGone(ended.job)])
-        fleet.apply([TasksRunning(start.job, start.placements, workloads.NOW) for start in starts(decision)])
+        fleet.apply(list(happening(fleet, decision.plan, self.now)))
         notes = {"started": len(starts(decision)), "waiting": len(decision.plan.waiting)}
         return Sample(seconds, seconds * 1e3, notes)
 
     def fleet(self) -> Fleet:
-        """The fleet, built and planned once before the first measured step."""
+        """The fleet, built and planned before the first measured step until no plan remembers anything new."""
         if self._fleet is None:
             self._fleet = Fleet(workloads.full_fleet(self.node_count, pods=self.pods))
-            decide(self._fleet, Memory(), workloads.NOW)
+            before = None
+            while before != self.memory:
+                before, self.memory = self.memory, decide(self._fleet, self.memory, self.now).memory
         return self._fleet
+
+    def _step(self, fleet: Fleet, ended: TasksEnded, seen: JobSeen) -> Decision:
+        fleet.apply([ended, seen])
+        return decide(fleet, self.memory, self.now)
 
     def _next(self, fleet: Fleet) -> tuple[TasksEnded, JobSeen]:
         self.turn += 1
@@ -87,11 +105,6 @@ class Steady:
         group = TaskGroup(request=Request(gpus=1, cpu=4000, memory=32 * workloads.GIB))
         arrived = workloads.job(f"x{self.turn:05d}", "d0t0", group)
         return TasksEnded(row.name, row.placements, succeeded=1), JobSeen(arrived)
-
-
-def _step(fleet: Fleet, ended: TasksEnded, seen: JobSeen) -> Decision:
-    fleet.apply([ended, seen])
-    return decide(fleet, Memory(), workloads.NOW)
 
 
 # --- (d): from a snapshot in memory to the fixed point ----------------------------------------------------------------

@@ -123,10 +123,11 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     reason = admission.refuses(draft, row, bucket.asked)
     if reason is None:
-        if backfill.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row)):
+        enough = backfill.enough_idle(draft, row)
+        if enough and backfill.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row)):
             draft.accept(row, REPAIRED if row.running else FITS)
             return True
-        reason = backfill.in_the_way(draft, row) or explain.no_place(draft, row)
+        reason = (backfill.in_the_way(draft, row) if enough else None) or explain.no_place(draft, row)
         reservations.consider(draft, bucket.left(), bucket.asked)
     draft.wait(bucket.left(), reason)
     return False

@@ -10,6 +10,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -84,7 +85,13 @@ def kind_of(row: JobRow) -> str:
     job = row.job
     cards = (job.models, job.min_gpu_memory, job.min_architecture, job.architecture)
     asked = (job.gang, *cards, job.affinity, job.avoid, job.time_limit)
-    return f"{job.queue}/{row.class_name}/{zlib.crc32(repr((asked, row.firm)).encode()):08x}"
+    return f"{job.queue}/{row.class_name}/{_digest((asked, row.firm))}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _digest(asked: tuple[object, ...]) -> str:
+    """Short and the same everywhere; spelling a job out costs much more than finding it again, plan after plan."""
+    return f"{zlib.crc32(repr(asked).encode()):08x}"
 
 
 def _told(draft: Draft, each: Overdue, known: Told | None, telling: Telling) -> Told | None:

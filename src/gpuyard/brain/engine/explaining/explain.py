@@ -43,7 +43,7 @@ class Explainer:
         self.started = started
         self._ever = ever
         self._if_first: dict[str, bool] = {}
-        self._movable = suggestions.movable(draft.fleet)
+        self._others: list[JobRow] | None = None
         self._floors: obstacles.Floors = {}
 
     def prepare(self, rows: Iterable[JobRow]) -> None:
@@ -74,6 +74,12 @@ class Explainer:
         """The dominant reason and what would help, and no more."""
         reason = self._reason(row)[1]
         return Explanation(row.name, reason, (), tuple(suggestions.find(self.draft, row, reason, self._movable)))
+
+    def _movable(self) -> list[JobRow]:
+        """Who could be the one to move: looked for among all that run once somebody is to be told."""
+        if self._others is None:
+            self._others = suggestions.movable(self.draft.fleet)
+        return self._others
 
     def _reason(self, row: JobRow) -> tuple[NodesView, Reason]:
         """The dominant reason, and the look at the nodes it was found by."""

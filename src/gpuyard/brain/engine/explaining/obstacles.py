@@ -34,7 +34,7 @@ class Anybody:
         self._floors = floors
         self._mark = draft.tx.checkpoint()
 
-    def floor(self, node: int) -> Key:
+    def floor(self, node: int, short: int) -> Key | None:
         """The key of the node's cheapest tenant; nobody's depends on the claimant, so all explanations share them."""
         if self.draft.tx.checkpoint() != self._mark:
             return ()  # somebody has left already

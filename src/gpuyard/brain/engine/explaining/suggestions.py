@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 from itertools import islice
@@ -29,8 +29,12 @@ MOVE_CANDIDATES = 64
 """How many running jobs are tried as the one that could move; more would not be read anyway."""
 
 
-def find(draft: Draft, row: JobRow, reason: Reason, movable: Sequence[JobRow]) -> list[Suggestion]:
-    """Changes that were tried and work, the gentlest first; `movable` are the jobs that one might move."""
+Others = Callable[[], Sequence[JobRow]]
+"""Names the jobs that one might move."""
+
+
+def find(draft: Draft, row: JobRow, reason: Reason, movable: Others) -> list[Suggestion]:
+    """Changes that were tried and work, the gentlest first."""
     if reason.code in (Code.HELD, Code.MEMBERS_ENDED, Code.MEMBERS_ABSENT, Code.RESERVED):
         return []  # nothing the job could change would help
     changes = (
@@ -119,11 +123,13 @@ def _movable(row: JobRow) -> bool:
     return bool(row.held) and not row.firm and not row.job.foreign and row.complete()
 
 
-def _move_one(draft: Draft, row: JobRow, reason: Reason, movable: Sequence[JobRow]) -> Iterator[Suggestion]:
+def _move_one(draft: Draft, row: JobRow, reason: Reason, movable: Others) -> Iterator[Suggestion]:
     """One running job that, moved elsewhere, lets this one start."""
     if reason.outcome is Outcome.NEVER or reason.code in (Code.OVER_LIMIT, Code.OVER_QUOTA):
         return
-    others = [other for other in movable if other is not row][:MOVE_CANDIDATES]
+    if draft.fleet.shortfall(row)[0] > draft.fleet.columns.idle_total and not draft.fleet.columns.profiles:
+        return  # moving frees nothing: what is needed must be free already, only elsewhere
+    others = [other for other in movable() if other is not row][:MOVE_CANDIDATES]
     kept: Suggestion | None = None
     for other in _worth_a_try(draft, row, others):
         budget = victims.forbids(draft, other)

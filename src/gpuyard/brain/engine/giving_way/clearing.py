@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuyard.brain.engine.giving_way.victims import Unit, spare_tasks, units_on
 from gpuyard.brain.engine.nodes.columns import Region
-from gpuyard.brain.engine.nodes.feasibility import Shape
+from gpuyard.brain.engine.nodes.feasibility import Shape, room_on
 from gpuyard.brain.engine.nodes.vacancy import Vacancy
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
@@ -39,8 +39,9 @@ class Leave(Protocol):
     def key(self, units: tuple[Unit, ...]) -> Key:
         """How dear it is that these go; the smaller the better. More leavers are never cheaper."""
 
-    def floor(self, node: int) -> Key:
-        """A key that no set of the node's is below, if one is known without weighing; () where it must be weighed."""
+    def floor(self, node: int, short: int) -> Key | None:
+        """A key that no set of the node's is below, if one is known without weighing; () where it must be weighed, None
+        where there is no set. `short`: devices that the node lacks, 0 if something else is lacking."""
 
     def may_follow(self, unit: Unit) -> bool:
         """Whether the unit may go next, after those who are supposed to have gone."""
@@ -71,14 +72,21 @@ class NodeClearing:
         """Weigh the next batch of nodes, the emptiest first; False if all are weighed."""
         batch = self.draft.policy.search_limit
         now, self._unweighed = self._unweighed[:batch], self._unweighed[batch:]
-        for node in now:
+        for node, short in zip(now, self._short_of(now), strict=True):
             self._stamps[node] = 0
-            floor = self.leave.floor(node)
+            floor = self.leave.floor(node, short)
             if floor:
                 heappush(self._heap, (floor, node, 0, ()))
-            else:
+            elif floor is not None:
                 self._weigh(node)
         return bool(now)
+
+    def _short_of(self, nodes: list[int]) -> list[int]:
+        """Devices that each node lacks for one more task; 0 where it is not devices that are lacking."""
+        request, at = self.shape.request, np.array(nodes, dtype=np.int64)
+        room = room_on(self._columns, request, self.shape.need, at, careful=False)
+        short = request.gpus * (room + 1) - self._columns.whole[at] if request.gpus else np.zeros(len(nodes))
+        return np.maximum(short, 0).astype(np.int64).tolist()  # type: ignore[no-any-return]
 
     def _weigh(self, node: int, floor: Key = ()) -> None:
         """Find the node's cheapest set; it counts as no cheaper than `floor`."""
@@ -148,12 +156,12 @@ def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[U
 def candidates(draft: Draft, leave: Leave, node: int, with_gpus: bool = False) -> list[Unit]:
     """Units with a task on the node that may leave, cheapest first; perhaps only those with GPUs, where nobody gains by
     others, not even a right."""
-    rows = _concerned(draft, leave, node)
+    rows = concerned(draft, leave, node)
     units = [unit for row in rows for unit in units_on(row, node) if unit.cost or not with_gpus]
     return sorted(filter(leave.allows, units), key=lambda unit: leave.key((unit,)))
 
 
-def _concerned(draft: Draft, leave: Leave, node: int) -> Iterable[JobRow]:
+def concerned(draft: Draft, leave: Leave, node: int) -> Iterable[JobRow]:
     """Jobs with a task on the node of which something could be allowed to go."""
     footings, tenants = leave.footings(), draft.fleet.tenants[node]
     return tenants if footings is None else [row for row in tenants if row.footing in footings]
@@ -240,7 +248,7 @@ def everyone(draft: Draft, leave: Leave, region: Region) -> Iterator[Unit]:
     """Every unit with a task in the region that may leave, cheapest first; a gang's extras before the gang."""
     rows: dict[str, JobRow] = {}
     for node in range(region.start, region.stop):
-        rows.update((row.name, row) for row in _concerned(draft, leave, node))
+        rows.update((row.name, row) for row in concerned(draft, leave, node))
     units = [
         unit
         for row in rows.values()

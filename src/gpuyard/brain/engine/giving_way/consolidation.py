@@ -73,8 +73,8 @@ class Movers:
         """Whether the claimant may have the job moved, if anybody may."""
         return row.complete() and not (self.borrower and row.priority > self.row.priority)
 
-    def floor(self, node: int) -> Key:
-        """Rights change with every leaver, so each node is weighed."""
+    def floor(self, node: int, short: int) -> Key | None:
+        """Who fits elsewhere is not known beforehand, so each node is weighed."""
         return ()
 
     def may_follow(self, unit: Unit) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way import clearing, floors, victims
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.consolidation import Movers, tell_moved
@@ -158,9 +158,10 @@ class Takers:
             return False
         return not self.draft.fleet.budgets or victims.budgets_allow(self.draft, (unit,))
 
-    def floor(self, node: int) -> Key:
-        """Rights change with every leaver, so each node is weighed."""
-        return ()
+    def floor(self, node: int, short: int) -> Key | None:
+        """By what those have there from whom the claimant may take."""
+        rows = clearing.concerned(self.draft, self, node)
+        return floors.least_key(self.draft, self.row, rows, node, short)
 
     def key(self, units: tuple[Unit, ...]) -> Key:
         """The order of rule 19, for units that would stop."""

@@ -96,12 +96,11 @@ def profile(draft: Draft, row: JobRow) -> Profile:
     found = draft.profiles.get(row)
     if found is None:
         free = not (row.firm or row.job.foreign or spared(draft, row))
-        since = max((at for at in (row.started, _last_checkpoint(row)) if at is not None), default=draft.now)
         found = draft.profiles[row] = Profile(
             gang_may_go=free and not in_min_runtime(draft, row),
             extras_may_go=free,
             evictions=evictions(draft, row),
-            lost=max(0.0, draft.now - since),
+            lost=max(0.0, draft.now - row.unsaved_since),
             warm_up=draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up,
             youth=row.youth,
         )
@@ -204,7 +203,3 @@ def lost_work(draft: Draft, unit: Unit, restarts: bool | None = None) -> float:
     """GPU-seconds since the last checkpoint, and those a restart spends warming up; an extra alone costs no restart."""
     known = profile(draft, unit.row)
     return (known.lost + (known.warm_up if (not unit.extra if restarts is None else restarts) else 0.0)) * unit.cost
-
-
-def _last_checkpoint(row: JobRow) -> float | None:
-    return row.job.checkpoint.last if row.job.checkpoint is not None else None

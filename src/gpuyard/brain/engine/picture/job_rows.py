@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Held
@@ -130,6 +131,14 @@ class JobRow:
         if not self._youth:  # it never changes, and only possible victims are asked for it
             self._youth = (-self.job.submitted, tuple(-ord(letter) for letter in self.name), 1)
         return self._youth
+
+    @property
+    def unsaved_since(self) -> float:
+        """Since when it has worked without saving that; infinite if it has not begun."""
+        saved = self.job.checkpoint.last if self.job.checkpoint is not None else None
+        if self.started is None or saved is None:
+            return self.started if self.started is not None else saved if saved is not None else inf
+        return max(self.started, saved)
 
     @property
     def likeness(self) -> object:

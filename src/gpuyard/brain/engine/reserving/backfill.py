@@ -20,6 +20,15 @@ from gpuyard.brain.engine.reserving.stand_ins import borrows, in_force
 from gpuyard.model.reasons import Code, Reason
 
 
+def enough_idle(draft: Draft, row: JobRow) -> bool:
+    """A bound that costs an addition: whether as many whole GPUs are idle as the job lacks, those kept for somebody
+    included. Of other requests it says nothing."""
+    if len(row.requests) > 1 or not row.requests[0].gpus:
+        return True
+    kept = sum(len(held.gpus) for each in draft.kept.values() for held in each.stand_in.held)
+    return row.missing(0) * row.requests[0].gpus <= int(np.add.reduce(draft.fleet.columns.whole)) + kept
+
+
 def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
     """Try to start a job with those reservations stepping aside that do not bind it; what the others keep is closed to
     it, also what falls free meanwhile."""

@@ -1,0 +1,66 @@
+"""What clearing a node costs a claimant at least, told from who stands there without weighing any set of them.
+
+It lets `clearing` weigh only nodes that could be the cheapest, and leave out those that no set of leavers would clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuyard.brain.engine.giving_way.clearing import Key
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.job_rows import JobRow
+
+
+def least_key(draft: Draft, claimant: JobRow, rows: Iterable[JobRow], node: int, short: int) -> Key | None:
+    """A key of rule 19 that no set of these jobs is below which leaves `short` more devices free.
+
+    () where they must be weighed, None where there is no such set.
+    """
+    if short <= 0:
+        return ()
+    there, devices, grains = [], [], []
+    for row in rows:
+        count = cost = 0
+        for held in row.held:
+            if held.gpus and held.node == node and not held.mig and not held.terminating:
+                count += len(held.gpus)
+                cost += held.cost
+        if count and not row.firm:
+            there.append(row)
+            devices.append(count)
+            grains.append(cost / count)
+    if sum(devices) < short:
+        return None
+    if not all(row.rigid for row in there):
+        return ()  # some may give extras alone
+    gangs, least = -(-short // max(devices)), min(grains)
+    return (
+        all(row.queue == claimant.queue for row in there),
+        True,
+        *_pushes(draft, claimant, dict(zip(there, devices, strict=True)), short, least),
+        min(row.priority for row in there),
+        0,
+        min(_lost(draft, row) for row in there) * short * least,
+        gangs,
+        gangs,
+        min(row.youth for row in there),
+    )
+
+
+def _lost(draft: Draft, row: JobRow) -> float:
+    """What stopping the job loses for each of its GPUs, in seconds."""
+    warm_up = draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up
+    return max(0.0, draft.now - row.unsaved_since) + warm_up
+
+
+def _pushes(draft: Draft, claimant: JobRow, devices: dict[JobRow, int], short: int, least: float) -> tuple[bool, bool]:
+    """Whether other queues must fall below their quota, and below their fair share, to give what the own cannot."""
+    by_queue: dict[int, int] = {}
+    for row, count in devices.items():
+        by_queue[row.queue] = by_queue.get(row.queue, 0) + count
+    lacking = short - by_queue.pop(claimant.queue, 0)
+    used, quota, shares = draft.fleet.tree.used, draft.fleet.tree.quota, draft.shares
+    above_quota = sum(min(count, max(0, used[q][0] - quota[q][0]) // least) for q, count in by_queue.items())
+    above_share = sum(min(count, max(0, used[q][0] - shares[q][0]) // least) for q, count in by_queue.items())
+    return above_quota < lacking, above_share < lacking
