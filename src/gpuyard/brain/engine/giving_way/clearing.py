@@ -72,7 +72,7 @@ class NodeClearing:
         """Weigh the next batch of nodes, the emptiest first; False if all are weighed."""
         batch = self.draft.policy.search_limit
         now, self._unweighed = self._unweighed[:batch], self._unweighed[batch:]
-        for node, short in zip(now, self._short_of(now), strict=True):
+        for node, short in zip(now, short_of(self.shape, now), strict=True):
             self._stamps[node] = 0
             floor = self.leave.floor(node, short)
             if floor:
@@ -80,13 +80,6 @@ class NodeClearing:
             elif floor is not None:
                 self._weigh(node)
         return bool(now)
-
-    def _short_of(self, nodes: list[int]) -> list[int]:
-        """Devices that each node lacks for one more task; 0 where it is not devices that are lacking."""
-        request, at = self.shape.request, np.array(nodes, dtype=np.int64)
-        room = room_on(self._columns, request, self.shape.need, at, careful=False)
-        short = request.gpus * (room + 1) - self._columns.whole[at] if request.gpus else np.zeros(len(nodes))
-        return np.maximum(short, 0).astype(np.int64).tolist()  # type: ignore[no-any-return]
 
     def _weigh(self, node: int, floor: Key = ()) -> None:
         """Find the node's cheapest set; it counts as no cheaper than `floor`."""
@@ -136,6 +129,16 @@ def plausible(draft: Draft, shape: Shape, region: Region, firm_too: bool = False
     nodes = np.flatnonzero(enough) + region.start
     order = np.lexsort((nodes, -columns.idle[nodes]))
     return nodes[order].tolist()  # type: ignore[no-any-return]
+
+
+def short_of(shape: Shape, nodes: list[int]) -> list[int]:
+    """Devices that each of the nodes lacks for one more task; 0 where it is not devices that are lacking."""
+    if not shape.request.gpus:
+        return [0] * len(nodes)
+    at = np.array(nodes, dtype=np.int64)
+    room = room_on(shape.columns, shape.request, shape.need, at, careful=False)
+    short = shape.request.gpus * (room + 1) - shape.columns.whole[at]
+    return np.maximum(short, 0).tolist()  # type: ignore[no-any-return]
 
 
 def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
