@@ -35,7 +35,7 @@ from gpuyard.model.answers.defrag import DefragPlan
 from gpuyard.model.answers.outlook import Fragmentation, Outlook
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
-from gpuyard.model.node import NO_LOAD, Health, Node
+from gpuyard.model.node import NO_LOAD, Gpu, Health, Node
 from gpuyard.model.queue import ROOT
 from gpuyard.model.reasons import Explanation, Reason
 from gpuyard.model.resources import UNLIMITED
@@ -220,8 +220,14 @@ def _afresh(bundle: Bundle) -> Bundle:
     return replace(bundle, groups=groups)
 
 
+def _is_well(gpu: Gpu) -> bool:
+    return gpu.closed is None and gpu.health is Health.HEALTHY
+
+
 def _restored(node: Node) -> Node:
     """The node as it would be open, well and all ours."""
+    if node.closed is None and node.taken == NO_LOAD and all(map(_is_well, node.gpus)):
+        return node
     return replace(
         node,
         closed=None,

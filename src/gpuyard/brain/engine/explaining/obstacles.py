@@ -7,8 +7,9 @@ really do; it is undone at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from gpuyard.brain.engine.giving_way import clearing, victims
+from gpuyard.brain.engine.giving_way import floors, victims
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
@@ -17,7 +18,20 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.model.reasons import Obstacle
 
-Floors = dict[int, Key]
+
+class Floor(NamedTuple):
+    """What the tenants of a node have: devices together, and of the rest what no set of them is below."""
+
+    devices: int
+    firm: bool
+    priority: int
+    lost: float
+    """Of work, for each device."""
+    youth: tuple[object, ...]
+
+
+NOBODY = Floor(0, False, 0, 0.0, ())
+Floors = dict[int, Floor]
 """What clearing a node costs at least, per node."""
 
 
@@ -28,20 +42,29 @@ class Anybody:
     moves_too = False
     firm_too = True
 
-    def __init__(self, draft: Draft, row: JobRow, floors: Floors) -> None:
+    def __init__(self, draft: Draft, row: JobRow, known: Floors) -> None:
         self.draft = draft
         self.row = row
-        self._floors = floors
+        self._floors = known
         self._mark = draft.tx.checkpoint()
 
     def floor(self, node: int, short: int) -> Key | None:
-        """The key of the node's cheapest tenant; nobody's depends on the claimant, so all explanations share them."""
-        if self.draft.tx.checkpoint() != self._mark:
-            return ()  # somebody has left already
+        """By what its tenants have; nobody's depends on the claimant, so all explanations share that."""
+        if short <= 0 or self.draft.tx.checkpoint() != self._mark:
+            return ()  # it is no devices that lack, or somebody has left already
         if node not in self._floors:
-            units = clearing.candidates(self.draft, self, node)
-            self._floors[node] = self.key((units[0],)) if units else ()
-        return self._floors[node]
+            self._floors[node] = self._least(node)
+        known = self._floors[node]
+        return None if known.devices < short else (known.firm, known.priority, known.lost * short, known.youth)
+
+    def _least(self, node: int) -> Floor:
+        ours = (row for row in self.draft.fleet.tenants[node] if not row.job.foreign)
+        there, devices, grains = floors.on_devices(ours, node)
+        if not there:
+            return NOBODY
+        lost = min(floors.lost(self.draft, row) if row.rigid else 0.0 for row in there)  # extras may go without a loss
+        firm, priority = all(row.firm for row in there), min(row.priority for row in there)
+        return Floor(sum(devices), firm, priority, lost * min(grains), min(row.youth for row in there))
 
     def footings(self) -> frozenset[Footing] | None:
         """Anybody's."""
@@ -80,9 +103,9 @@ class Anybody:
         return self.key(outcome.stopped) if outcome.stopped else ()
 
 
-def in_the_way(draft: Draft, row: JobRow, floors: Floors) -> list[Obstacle]:
+def in_the_way(draft: Draft, row: JobRow, known: Floors) -> list[Obstacle]:
     """The jobs that would have to stop or move so that this one starts, and what that would lose."""
-    maker = RoomMaker(draft, row, Anybody(draft, row, floors))
+    maker = RoomMaker(draft, row, Anybody(draft, row, known))
     with draft.relaxed():
         outcome = maker.first(maker.tries())
     if outcome is None:

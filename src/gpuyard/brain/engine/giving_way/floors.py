@@ -19,17 +19,7 @@ def least_key(draft: Draft, claimant: JobRow, rows: Iterable[JobRow], node: int,
     """
     if short <= 0:
         return ()
-    there, devices, grains = [], [], []
-    for row in rows:
-        count = cost = 0
-        for held in row.held:
-            if held.gpus and held.node == node and not held.mig and not held.terminating:
-                count += len(held.gpus)
-                cost += held.cost
-        if count and not row.firm:
-            there.append(row)
-            devices.append(count)
-            grains.append(cost / count)
+    there, devices, grains = on_devices((row for row in rows if not row.firm), node)
     if sum(devices) < short:
         return None
     if not all(row.rigid for row in there):
@@ -41,14 +31,32 @@ def least_key(draft: Draft, claimant: JobRow, rows: Iterable[JobRow], node: int,
         *_pushes(draft, claimant, dict(zip(there, devices, strict=True)), short, least),
         min(row.priority for row in there),
         0,
-        min(_lost(draft, row) for row in there) * short * least,
+        min(lost(draft, row) for row in there) * short * least,
         gangs,
         gangs,
         min(row.youth for row in there),
     )
 
 
-def _lost(draft: Draft, row: JobRow) -> float:
+def on_devices(rows: Iterable[JobRow], node: int) -> tuple[list[JobRow], list[int], list[float]]:
+    """Those of the jobs that have devices of the node, how many fall free at most when each leaves, what each costs."""
+    there: list[JobRow] = []
+    devices: list[int] = []
+    grains: list[float] = []
+    for row in rows:
+        count = cost = 0
+        for held in row.held:
+            if held.gpus and held.node == node and not held.mig and not held.terminating:
+                count += len(held.gpus)
+                cost += held.cost
+        if count:
+            there.append(row)
+            devices.append(count)
+            grains.append(cost / count)
+    return there, devices, grains
+
+
+def lost(draft: Draft, row: JobRow) -> float:
     """What stopping the job loses for each of its GPUs, in seconds."""
     warm_up = draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up
     return max(0.0, draft.now - row.unsaved_since) + warm_up
