@@ -42,8 +42,8 @@ def _node(name: str, model: str, devices: Sequence[Device]) -> Node:
         architecture=devices[0].architecture,
         gpu_memory=min(device.memory for device in devices),
         gpus=gpus,
-        cpu=(os.cpu_count() or 1) * 1000,
-        memory=_memory(),
+        cpu=cores_milli(),
+        memory=memory_bytes(),
     )
 
 
@@ -66,7 +66,13 @@ def islands_of(devices: Sequence[Device]) -> list[int]:
     return [order[number] for number in island]
 
 
-def _memory() -> int:
+def cores_milli() -> int:
+    """Thousandths of cores that this machine has."""
+    return (os.cpu_count() or 1) * 1000
+
+
+def memory_bytes() -> int:
+    """What this machine has, whoever uses it."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -70,6 +70,8 @@ def _more(forecast: Document) -> list[str]:
         used, quota = live_tables.amount(queue.get("used")), live_tables.amount(queue.get("quota"))
         amount = f"{used} of {quota} GPUs" if quota != "-" else "1 GPU" if used == "1" else f"{used} GPUs"
         told.append(f"{queue.get('name')} then uses {amount}")
+    if note := forecast.get("note"):
+        told.append(str(note))
     if price := forecast.get("price_per_hour"):
         told.append(f"${price:,.2f} an hour")
     return told

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.model.outside.ports import Clock
+from gpuyard.model.resources import UNLIMITED
 
 if TYPE_CHECKING:
     from gpuyard.model.snapshot import Snapshot
@@ -98,7 +99,12 @@ def of_this_machine(now: float) -> YardFleet | None:
 
 def one_virtual_node(now: float) -> YardFleet:
     """This machine with GPUs that do not exist; its jobs are real processes all the same."""
-    node = {"name": platform.node() or "here", "gpus": VIRTUAL_GPUS, "model": "virtual", "gpu_memory": "80Gi"}
+    from gpuyard.agent import discovery
+
+    node: dict[str, Any] = {"name": platform.node() or "here", "gpus": VIRTUAL_GPUS, "model": "virtual"}
+    node |= {"gpu_memory": "80Gi", "cpu": discovery.cores_milli() / 1000}
+    if (memory := discovery.memory_bytes()) < UNLIMITED:
+        node["memory"] = memory
     told = f"virtual: no NVIDIA GPU was found here, so jobs are real processes on {VIRTUAL_GPUS} GPUs that are not"
     return YardFleet(_parsed({"nodes": [node]}, now), True, told)
 

@@ -183,12 +183,19 @@ class LocalAcceptance:
         self._shared = plane.settings.shared
         self._desk = plane.desk
         self._gates = plane.world.gates
+        self._launcher = plane.launcher
         self._requests: Requests = plane.world.requests
 
     def check_run(self, run: Run) -> None:
         """An image needs something that runs images."""
         if run.image:
             containers.check(run, self._desk.around.engine)
+
+    def only_counted(self, job: Job) -> Sequence[str]:
+        """By what control groups can do on this machine."""
+        requests = [group.request for group in job.task_groups()]
+        asked = {"cpu": any(each.cpu for each in requests), "memory": any(each.memory for each in requests)}
+        return [name for name, is_asked in asked.items() if is_asked and name not in self._launcher.enforces]
 
     def next_number(self) -> int:
         """The number that the next job gets."""

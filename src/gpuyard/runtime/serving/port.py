@@ -238,6 +238,9 @@ class Acceptance(Protocol[R]):
     def check_run(self, run: Run) -> None:
         """Whether this could be run here at all."""
 
+    def only_counted(self, job: Job) -> Sequence[str]:
+        """Of the `cpu` and `memory` that it asks for, what its tasks are not kept to here."""
+
     def next_number(self) -> int:
         """The number that the next job gets."""
 

@@ -55,6 +55,9 @@ class TaskOrder:
     warn_signal: str = ""
     warn_grace: float = 0.0
     memory: int = 0
+    """Bytes that it is kept to, where the system can."""
+    cpu: int = 0
+    """Thousandths of cores, likewise."""
     tty: bool = False
     container: str = ""
     """The name of the container that the command runs, if it runs one; the command's first word is the engine."""

@@ -93,9 +93,21 @@ class Submitting(Generic[R]):
         others = [job for each, gate in zip(asked, gates, strict=True) for job in _others(viewer, each, bool(gate))]
         told = forecast.previews(self._moment(viewer), firsts, self._patience(), others)
         return [
-            document | (gate if document.get("verdict") != "never" else {}) | {"name": each.names()[0]}
+            document
+            | (gate if document.get("verdict") != "never" else {})
+            | {"name": each.names()[0]}
+            | self._loosely(each.job)
             for document, gate, each in zip(told, gates, asked, strict=True)
         ]
+
+    def _loosely(self, job: Job) -> Document:
+        """That others' CPU or memory is not safe from it, where that is so."""
+        counted = self._world.acceptance.only_counted(job)
+        if not counted:
+            return {}
+        what = " and ".join({"cpu": "its cores", "memory": "its memory"}[name] for name in counted)
+        told = f"{what} {'is' if counted == ['memory'] else 'are'}"
+        return {"note": f"{told} counted and not enforced: this machine gives the yard no control group for it"}
 
     def _gate(self, viewer: Viewer, asked: files.Submission, beside: Asked) -> Document:
         """What keeps it from the brain though it may fit: the job that it follows. Nothing where nothing does."""

@@ -35,6 +35,7 @@ from gpuyard.worlds.local.ports import (
     TaskWarning,
     no_fault,
 )
+from gpuyard.worlds.local.supervising.confine import enforced
 from gpuyard.worlds.local.supervising.notes import ENV, Order, boot_id, read_pairs, write_pairs
 from gpuyard.worlds.local.supervising.removal import WITHIN_S
 from gpuyard.worlds.local.supervising.supervisor import KILL, STOP_GENTLY, STOP_NOW, VOUCHED, WORDS
@@ -61,6 +62,8 @@ class Supervisors:
         self._clock = clock
         self._fault = fault
         self._cgroup = cgroup
+        self.enforces = enforced(cgroup)
+        """Of `cpu` and `memory` what tasks are kept to here."""
         self.keeper: DeviceKeeper = NoKeeper()
         self._watched: dict[TaskKey, Watched] = {}
         self._by_descriptor: dict[int, TaskKey] = {}
@@ -110,7 +113,8 @@ class Supervisors:
             "go": str(run / str(order.key.attempt) / f"go-{order.wave}"), "limit": repr(order.time_limit),
             "warn": order.warn_signal, "grace": repr(order.warn_grace), "term": repr(TERM_GRACE_S),
             "uid": str(order.uid) if order.uid >= 0 else "", "gid": str(order.gid), "user": order.user,
-            "memory": str(order.memory or ""), "cgroup": self._cgroup, "container": order.container,
+            "memory": str(order.memory or ""), "cpu": f"{order.cpu * 100} 100000" if order.cpu else "",
+            "cgroup": self._cgroup, "container": order.container,
             "engine": order.command[0] if order.container else "", "home": order.home,
             "within": repr(self.removal_s),
             "tty": str(self.terminal(order.key)) if order.tty else "",

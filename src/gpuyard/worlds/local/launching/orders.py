@@ -73,6 +73,7 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
     key = TaskKey(entry.id, attempt.number, task.serial)
     env = environment(entry, attempt, task, node, around)
     checkpoint = job.checkpoint
+    asked = next(group.request for group in job.task_groups() if group.name == task.placement.group)
     return TaskOrder(
         key=key,
         wave=task.wave,
@@ -87,7 +88,8 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         time_limit=last_resort(job),
         warn_signal=checkpoint.signal if checkpoint else "",
         warn_grace=checkpoint.grace if checkpoint else 0.0,
-        memory=next(group.request.memory for group in job.task_groups() if group.name == task.placement.group),
+        memory=asked.memory,
+        cpu=asked.cpu,
         tty=job.run.tty,
         container=container_name(env) if job.run.image else "",
         home=_person(entry.owner).get("HOME", "/"),

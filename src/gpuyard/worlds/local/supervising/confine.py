@@ -38,6 +38,7 @@ class CGroup:
             if self.path:
                 os.mkdir(self.path)
                 _write(self.path, "memory.max", order.text("memory"))
+                _write(self.path, "cpu.max", order.text("cpu"))
         except OSError:
             self.path = ""
 
@@ -96,6 +97,19 @@ def own_cgroup() -> str:
         if inside and os.path.exists(f"{path}/cgroup.procs") and os.access(path, os.W_OK):
             return path
     return ""
+
+
+def enforced(parent: str) -> frozenset[str]:
+    """Of `cpu` and `memory` what groups below this one are kept to, once it was asked of the system."""
+    found = set()
+    for name in ("cpu", "memory") if parent else ():
+        _write(parent, "cgroup.subtree_control", f"+{name}")
+        try:
+            with open(f"{parent}/cgroup.subtree_control", encoding="ascii") as file:
+                found |= {name} & set(file.read().split())
+        except OSError:
+            continue
+    return frozenset(found)
 
 
 def clear(order: Order) -> None:
