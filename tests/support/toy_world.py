@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
-from gpuyard.model.events import Event, JobEvicted, JobGone, JobSeen, NodeLost, NodeSeen, TasksRunning
+from gpuyard.model.events import ActionFailed, Event, JobEvicted, JobGone, JobSeen, NodeLost, NodeSeen, TasksRunning
 from gpuyard.model.job import Job, Placement
 from gpuyard.model.node import Closure
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 
 
@@ -70,15 +72,14 @@ class ToyWorld:
 
     def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
         self.plan = plan
-        self.looks = [at for at in self.looks if at > self.time]
-        self.looks += [plan.look_again_at] if plan.look_again_at is not None else []
-        for action in plan.actions:
+        self.looks = [at for at in (*self.looks, plan.look_again_at) if at is not None and at > self.time]
+        for action in filter(self.is_meant, plan.actions):
             match action:
                 case Evict(job=name, placements=places):
                     self.lose(self.jobs[name], places or self.jobs[name].places, evicted=True)
                 case Move(job=name, source=source, target=target):
                     self.stop(self.jobs[name])
-                    kept = [p for p in self.jobs[name].places if _key(p) not in {_key(s) for s in source}]
+                    kept = [p for p in self.jobs[name].places if p.identity not in {s.identity for s in source}]
                     self.run(self.jobs[name], (*kept, *target))
                 case Start(job=name, placements=places):
                     self.run(self.jobs[name], (*self.jobs[name].places, *places))
@@ -89,6 +90,11 @@ class ToyWorld:
 
     def close(self) -> None:
         self.jobs.clear()
+
+    def is_meant(self, action: Any) -> bool:
+        found = not getattr(action, "uids", ()) or any(p.uid in action.uids for p in self.jobs[action.job].places)
+        self.events += [] if found else [ActionFailed(action.job, (), Reason(Code.WORLD_CHANGED))]
+        return found
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -116,7 +122,7 @@ class ToyWorld:
         life.attempts += 1
 
     def lose(self, life: Lifecycle, gone: Sequence[Placement], evicted: bool = False) -> None:
-        left = tuple(place for place in life.places if _key(place) not in {_key(other) for other in gone})
+        left = tuple(place for place in life.places if place.identity not in {other.identity for other in gone})
         if not life.job.gang.complete(Counter(place.group for place in left)):
             life.left -= self.time - life.since
             left, life.since = (), 0.0
@@ -141,7 +147,3 @@ class ToyWorld:
         nodes = [replace(node, closed=closure) if node.name == name else node for node in self.fleet.nodes]
         self.fleet = replace(self.fleet, nodes=tuple(nodes))
         self.events.append(NodeSeen(next(node for node in nodes if node.name == name)))
-
-
-def _key(place: Placement) -> tuple[str, int, str]:
-    return place.group, place.task, place.node

@@ -1,4 +1,8 @@
-"""What the brain wants done: frozen actions, each with its reason, and the plan that lists them in order."""
+"""What the brain wants done: frozen actions, each with its reason, and the plan that lists them in order.
+
+What disturbs tasks names them by their `uids`, where their world gives them any: an order that comes late, when
+somebody else goes by the same name and number, means nobody who is there and is not carried out (`ActionFailed`).
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,7 @@ class Evict:
     reason: Reason
     beneficiary: str = ""
     placements: tuple[Placement, ...] = ()
+    uids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,11 @@ class Move:
     beneficiary: str = ""
     after: tuple[str, ...] = ()
 
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """Those who leave."""
+        return tuple(place.uid for place in self.source if place.uid)
+
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
@@ -52,6 +62,7 @@ class Terminate:
     job: str
     reason: Reason
     grace: float = 0.0
+    uids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,7 @@ class Warn:
 
     job: str
     reason: Reason
+    uids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

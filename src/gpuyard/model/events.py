@@ -72,7 +72,10 @@ class TasksRunning:
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """What a plan wanted of these tasks did not come about: those assigned are not there, those stopping go on."""
+    """What a plan wanted of these tasks did not come about: those assigned are not there, those stopping go on.
+
+    None of them is named where the plan meant tasks that are not there any more.
+    """
 
     job: str
     placements: tuple[Placement, ...]

@@ -8,12 +8,14 @@ import pytest
 
 from gpuyard.brain.controllers.defragmentation import Looked, _due
 from gpuyard.brain.controllers.time_limits import LimitsTold
-from gpuyard.brain.decide import decide
+from gpuyard.brain.decide import decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.files import parse_snapshot
 from gpuyard.model.actions import Move, Terminate, Warn
+from gpuyard.model.events import ActionFailed
 from gpuyard.model.policy import DefragRule, Policy
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 
 HEADER = "apiVersion: gpuyard.dev/v1\nkind: Snapshot\nnow: 2026-01-01T03:00:00Z\n"
@@ -79,6 +81,15 @@ def test_whose_time_is_up_is_told_once_with_its_grace_and_the_next_end_is_known(
     again = decide(Fleet(snapshot), first.memory, snapshot.now + 1)
     assert again.plan.actions == ()
     assert again.plan.look_again_at == snapshot.now + 90 + 60
+
+
+def test_whom_the_word_to_end_did_not_reach_is_told_again_when_its_own_time_is_up():
+    snapshot = moment(LIMITED, DefragRule.OFF)
+    fleet = Fleet(snapshot)
+    first = decide(fleet, Memory(), snapshot.now)
+    missed = ActionFailed("late", (), Reason(Code.WORLD_CHANGED))
+    memory, unknown = observe(fleet, first.memory, [missed], snapshot.now)
+    assert (memory.of(LimitsTold).ended, unknown) == ({}, [])
 
 
 WARNED = """

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gpuyard.brain.engine.nodes import feasibility
 from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture import job_rows
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.placing.fragmentation import follow_demand
 from gpuyard.model.job import Job, TaskGroup, one_group
@@ -55,3 +59,29 @@ def test_a_part_left_on_a_sick_gpu_is_not_taken_for_one_on_a_sound_gpu():
         held = Held(0, 0, n, (1,), 0, (), WHOLE, 0, 0, False)
         fleet.columns.put(held)
         assert scores(fleet)[n][0] == (3, 2)[n]
+
+
+def test_what_is_remembered_of_jobs_and_nodes_is_bounded_and_no_number_is_given_twice(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(job_rows, "_NUMBERS_KEPT", 4)
+    monkeypatch.setattr(job_rows, "_NUMBERS", {})
+    given = [job_rows._number(signature) for signature in range(20)]
+    assert len(set(given)) == 20
+    assert job_rows._number(19) == given[19]
+    assert job_rows._number(0) not in given
+    assert len(job_rows._NUMBERS) <= 4
+
+
+def test_a_shape_that_has_seen_too_many_conditions_begins_anew_and_says_the_same(monkeypatch: pytest.MonkeyPatch):
+    nodes = tuple(Node(f"n{i}", gpus=tuple(Gpu(g) for g in range(8)), model="H100") for i in range(2))
+    fleets = [fleet_of(nodes, TaskGroup(request=Request(gpus=1))) for _ in range(2)]
+    told = []
+    for fleet, kept in zip(fleets, (1, 1 << 12), strict=True):
+        monkeypatch.setattr(feasibility, "STATES_KEPT", kept)
+        row = fleet.jobs["j0"]
+        for gpu in range(8):
+            scores(fleet)
+            fleet.shift(row, Held(0, gpu, gpu % 2, (gpu,), 0, (), WHOLE, 0, 0, False), 1)
+        shape = fleet.shapes.get(row.requests[0], fleet.shapes.tiers(row.requests[0], True)[0])
+        told.append((scores(fleet), len(shape._seen_states)))
+    assert told[0][0] == told[1][0]
+    assert told[0][1] <= 2 < told[1][1]

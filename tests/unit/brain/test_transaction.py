@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
+import gpuyard
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -70,3 +74,10 @@ def test_what_is_committed_stays():
     tx.rollback()
     assert (tx.checkpoint(), tx.touched()) == (0, [])
     assert differences(picture(fleet), kept) == []
+
+
+def test_nobody_beside_trials_sets_marks_or_rolls_back_to_them():
+    by_hand = re.compile(r"\.checkpoint\(\)|\.rollback\([^)]")
+    brain = pathlib.Path(gpuyard.__file__).parent / "brain"
+    found = {path.name for path in brain.rglob("*.py") if by_hand.search(path.read_text(encoding="utf-8"))}
+    assert found == {"trial.py"}

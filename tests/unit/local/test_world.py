@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpuyard import files
-from gpuyard.model.actions import Evict, Move, Plan
+from gpuyard.model.actions import Evict, Move, Plan, Terminate, Warn
+from gpuyard.model.events import ActionFailed
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Health
 from gpuyard.model.ownership import Owner
@@ -279,3 +280,45 @@ def test_a_gpu_that_is_held_and_falls_sick_is_not_taken_off_the_free_ones_twice(
     assert (desk.holdings.devices(), desk.holdings.free_devices(desk.nodes.values())) == (4, 4)
     bench.world.cordon("n1" if place.node == "n0" else "n0", closed=True)
     assert desk.holdings.free_devices(desk.nodes.values()) == 0
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda uids, source: Evict("a", Reason(Code.PREEMPTED), uids=uids),
+        lambda uids, source: Terminate("a", Reason(Code.TIME_LIMIT), uids=uids),
+        lambda uids, source: Warn("a", Reason(Code.TIME_LIMIT), uids=uids),
+        lambda uids, source: Move("a", source, (Placement("n1", (0,)),), Reason(Code.CONSOLIDATED)),
+    ],
+    ids=["evict", "terminate", "warn", "move"],
+)
+def test_an_order_for_an_attempt_that_has_a_successor_does_nothing_and_says_so(bench: Bench, late: Any):
+    bench.put(name="a", gpus=1)
+    bench.turn()
+    entry = bench.world.desk.book.get("a")
+    source = entry.job().placements
+    uids = tuple(place.uid for place in source)
+    bench.world.requests.requeue(entry)
+    bench.turn()
+    assert (entry.attempts, bench.phase("a")) == (2, "running")
+    bench.world.observe()
+    told = bench.world.apply(Plan((late(uids, source),)), 99)
+    assert [(event.job, event.reason.code) for event in told if isinstance(event, ActionFailed)] == [
+        ("a", Code.WORLD_CHANGED)
+    ]
+    assert uids[0] in str(next(event.reason for event in told if isinstance(event, ActionFailed)))
+    bench.turn()
+    assert (entry.attempts, bench.phase("a"), bench.loop.unknown) == (2, "running", [])
+    assert not bench.launcher.warned
+
+
+def test_the_plan_names_the_attempt_it_means(bench: Bench):
+    bench.put(name="low", gpus=4, priority=1)
+    bench.put(name="other", gpus=4, priority=50)
+    bench.turn()
+    uid = bench.world.desk.book.get("low").job().placements[0].uid
+    bench.put(name="high", gpus=4, priority=99)
+    bench.world.look_at_once()
+    assert bench.world.wait()
+    (evict,) = [action for action in bench.loop.turn().actions if isinstance(action, Evict)]
+    assert (evict.job, evict.uids) == ("low", (uid,))

@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard import files
 from gpuyard.model.actions import Evict, Move, Plan, Start
-from gpuyard.model.events import JobSeen, NodeLost
+from gpuyard.model.events import ActionFailed, JobSeen, NodeLost
 from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
@@ -85,6 +85,13 @@ def test_each_attempt_has_the_whole_limit():
     loop.turn()
     until_over(loop, world)
     assert (world.now(), live.expired) == (16.0, True)
+
+
+def test_an_order_for_somebody_who_is_not_there_does_nothing_and_says_so():
+    _, world, live = driven(30.0)
+    told = world.apply(Plan((Evict("a", WHY, uids=("a.1.0",)),)), 2)
+    assert [type(event) for event in told] == [ActionFailed]
+    assert (live.running, live.evictions) == (True, 0)
 
 
 def test_whoever_waits_for_what_a_limit_frees_starts_in_the_same_moment():

@@ -6,15 +6,17 @@ own as a last resort, a little later: a limit must hold while nobody decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gpuyard.brain.controllers import Controller
 from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Part
 from gpuyard.brain.engine.settling import evacuation
+from gpuyard.model.events import ActionFailed, Event
 from gpuyard.model.outside.phrases import duration
 from gpuyard.model.reasons import Code, Reason
 
@@ -36,6 +38,14 @@ class TimeLimits(Controller[LimitsTold]):
 
     part = LimitsTold
     timed = True
+    hears = (ActionFailed,)
+
+    def observe(self, part: LimitsTold, before: Fleet, events: Sequence[Event], now: float) -> LimitsTold:
+        """Whom the word did not reach has not been told."""
+        missed = {event.job for event in events if isinstance(event, ActionFailed)}
+        ended = {name: at for name, at in part.ended.items() if name not in missed}
+        warned = {name: start for name, start in part.warned.items() if name not in missed}
+        return LimitsTold(ended, warned)
 
     def act(self, draft: Draft, part: LimitsTold) -> LimitsTold:
         """Tell each once of what is due; say when the next one is."""

@@ -88,14 +88,14 @@ def action_document(action: Action) -> Document:
             document |= _given(after=list(action.after))
         case Evict():
             document |= {"job": action.job} | _given(
-                {"for": action.beneficiary}, placements=placement_documents(action.placements)
+                {"for": action.beneficiary}, placements=placement_documents(action.placements), uids=list(action.uids)
             )
         case Move():
             document |= {"job": action.job, "from": placement_documents(action.source)}
             document["to"] = placement_documents(action.target)
             document |= _given({"for": action.beneficiary}, after=list(action.after))
         case Terminate() | Warn():
-            document["job"] = action.job
+            document |= {"job": action.job} | _given(uids=list(action.uids))
         case Reserve():
             document |= {"job": action.job, "placements": placement_documents(action.placements)}
             document |= _given(until=moment(action.until))
@@ -119,7 +119,7 @@ def _placement_document(placement: Placement) -> Document:
         "node": placement.node,
         "gpus": list(placement.gpus),
     }
-    return document | _given(mig=list(placement.mig), terminating=placement.terminating)
+    return document | _given(mig=list(placement.mig), terminating=placement.terminating, uid=placement.uid)
 
 
 def fragmentation_document(fragmentation: Fragmentation) -> Document:

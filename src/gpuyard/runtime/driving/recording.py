@@ -172,13 +172,11 @@ def _action(action: Action) -> Data:
         case Start():
             said: Data = ["start", action.job, _places(action.placements), list(action.after)]
         case Evict():
-            said = ["evict", action.job, _places(action.placements), action.beneficiary]
+            said = ["evict", action.job, _places(action.placements), action.beneficiary, list(action.uids)]
         case Move():
             said = ["move", action.job, _places(action.source), _places(action.target), list(action.after)]
-        case Terminate():
-            said = ["terminate", action.job]
-        case Warn():
-            said = ["warn", action.job]
+        case Terminate() | Warn():
+            said = [type(action).__name__.lower(), action.job, list(action.uids)]
         case Reserve():
             said = ["reserve", action.job, _places(action.placements), action.until]
         case Cordon() | Drain():

@@ -1,7 +1,7 @@
 """The simulated world: virtual time, jobs that work as long as their trace says, effects that are instant.
 
 Driven by `runtime.driver` like every other world. It decides nothing: it says what happened and carries out what it is
-told. What happened is also told to a `Observer`, which keeps the figures and the placement file.
+told. What happened is also told to an `Observer`, which keeps the figures and the placement file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Protocol
 
-from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
+from gpuyard.model.actions import Action, Evict, Move, Plan, Start, Terminate
 from gpuyard.model.events import (
+    ActionFailed,
     Event,
     GpuHealthChanged,
     JobEvicted,
@@ -26,6 +27,7 @@ from gpuyard.model.events import (
     TasksRunning,
 )
 from gpuyard.model.job import Job, Placement
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
@@ -189,13 +191,14 @@ class SimWorld:
         """Carry out the plan at once: evictions and moves before starts, as the plan has them."""
         if self.trace.tried_once and not self._few_enough(plan):
             plan = Plan()  # it would move more than the rules leave; the newcomer is dropped
-        for action in plan.actions:
+        actions = [action for action in plan.actions if self._is_meant(action)]
+        for action in actions:
             if isinstance(action, Evict):
                 self._evict(self.jobs[action.job], action.placements)
             elif isinstance(action, Terminate):
                 self._expire(self.jobs[action.job])
-        self._move_all([action for action in plan.actions if isinstance(action, Move)])
-        for action in plan.actions:  # reservations and cordons bind the brain, not the jobs
+        self._move_all([action for action in actions if isinstance(action, Move)])
+        for action in actions:  # reservations and cordons bind the brain, not the jobs
             if isinstance(action, Start):
                 self._start(self.jobs[action.job], action.placements)
         if self.trace.tried_once:
@@ -203,6 +206,18 @@ class SimWorld:
         self.listener.settled(self._now, len(self.waiting))
         self._plan_tick(plan.look_again_at)
         return self.observe()
+
+    def _is_meant(self, action: Action) -> bool:
+        """Whether those whom an action names are there; tasks of this world have no uids, so nobody else can be."""
+        if not isinstance(action, Evict | Move | Terminate) or not action.uids:
+            return True
+        live = self.jobs.get(action.job)
+        if live is not None and not {place.uid for place in live.placements}.isdisjoint(action.uids):
+            return True
+        if live is not None:
+            told = f"{action.uids[0]} is not there any more"
+            self.tell(ActionFailed(action.job, (), Reason(Code.WORLD_CHANGED, where=action.job, message=told)))
+        return False
 
     @property
     def come(self) -> int:

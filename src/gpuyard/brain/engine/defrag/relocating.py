@@ -20,7 +20,7 @@ from gpuyard.model.policy import Style
 def relocate(draft: Draft, units: Iterable[Unit], kept_free: Iterable[tuple[int, int]]) -> Unit | None:
     """Find new places for all units outside of `kept_free` (node, devices); the unit that has none, if there is one.
 
-    Partial work is left for the caller to roll back.
+    What has landed before it is left for the caller to undo.
     """
     stand_ins: list[JobRow] = []
     for unit in units:
@@ -50,18 +50,22 @@ def _hold_free(draft: Draft, stand_in: JobRow, kept_free: Iterable[tuple[int, in
 
 
 def _land(draft: Draft, unit: Unit, stand_in: JobRow) -> bool:
+    """Find it a place where it is no worse off, while a stand-in keeps the one it leaves; else all is as it was."""
     row, live = unit.row, list(unit.row.live)
-    draft.remember(row)
-    mark = draft.tx.checkpoint()
-    for held in unit.places:
-        draft.tx.lift(row, held)
-        draft.tx.put(stand_in, held._replace(cost=0))
-    if unit.extra:
-        landed = gang.add_task(draft, row, unit.places[0].leaf)
-    else:
-        landed = gang.place(draft, row) and _regrown(draft, row, live)
-    new = [held for held in draft.tx.added(row, mark) if held in row.held]
-    return landed and row.live == live and not _worse_off(draft.fleet.columns, row, unit.places, new)
+    with draft.trial() as trial:
+        draft.remember(row)
+        for held in unit.places:
+            draft.tx.lift(row, held)
+            draft.tx.put(stand_in, held._replace(cost=0))
+        if unit.extra:
+            landed = gang.add_task(draft, row, unit.places[0].leaf)
+        else:
+            landed = gang.place(draft, row) and _regrown(draft, row, live)
+        new = [held for held in draft.tx.added(row, trial.mark) if held in row.held]
+        if landed and row.live == live and not _worse_off(draft.fleet.columns, row, unit.places, new):
+            trial.keep()
+            return True
+    return False
 
 
 def _regrown(draft: Draft, row: JobRow, live: list[int]) -> bool:

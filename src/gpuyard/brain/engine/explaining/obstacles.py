@@ -16,6 +16,7 @@ from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
+from gpuyard.brain.engine.picture.trial import Trial
 from gpuyard.model.reasons import Obstacle
 
 
@@ -42,15 +43,15 @@ class Anybody:
     moves_too = False
     firm_too = True
 
-    def __init__(self, draft: Draft, row: JobRow, known: Floors) -> None:
+    def __init__(self, draft: Draft, row: JobRow, known: Floors, trial: Trial) -> None:
         self.draft = draft
         self.row = row
         self._floors = known
-        self._mark = draft.tx.checkpoint()
+        self._trial = trial
 
     def floor(self, node: int, short: int) -> Key | None:
         """By what its tenants have; nobody's depends on the claimant, so all explanations share that."""
-        if short <= 0 or self.draft.tx.checkpoint() != self._mark:
+        if short <= 0 or not self._trial.untouched():
             return ()  # it is no devices that lack, or somebody has left already
         if node not in self._floors:
             self._floors[node] = self._least(node)
@@ -105,8 +106,8 @@ class Anybody:
 
 def in_the_way(draft: Draft, row: JobRow, known: Floors) -> list[Obstacle]:
     """The jobs that would have to stop or move so that this one starts, and what that would lose."""
-    maker = RoomMaker(draft, row, Anybody(draft, row, known))
-    with draft.relaxed():
+    with draft.relaxed() as trial:
+        maker = RoomMaker(draft, row, Anybody(draft, row, known, trial))
         outcome = maker.first(maker.tries())
     if outcome is None:
         return []

@@ -108,6 +108,8 @@ class Shape(scoring.Subject):
                 self.room[node], self.score[node], self.device[node] = known
         if unseen:
             self._work_out(np.fromiter(unseen, np.int64, len(unseen)))
+            if len(self._seen_states) >= STATES_KEPT:
+                self._seen_states.clear()
             for node, seen in unseen.items():
                 self._seen_states[seen] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
 
@@ -224,3 +226,7 @@ class Shapes(Eligibility):
 def free_gpus(columns: Columns, nodes: Bools | Ints) -> int:
     """GPUs free on these nodes, parts of shared devices and MIG slices included, in grains."""
     return int(columns.shares[nodes].sum()) if columns.width else 0
+
+
+STATES_KEPT = 1 << 12
+"""Conditions of nodes that a shape remembers its answer for; when there are more, it begins anew."""

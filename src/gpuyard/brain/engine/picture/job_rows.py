@@ -25,7 +25,9 @@ NO_QUEUE = -1
 
 
 _NUMBERS: dict[object, int] = {}
-"""A number for every signature met: waiting jobs are sorted by it in every cycle, and a number hashes at once."""
+"""A number for every signature met lately: waiting jobs are sorted by it in every cycle, and numbers hash fast."""
+_NUMBERS_KEPT = 1 << 14
+_counting = itertools.count(1)
 
 
 class Footing(NamedTuple):
@@ -122,7 +124,7 @@ class JobRow:
     def signature(self) -> object:
         """Equal for jobs that the same fleet would answer alike, their queue's quota aside."""
         if self._signature is None:  # running jobs are rarely asked for it
-            self._signature = _NUMBERS.setdefault(_signature(self), len(_NUMBERS) + 1)
+            self._signature = _number(_signature(self))
         return self._signature
 
     @property
@@ -268,6 +270,17 @@ def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:
 def _has_optional_groups(bundle: Bundle) -> bool:
     inner = [group for group in bundle.groups if isinstance(group, Bundle)]
     return bundle.min_groups < len(bundle.groups) or any(_has_optional_groups(group) for group in inner)
+
+
+def _number(signature: object) -> int:
+    """Equal numbers are equal signatures, always: none is given twice. When too many are known all are forgotten; then
+    jobs that are alike may be asked one by one for a while."""
+    known = _NUMBERS.get(signature)
+    if known is None:
+        if len(_NUMBERS) >= _NUMBERS_KEPT:
+            _NUMBERS.clear()
+        known = _NUMBERS[signature] = next(_counting)
+    return known
 
 
 def _signature(row: JobRow) -> object:

@@ -82,6 +82,10 @@ class Trial:
         """Let what was tried stand."""
         self._kept = True
 
+    def untouched(self) -> bool:
+        """Whether everybody still stands where it stood when the trial began."""
+        return self._draft.tx.checkpoint() == self.mark
+
     def undo(self) -> None:
         """Back to the beginning; another try may follow."""
         draft = self._draft

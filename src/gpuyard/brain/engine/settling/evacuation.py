@@ -7,6 +7,7 @@ and whoever keeps its GPUs is not mentioned (rule 26).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Held
@@ -60,12 +61,12 @@ def _in_turn(moves: list[Move]) -> list[Move]:
 
 def end(draft: Draft, row: JobRow, reason: Reason, grace: float) -> None:
     """The job is over: warned, given so long to save its work, then ended; its places stay its own till then."""
-    draft.emit(Terminate(row.name, reason, grace))
+    draft.emit(Terminate(row.name, reason, grace, _uids(row.placements)))
 
 
 def warn(draft: Draft, row: JobRow, reason: Reason) -> None:
     """The job is told that its end is near, and goes on."""
-    draft.emit(Warn(row.name, reason))
+    draft.emit(Warn(row.name, reason, _uids(row.placements)))
 
 
 class _Change(NamedTuple):
@@ -161,9 +162,9 @@ def _evictions(fleet: Fleet, change: _Change, story: Story) -> Iterable[Action]:
         return
     name = change.row.name
     reason = story.because.get(name, Reason(Code.RECLAIMED))
+    leaving = _left(fleet, change.row, change.gone[-extra:])
     whole = not change.kept and not change.come
-    places = () if whole else _placements(fleet, change.row, change.gone[-extra:])
-    yield Evict(name, reason, story.served.get(name, ""), places)
+    yield Evict(name, reason, story.served.get(name, ""), () if whole else leaving, _uids(leaving))
 
 
 def _moves(fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]) -> Iterable[Move]:
@@ -171,7 +172,7 @@ def _moves(fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[i
     if not count:
         return
     name = change.row.name
-    source = _placements(fleet, change.row, change.gone[:count])
+    source = _left(fleet, change.row, change.gone[:count])
     come = change.come[:count]
     reason = story.because.get(name, Reason(Code.CONSOLIDATED))
     yield Move(name, source, _placements(fleet, change.row, come), reason, story.served.get(name, ""),
@@ -199,3 +200,16 @@ def _after(name: str, places: Iterable[Held], leaving: Mapping[tuple[int, int], 
 
 def _placements(fleet: Fleet, row: JobRow, places: Iterable[Held]) -> tuple[Placement, ...]:
     return tuple(fleet.placement(row, held) for held in sorted(places))
+
+
+def _left(fleet: Fleet, row: JobRow, places: Iterable[Held]) -> tuple[Placement, ...]:
+    """Places that are left, with the tasks that the world knows there."""
+    found = _placements(fleet, row, places)
+    known = {(p.group, p.task, p.node, p.gpus): p.uid for p in row.placements if p.uid}
+    if not known:
+        return found
+    return tuple(replace(p, uid=known.get((p.group, p.task, p.node, p.gpus), "")) for p in found)
+
+
+def _uids(places: Iterable[Placement]) -> tuple[str, ...]:
+    return tuple(place.uid for place in places if place.uid)

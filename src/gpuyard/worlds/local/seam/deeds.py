@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuyard.model.actions import Action, Cordon, Drain, Evict, Move, Start, Terminate, Warn
+from gpuyard.model.events import ActionFailed
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Closure, Place
-from gpuyard.model.reasons import Code
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.seam import stopping_words
 from gpuyard.worlds.local.seam.closures import Closures
-from gpuyard.worlds.local.state.records import Attempt, Task
+from gpuyard.worlds.local.state.records import Attempt, Entry, Task
+
+Disturbing = Evict | Move | Terminate | Warn
 
 
 class Deeds:
@@ -37,10 +40,10 @@ class Deeds:
                         self._move(action)
                     case Start():
                         self._start(action)
-                    case Terminate(job=name):
-                        self._terminate(name)
-                    case Warn(job=name, reason=reason):
-                        self._warn(name, str(reason))
+                    case Terminate():
+                        self._terminate(action)
+                    case Warn():
+                        self._warn(action)
                     case Cordon(node=name, gpu=gpu) | Drain(node=name, gpu=gpu):
                         closure = Closure(str(action.reason), "the scheduler", drains=isinstance(action, Drain))
                         self.closures.set(Place(name, gpu), closure)
@@ -64,37 +67,54 @@ class Deeds:
     def _all_here(self, places: Iterable[Placement]) -> bool:
         return all(place.node in self.desk.nodes for place in places)
 
-    def _evict(self, action: Evict) -> None:
+    def _meant(self, action: Disturbing) -> tuple[Entry, Attempt] | None:
+        """The attempt that is spoken of, unless it is on its way out; one that followed it is another."""
         entry = self.desk.book.find(action.job)
         if entry is None or entry.attempt is None or entry.attempt.why:
+            return None
+        attempt = entry.attempt
+        if not action.uids or not {entry.uid(attempt, task) for task in attempt.live()}.isdisjoint(action.uids):
+            return entry, attempt
+        told = f"{action.uids[0]} is not there any more; {entry.name} has been started anew since"
+        self._fail(action, entry, told)
+        return None
+
+    def _fail(self, action: Action, entry: Entry, told: str) -> None:
+        """It is told to the brain, which decides anew, and to whoever follows the yard."""
+        if entry.shown:
+            reason = Reason(Code.WORLD_CHANGED, where=entry.key, message=told)
+            self.desk.events.append(ActionFailed(entry.key, (), reason))
+        self.desk.say("undone", entry, message=f"{type(action).__name__.lower()} was not carried out: {told}")
+
+    def _evict(self, action: Evict) -> None:
+        if (meant := self._meant(action)) is None:
             return
+        entry, attempt = meant
         entry.reason = action.reason
-        tasks = _standing(entry.attempt, action.placements)
-        told = stopping_words.of(self.desk, entry, entry.attempt, action)
-        if not action.placements or len(tasks) == len(entry.attempt.live()):
+        tasks = _standing(entry, attempt, action.placements)
+        told = stopping_words.of(self.desk, entry, attempt, action)
+        if not action.placements or len(tasks) == len(attempt.live()):
             self.life.stop(entry, "drained" if action.reason.code is Code.DRAINED else "preempted", told)
         elif tasks:
             self.life.shrink(entry, tasks, told)
 
     def _move(self, action: Move) -> None:
         """The whole gang is started anew: ranks that know each other by number cannot be moved one by one."""
-        entry = self.desk.book.find(action.job)
-        if entry is None or entry.attempt is None or entry.attempt.why or not self._all_here(action.target):
+        if not self._all_here(action.target) or (meant := self._meant(action)) is None:
             return
-        leaving = {task.serial for task in _standing(entry.attempt, action.source)}
-        staying = [task.placement for task in entry.attempt.live() if task.serial not in leaving]
-        told = stopping_words.of(self.desk, entry, entry.attempt, action)
+        entry, attempt = meant
+        leaving = {task.serial for task in _standing(entry, attempt, action.source)}
+        staying = [task.placement for task in attempt.live() if task.serial not in leaving]
+        told = stopping_words.of(self.desk, entry, attempt, action)
         self.life.follow(entry, [*staying, *action.target], told)
 
-    def _terminate(self, name: str) -> None:
-        entry = self.desk.book.find(name)
-        if entry is not None and entry.attempt is not None and not entry.attempt.why:
-            self.life.stop(entry, "timeout")
+    def _terminate(self, action: Terminate) -> None:
+        if (meant := self._meant(action)) is not None:
+            self.life.stop(meant[0], "timeout")
 
-    def _warn(self, name: str, told: str) -> None:
-        entry = self.desk.book.find(name)
-        if entry is not None and entry.attempt is not None and not entry.attempt.why:
-            self.life.warn(entry, told)
+    def _warn(self, action: Warn) -> None:
+        if (meant := self._meant(action)) is not None:
+            self.life.warn(meant[0], str(action.reason))
 
     def _launch_promised(self) -> None:
         for entry in self.desk.book.active():
@@ -102,6 +122,11 @@ class Deeds:
                 self.life.launch(entry)
 
 
-def _standing(attempt: Attempt, places: Iterable[Placement]) -> list[Task]:
-    wanted = {(place.group, place.task, place.node) for place in places}
-    return [t for t in attempt.live() if (t.placement.group, t.placement.task, t.placement.node) in wanted]
+def _standing(entry: Entry, attempt: Attempt, places: Iterable[Placement]) -> list[Task]:
+    """The tasks that are spoken of: by their uid, or by group, number and node where none is given."""
+    wanted = {place.identity for place in places}
+    return [
+        task
+        for task in attempt.live()
+        if not wanted.isdisjoint((entry.uid(attempt, task), (*task.number, task.placement.node)))
+    ]

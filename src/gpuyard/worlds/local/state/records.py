@@ -208,13 +208,17 @@ class Entry:
             return 0.0
         return sum(gpus_of(self, task, None) for task in attempt.live())
 
+    def uid(self, attempt: Attempt, task: Task) -> str:
+        """What tells a task from every other there ever was in this yard."""
+        return f"{self.id}.{attempt.number}.{task.serial}"
+
     def told_place(self, attempt: Attempt, task: Task) -> Placement:
         """Where a task is, for the brain, which knows it by its attempt and serial."""
         return replace(
             task.placement,
             terminating=task.state == "stopping",
             assigned=task.state in ("starting", "ready"),
-            uid=f"{self.id}.{attempt.number}.{task.serial}",
+            uid=self.uid(attempt, task),
         )
 
     def _places(self, attempt: Attempt) -> tuple[Placement, ...]:
