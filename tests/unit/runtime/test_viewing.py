@@ -7,7 +7,7 @@ from gpuyard.model.ownership import Owner
 from gpuyard.model.resources import Request
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.service import Caller
-from gpuyard.runtime.serving.port import Happening
+from gpuyard.runtime.serving.port import PastEvent
 from gpuyard.runtime.serving.viewing import Viewer
 from gpuyard.worlds.local.state.records import Entry, Template
 
@@ -42,10 +42,10 @@ def test_jobs_go_by_the_names_that_their_viewer_knows():
 
 
 def test_events_are_their_owner_s_and_the_operators():
-    happened = Happening(7, 1.0, "ended", "you/secret", "1001:you", {"message": "x"})
+    happened = PastEvent(7, 1.0, "ended", "you/secret", "1001:you", {"message": "x"})
     assert ME.event(happened) == {"id": 7, "at": 1.0, "kind": "ended"}
     assert OPERATOR.event(happened)["job"] == "you/secret"
-    assert ME.event(Happening(8, 1.0, "ended", "me/mine", "1000:me", {}))["job"] == "mine"
+    assert ME.event(PastEvent(8, 1.0, "ended", "me/mine", "1000:me", {}))["job"] == "mine"
 
 
 def test_neither_a_name_nor_a_number_alone_makes_an_owner():

@@ -27,7 +27,7 @@ from gpuyard.runtime.alerting import documents as alert_documents
 from gpuyard.runtime.embedded.control_plane import QUEUES, ControlPlane
 from gpuyard.runtime.service import Document
 from gpuyard.runtime.serving import queueing
-from gpuyard.runtime.serving.port import Given, Happening, SubmissionKey, Used
+from gpuyard.runtime.serving.port import Given, PastEvent, SubmissionKey, Used
 from gpuyard.worlds.local.launching import containers, output_reading
 from gpuyard.worlds.local.seam import archive, past
 from gpuyard.worlds.local.seam.requests import Requests
@@ -321,10 +321,10 @@ class LocalPast:
         """The number of the newest event."""
         return self._desk.store.last_event
 
-    def events(self, after: int, limit: int) -> Iterable[Happening]:
+    def events(self, after: int, limit: int) -> Iterable[PastEvent]:
         """Those with higher numbers, oldest first."""
-        return [Happening(*row) for row in past.events(self._desk.store, after, limit)]
+        return [PastEvent(*row) for row in past.events(self._desk.store, after, limit)]
 
-    def events_of(self, number: int) -> Iterable[Happening]:
+    def events_of(self, number: int) -> Iterable[PastEvent]:
         """The newest of what happened to one job, oldest first."""
-        return [Happening(*row) for row in past.events_of(self._desk.store, number)]
+        return [PastEvent(*row) for row in past.events_of(self._desk.store, number)]

@@ -310,7 +310,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class PastEvent:
     """One thing that happened, to whom it belongs, and what else is to be said of it."""
 
     id: int
@@ -337,10 +337,10 @@ class Past(Protocol):
     def last(self) -> int:
         """The number of the newest event."""
 
-    def events(self, after: int, limit: int) -> Iterable[Happening]:
+    def events(self, after: int, limit: int) -> Iterable[PastEvent]:
         """Those with higher numbers, oldest first."""
 
-    def events_of(self, number: int) -> Iterable[Happening]:
+    def events_of(self, number: int) -> Iterable[PastEvent]:
         """The newest of what happened to one job, oldest first."""
 
     def wait(self, after: int, timeout: float) -> bool:

@@ -13,7 +13,7 @@ from gpuyard.model.ownership import Owner
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.runtime.serving import masking
-from gpuyard.runtime.serving.port import Happening, JobRecord
+from gpuyard.runtime.serving.port import JobRecord, PastEvent
 
 SOMEBODY = "other"
 """How a job is called towards those who may not know of it."""
@@ -82,7 +82,7 @@ class Viewer:
         hidden = {job.key: _unlike(f"{SOMEBODY}-{job.id}", taken) for job in jobs if job.key not in own}
         return masking.renamed(whole, own, hidden)
 
-    def event(self, happened: Happening) -> Document:
+    def event(self, happened: PastEvent) -> Document:
         """One thing that happened; of others' jobs only that something did."""
         told: Document = {"id": happened.id, "at": happened.at, "kind": happened.kind}
         own = happened.identity == self.owner.identity
