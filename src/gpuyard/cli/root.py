@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuyard import __version__
 from gpuyard.cli.console.hints import nearest
 from gpuyard.cli.console.options import state_option
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXAMPLES = """\
 yard demo                         a yard with 200 jobs, in under a minute
@@ -107,6 +110,13 @@ class LazyGroup(click.Group):
             return None
         command = getattr(importlib.import_module(f"gpuyard.cli.{entry.module}"), cmd_name)
         return command if isinstance(command, click.Command) else None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and help come from the table: completing the first word imports no command."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=ENTRIES[name].help) for name in ENTRIES if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """As click does it, with the nearest name for one that is unknown."""

@@ -18,7 +18,10 @@ from gpuyard.cli import main, root
 from gpuyard.model.errors import Broken, NotFound, Refused
 from tests.unit.cli.conftest import Yard
 
-HEAVY = ("numpy", "pydantic", "rich", "yaml", "msgspec", "asyncio", "gpuyard.brain", "gpuyard.files")
+HEAVY = (
+    "numpy", "pydantic", "fastapi", "rich", "yaml", "msgspec", "asyncio",
+    "gpuyard.brain", "gpuyard.files", "gpuyard.worlds", "gpuyard.server",
+)  # fmt: skip
 
 
 def python(code: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -69,15 +72,28 @@ def test_help_fits_eighty_columns(yard: Yard):
         assert max(map(len, yard(*args, "--help").lines)) <= 80
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize("asked", ["--help", "completion of the first word"])
+def test_help_and_completion_import_neither_numpy_nor_pydantic_nor_fastapi_nor_the_engine(asked: str):
     code = (
         "import sys, json, gpuyard.cli.main as m\n"
         "m.run(['--help'])\n"
         "print('\\n' + json.dumps(sorted(sys.modules)), end='')"
     )
-    loaded = set(json.loads(python(code).stdout.splitlines()[-1]))
+    shell = {"_YARD_COMPLETE": "bash_complete", "COMP_WORDS": "yard wh", "COMP_CWORD": "1"}
+    environ = os.environ | ({} if asked == "--help" else shell)
+    done = python(code, env=environ)
+    assert ("Exit codes" in done.stdout, "plain,whatif" in done.stdout) == (asked == "--help", asked != "--help")
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
     assert {name for name in loaded if name.startswith(HEAVY)} == set()
     assert not any(f"gpuyard.cli.{entry.module}" in loaded for entry in root.ENTRIES.values())
+
+
+def test_no_command_loads_the_engine_or_the_server_before_it_is_called():
+    names = sorted({f"gpuyard.cli.{entry.module}" for entry in root.ENTRIES.values()})
+    done = python(f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\nprint(*sys.modules)")
+    heavy = ("numpy", "pydantic", "fastapi", "gpuyard.brain.engine", "gpuyard.server")
+    assert set(names) <= set(done.stdout.split())
+    assert [module for module in done.stdout.split() if module.startswith(heavy)] == []
 
 
 def test_the_version_is_told_in_three_ways(yard: Yard):

@@ -140,17 +140,17 @@ def stay(wish: UpWish) -> None:
     hosting = Hosting(_yard(fleet, wish, clock), doors(wish), clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: hosting.stop())
-    desk = hosting.start()
+    context = hosting.start()
     try:
         which_yard.remember(fleet, wish.state)
     except OSError as error:
         click.echo(
             f"Note: the fleet will not be remembered ({error.strerror}); give --fleet again next time.", err=True
         )
-    if (devices := desk.service.status()["checks"].get("devices", "ok")) != "ok":
+    if (devices := context.service.status()["checks"].get("devices", "ok")) != "ok":
         click.echo(f"Note: {devices}.", err=True)
-    tell(wish, fleet.told, desk.urls[0] if desk.urls else "", desk.page_url() if desk.urls else "")
-    _tell_how_it_goes(desk.service, clock)
+    tell(wish, fleet.told, context.urls[0] if context.urls else "", context.page_url() if context.urls else "")
+    _tell_how_it_goes(context.service, clock)
     try:
         hosting.wait()
     finally:

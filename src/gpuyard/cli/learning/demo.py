@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,8 +24,9 @@ from gpuyard.cli.rendering import why_text
 from gpuyard.client import Client
 from gpuyard.model.errors import GpuYardError
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.server.doors.listening import Tcp
-from gpuyard.server.hosting import Doors, Hosting
+
+if TYPE_CHECKING:
+    from gpuyard.server.hosting import Hosting
 
 Document = dict[str, Any]
 
@@ -77,14 +78,17 @@ def _folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def _hosted(fleet: which_yard.YardFleet, folder: Path, port: int, clock: SystemClock) -> Iterator[Hosting]:
     """A yard that ends with its jobs, however this ends; a second Ctrl-C does not keep it from tidying up."""
+    from gpuyard.server.doors.listening import Tcp
+    from gpuyard.server.hosting import Doors, Hosting
+
     yard = which_yard.make(fleet, folder, clock, term_grace=1.0, backoff=0.5)
     hosting = Hosting(yard, Doors(folder, tcp=Tcp(port=port)), clock)
     signal.signal(signal.SIGTERM, _interrupted)
-    desk = hosting.start()
+    context = hosting.start()
     try:
-        if port and not desk.urls[0].endswith(f":{port}"):
+        if port and not context.urls[0].endswith(f":{port}"):
             terminal.say(f"Port {port} is busy, so the live page is elsewhere:")
-        terminal.write(f"Live page: {desk.page_url()}\nState:     {folder} (removed at the end)\n")
+        terminal.write(f"Live page: {context.page_url()}\nState:     {folder} (removed at the end)\n")
         sys.stdout.flush()
         yield hosting
     finally:
