@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpuyard.model.events import (
+    ActionFailed,
     BudgetsChanged,
     Event,
     GpuHealthChanged,
@@ -20,14 +21,18 @@ from gpuyard.model.events import (
     NodeLoaded,
     NodeLost,
     NodeSeen,
+    PolicyChanged,
     PoolsChanged,
     QueuesChanged,
+    TasksAssigned,
     TasksEnded,
     TasksRunning,
     TasksStopping,
 )
 from gpuyard.model.job import Job, Placement, TaskGroup
-from gpuyard.model.node import CORDONED, Effect, Health, Load, Taint
+from gpuyard.model.node import CORDONED, Closure, Effect, Health, Load, Taint
+from gpuyard.model.policy import OrderBy
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 from tests.support.fleets import LIMITS, NOW, QUOTAS, on_leaves
 from tests.support.placing import Places
@@ -59,9 +64,17 @@ def after(snapshot: Snapshot, event: Event) -> Snapshot:
             return _with_job(snapshot, job)
         case JobGone(name):
             return replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.name != name))
-        case TasksRunning(name, placements, at):
+        case TasksAssigned(name, placements, at):
             job = _job(snapshot, name)
-            return _with_job(snapshot, _placed(job, (*job.placements, *placements), at))
+            assigned = (replace(place, assigned=True) for place in placements)
+            return _with_job(snapshot, _placed(job, (*job.placements, *assigned), at))
+        case TasksRunning():
+            return _with_job(snapshot, _running(_job(snapshot, event.job), event))
+        case ActionFailed(name, placements):
+            job, named = _job(snapshot, name), {place.identity for place in placements}
+            there = [place for place in job.placements if not (place.assigned and place.identity in named)]
+            on = [replace(p, terminating=p.terminating and p.identity not in named) for p in there]
+            return _with_job(snapshot, _placed(job, tuple(on)))
         case TasksStopping(name, placements):
             job = _job(snapshot, name)
             going = [replace(place, terminating=place.terminating or place in placements) for place in job.placements]
@@ -74,6 +87,8 @@ def after(snapshot: Snapshot, event: Event) -> Snapshot:
             return replace(snapshot, pools=pools)
         case BudgetsChanged(budgets):
             return replace(snapshot, budgets=budgets)
+        case PolicyChanged(policy):
+            return replace(snapshot, policy=policy)
     return _after_node(snapshot, event)
 
 
@@ -91,6 +106,15 @@ def _after_node(snapshot: Snapshot, event: Event) -> Snapshot:
             nodes[name] = replace(nodes[name], gpus=gpus)
     jobs = tuple(_placed(job, tuple(p for p in job.placements if p.node in nodes)) for job in snapshot.jobs)
     return replace(snapshot, nodes=tuple(nodes.values()), jobs=jobs)
+
+
+def _running(job: Job, event: TasksRunning) -> Job:
+    """Those assigned run from now on, others come to run; a job has begun when its first task has."""
+    named, known = {p.identity for p in event.placements}, {p.identity for p in job.placements}
+    begins = all(place.assigned for place in job.placements)
+    there = [replace(place, assigned=place.assigned and place.identity not in named) for place in job.placements]
+    new = [place for place in event.placements if place.identity not in known]
+    return replace(_placed(job, (*there, *new), event.at), started=event.at if begins else job.started)
 
 
 def _ended(job: Job, event: TasksEnded) -> Job:
@@ -157,6 +181,26 @@ def _starts(draw: Draw, snapshot: Snapshot) -> Event | None:
     return TasksRunning(job.name, places, NOW) if places else None
 
 
+def _assigned(draw: Draw, snapshot: Snapshot) -> Event | None:
+    """Tasks that their world names get places; whoever has the name before them is somebody else."""
+    job = _pick(draw, (job for job in snapshot.jobs if not job.placements))
+    places = job and Places.of(snapshot).take(job, draw(st.integers(0, len(snapshot.nodes) - 1)))
+    named = [replace(place, uid=f"{job.name}/{number}") for number, place in enumerate(places or ())]
+    return TasksAssigned(job.name, tuple(named), NOW) if named else None
+
+
+def _begin_to_run(draw: Draw, snapshot: Snapshot) -> Event | None:
+    job = _pick(draw, (job for job in snapshot.jobs if any(place.assigned for place in job.placements)))
+    return job and TasksRunning(job.name, tuple(p for p in job.placements if p.assigned), NOW + 1)
+
+
+def _fails(draw: Draw, snapshot: Snapshot) -> Event | None:
+    """What was wanted of a task does not come about, also of one that is not there any more."""
+    job = _pick(draw, snapshot.jobs)
+    places = job and draw(st.lists(st.sampled_from((Placement("n0", uid="gone"), *job.placements)), max_size=2))
+    return job and ActionFailed(job.name, tuple(places), Reason(Code.WORLD_CHANGED, message="too late"))
+
+
 def _stops(draw: Draw, snapshot: Snapshot) -> Event | None:
     job = _pick(draw, (job for job in snapshot.jobs if _live(job)))
     return job and TasksStopping(job.name, tuple(_live(job)[: draw(st.integers(1, 2))]))
@@ -186,7 +230,10 @@ def _node_comes(draw: Draw, snapshot: Snapshot) -> Event | None:
 
 def _cordoned(draw: Draw, snapshot: Snapshot) -> Event | None:
     node = _pick(draw, snapshot.nodes)
-    return NodeSeen(replace(node, closed=None if node.closed else CORDONED))
+    return NodeSeen(replace(node, closed=None if node.closed else draw(st.sampled_from(CLOSURES))))
+
+
+CLOSURES = (CORDONED, Closure("not ready", "kubelet"), Closure("fan", "ada", since=5.0, drains=True))
 
 
 def _described(draw: Draw, snapshot: Snapshot) -> Event | None:
@@ -232,6 +279,12 @@ def _pools(draw: Draw, snapshot: Snapshot) -> Event | None:
     return PoolsChanged(tuple(replace(pool, max_busy=cap) for pool in snapshot.pools))
 
 
+def _policy(draw: Draw, snapshot: Snapshot) -> Event | None:
+    policy = snapshot.policy
+    order = replace(policy.order, by=draw(st.sampled_from(list(OrderBy))))
+    return PolicyChanged(replace(policy, consolidate=not policy.consolidate, order=order))
+
+
 def _budgets(draw: Draw, snapshot: Snapshot) -> Event | None:
     return BudgetsChanged(())
 
@@ -241,7 +294,10 @@ KINDS: dict[str, Callable[[Draw, Snapshot], Event | None]] = {
     "a job changes": _edited,
     "a job goes": _goes,
     "tasks start": _starts,
+    "tasks are assigned": _assigned,
+    "tasks that were assigned run": _begin_to_run,
     "tasks stop": _stops,
+    "what was wanted fails": _fails,
     "tasks end": _ends,
     "x a node is lost": _node_lost,
     "x a node comes": _node_comes,
@@ -251,5 +307,6 @@ KINDS: dict[str, Callable[[Draw, Snapshot], Event | None]] = {
     "x others load a node": _loaded,
     "y queues change": _queues,
     "z pools change": _pools,
+    "z the policy changes": _policy,
     "z budgets change": _budgets,
 }
