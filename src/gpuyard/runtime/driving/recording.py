@@ -152,13 +152,19 @@ def _job(document: dict[str, Any], now: float) -> Job:
 
 
 def _places(placements: Iterable[Placement]) -> list[Data]:
-    return [[p.node, list(p.gpus), p.group, p.task, list(p.mig), p.uid] for p in placements]
+    return [_place(placement) for placement in placements]
+
+
+def _place(p: Placement) -> Data:
+    """Most are neither ending nor yet to begin, and are written without a word on that."""
+    state = [p.terminating, p.assigned] if p.terminating or p.assigned else []
+    return [p.node, list(p.gpus), p.group, p.task, list(p.mig), p.uid, *state]
 
 
 def _placements(documents: list[Data]) -> tuple[Placement, ...]:
     return tuple(
-        Placement(node, tuple(gpus), group, task, tuple(mig), uid=uid)
-        for node, gpus, group, task, mig, uid in documents
+        Placement(node, tuple(gpus), group, task, tuple(mig), *(state or (False, False)), uid)
+        for node, gpus, group, task, mig, uid, *state in documents
     )
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any, get_args
 
+import pytest
 from hypothesis import strategies as st
 
 from gpuyard.model import events as told
@@ -17,6 +18,7 @@ from tests.support.histories import KINDS, histories
 from tests.support.laws import law
 
 
+@pytest.mark.slow
 @law(snapshots(), st.data())
 def test_an_event_reads_back_as_it_was_written(snapshot: Snapshot, data: Any):
     events, _ = data.draw(histories(snapshot), label="what happens")
