@@ -162,10 +162,13 @@ def _place(p: Placement) -> Data:
 
 
 def _placements(documents: list[Data]) -> tuple[Placement, ...]:
-    return tuple(
-        Placement(node, tuple(gpus), group, task, tuple(mig), *(state or (False, False)), uid)
-        for node, gpus, group, task, mig, uid, *state in documents
-    )
+    return tuple(_placement(*document) for document in documents)
+
+
+def _placement(*said: Any) -> Placement:
+    node, gpus, group, task, mig, uid, *state = said
+    terminating, assigned = state or (False, False)
+    return Placement(node, tuple(gpus), group, task, tuple(mig), terminating, assigned, uid)
 
 
 def plan_document(plan: Plan) -> Data:
