@@ -33,11 +33,14 @@ class Steps(NamedTuple):
 
     before: tuple[Controller[Any], ...]
     after: tuple[Controller[Any], ...] = ()
+    watching: tuple[Controller[Any], ...] = ()
+    """Look at the moment as the plan leaves it, and plan nothing."""
 
 
 STEPS = Steps(
     before=(EvictionsSeen(), DurationsSeen(), DemandAsked(), Deadlocks(), Drains()),
-    after=(TimeLimits(), Defragmentation(), Alarms()),
+    after=(TimeLimits(), Defragmentation()),
+    watching=(Alarms(),),
 )
 
 
@@ -58,7 +61,7 @@ class Decision(NamedTuple):
 def observe(fleet: Fleet, memory: Memory, events: Sequence[Event], now: float, steps: Steps = STEPS) -> Observation:
     """Take in what happened: controllers learn from it, then the picture is brought up to date."""
     kinds = tuple({type(event) for event in events})
-    for controller in (*steps.before, *steps.after):
+    for controller in (*steps.before, *steps.after, *steps.watching):
         if not any(issubclass(kind, controller.hears) for kind in kinds):
             continue
         part = memory.of(controller.part)
@@ -98,6 +101,8 @@ def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> De
     draft = plan(fleet, memory, now, steps, timed=True)
     keeping_places.keep_places(draft, draft.before)
     keeping_places.untangle(draft, draft.before)
+    for controller in steps.watching:
+        _act(controller, draft, timed=True)
     story = evacuation.Story(draft.because, draft.served)
     actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()

@@ -192,7 +192,7 @@ class Foresight:
         """What somebody should look at once the plan is through; what is free is measured on request, and as it stands
         now, for `now` stands still."""
         kept, policy = self.memory.of(alarms.AlarmsKept), self.draft.policy
-        kept = replace(kept, looked_at=float("-inf") if measured else self.now)
+        kept = replace(kept, looked_at=None if measured else self.now)
         self.draft.policy = replace(policy, alerts=replace(policy.alerts, fragmentation_after=0.0))
         alarms.look(self.draft, kept, self.explain, len(self.fleet.short))
         self.draft.policy = policy

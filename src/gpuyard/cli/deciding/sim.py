@@ -16,6 +16,7 @@ import click
 from gpuyard.cli.console import options, terminal
 from gpuyard.cli.deciding.replaying import check_writable, run_all, seed_range, setting_of
 from gpuyard.cli.rendering.documents import Document
+from gpuyard.model.alerts import alert_document
 
 if TYPE_CHECKING:
     from gpuyard.runtime.simulating.simulation import SimulatedRun
@@ -110,4 +111,9 @@ def document(run: SimulatedRun) -> Document:
     figures = asdict(run.figures)
     if not figures["allocated_at"]:
         del figures["allocated_at"]
-    return head | figures
+    alerts = [
+        {"from": span.begin, "to": span.end} | {key: value for key, value in told.items() if key != "since"}
+        for span in run.alerts
+        for told in (alert_document(span.alert),)
+    ]
+    return head | figures | {"alerts": alerts}

@@ -16,6 +16,7 @@ from gpuyard.model.policy import Policy
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
+from gpuyard.runtime.simulating.alert_spans import AlertSpan, AlertSpans
 from gpuyard.worlds.sim import faults, fleets, openb
 from gpuyard.worlds.sim.chronicle import Chronicle, Everyone
 from gpuyard.worlds.sim.measuring import Curves, Figures, Measure
@@ -53,6 +54,7 @@ class SimulatedRun:
     decide_s: float
     figures: Figures
     curves: Curves
+    alerts: tuple[AlertSpan, ...] = ()
 
 
 def run(
@@ -77,11 +79,14 @@ def run(
         if setting.faults is not None:
             faults.plan(world, setting.fleet, setting.faults, seed)
         loop = Loop(world, clock)
+        spans = AlertSpans(world.now)
+        loop.heard = spans.hear
         loop.open()
         if setting.known_demand if setting.known_demand is not None else trace.tried_once:
             loop.fleet.expect(trace.expected)
         Driver(loop, clock).run()
-    return SimulatedRun(named[0], seed, clock.monotonic() - begun, loop.decide_s, measure.figures(), measure.curves)
+    took = clock.monotonic() - begun
+    return SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, spans.told())
 
 
 def _by_the_rules(policy: Policy, tried_once: bool, rules: Rules) -> Policy:

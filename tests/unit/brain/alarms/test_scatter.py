@@ -105,6 +105,7 @@ def test_it_is_measured_every_few_minutes_at_most_and_the_plan_says_when_it_is_n
     yard.come_and_go(0, gpus=8, count=3)
     begin = yard.snapshot.now
     first = yard.memory.of(AlarmsKept).looked_at
+    assert first is not None
     yard.after(30, *asked(1, 1, begin + 30))
     assert yard.memory.of(AlarmsKept).looked_at == first
     assert yard.look_again is not None

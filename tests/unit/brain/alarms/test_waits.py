@@ -137,6 +137,19 @@ def test_a_job_that_ran_before_waits_since_it_stopped_and_one_that_is_held_does_
     assert alert.jobs == ("again",)
 
 
+def test_a_job_that_this_very_plan_stops_has_not_waited_yet():
+    jobs = (
+        "nodes: [{name: n0, gpus: 4}]\n"
+        "jobs:\n"
+        "  - {name: low, priority: 10, gpus: 4, submitted: 2026-01-01T01:00:00Z, started: 2026-01-01T02:00:00Z,\n"
+        "     placements: [{node: n0, gpus: [0, 1, 2, 3]}]}\n"
+        "  - {name: high, priority: 90, gpus: 4, submitted: 2026-01-01T11:59:00Z}\n"
+    )
+    decision = at(moment(fleet=jobs))
+    assert {type(action).__name__ for action in decision.plan.actions} == {"Evict", "Start"}
+    assert waits(decision) == []
+
+
 def test_why_a_kind_waits_is_looked_into_once_an_hour_whoever_of_it_waits_longest():
     jobs = "".join(f"  - {{name: j{n}, queue: a, gpus: 4, submitted: 2026-01-01T10:00:0{n}Z}}\n" for n in range(3))
     snapshot = moment(jobs)

@@ -33,7 +33,7 @@ class AlarmsKept(Part):
     """Since when each queue asks for what its quota guarantees."""
     promised: Mapping[str, float] = field(default_factory=dict)
     """When jobs that wait were first promised to start; 0 where it was only room that was promised."""
-    looked_at: float = 0.0
+    looked_at: float | None = None
     """When what is free was last measured by the demand of the day."""
     scattered: Mapping[str, float] = field(default_factory=dict)
     """Since when each pool is scattered."""
@@ -50,7 +50,7 @@ class AlarmsKept(Part):
             {kind: Told(*each) for kind, each in document.get("told", {}).items()},
             dict(document.get("asking", {})),
             dict(document.get("promised", {})),
-            document.get("looked_at", 0.0),
+            document.get("looked_at"),
             dict(document.get("scattered", {})),
             dict(document.get("stranding", {})),
             {pool: tuple((at, share) for at, share in each) for pool, each in document.get("trend", {}).items()},

@@ -23,9 +23,10 @@ HOURS = 24
 
 def watch(draft: Draft, part: AlarmsKept) -> tuple[list[Alert], AlarmsKept]:
     """Pools that have been scattered for a while, and what was measured."""
-    if part.looked_at <= draft.now < part.looked_at + EVERY_S and not _due(draft, part):
+    last = part.looked_at
+    if last is not None and last <= draft.now < last + EVERY_S and not _due(draft, part, last):
         if draft.fleet.fresh:
-            draft.look_again(part.looked_at + EVERY_S)
+            draft.look_again(last + EVERY_S)
         kept = [alert for alert in part.alerts.values() if alert.kind is AlertKind.FRAGMENTATION]
         _foresee(draft, part.scattered)
         return kept, part
@@ -50,10 +51,10 @@ def is_scattered(draft: Draft, pool: PoolStranding) -> bool:
     )
 
 
-def _due(draft: Draft, part: AlarmsKept) -> bool:
+def _due(draft: Draft, part: AlarmsKept, last: float) -> bool:
     """Whether a pool has become an alert since, if it is still scattered."""
     after = draft.policy.alerts.fragmentation_after
-    return any(part.looked_at < since + after <= draft.now for since in part.scattered.values())
+    return any(last < since + after <= draft.now for since in part.scattered.values())
 
 
 def _foresee(draft: Draft, scattered: Mapping[str, float]) -> None:

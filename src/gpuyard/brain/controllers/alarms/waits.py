@@ -24,6 +24,8 @@ from gpuyard.model.reasons import Explanation, Outcome
 
 AGAIN_S = 3600.0
 """What was found out about a kind of job is looked into anew after this long."""
+LAST = chr(0x10FFFF)
+"""Sorts behind every name."""
 SOON_S = 1.0
 """When those are looked into for whom this plan had no time."""
 
@@ -63,21 +65,33 @@ def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert]
 
 def _overdue(draft: Draft) -> list[Overdue]:
     found = []
+    stopped = _stopped_now(draft)
     for line in draft.fleet.waiting_lines:
         row = line.head
         after = draft.policy.of(row.job).alert_after
         if row.job.on_hold or not after:
             continue
-        since, name = line.waits()[0]
-        if since + after <= draft.now:
-            found.append(Overdue(since, draft.fleet.jobs[name], _count(line, draft.now - after), after))
+        waits, begin = line.waits(), draft.now - after
+        gone = stopped.get(line, ())
+        oldest = next((wait for wait in waits if wait not in gone), None)
+        if oldest is None:
+            continue
+        if oldest[0] <= begin:
+            late = bisect_right(waits, (begin, LAST)) - sum(wait[0] <= begin for wait in gone)
+            found.append(Overdue(oldest[0], draft.fleet.jobs[oldest[1]], late, after))
         else:
-            draft.look_again(since + after)
+            draft.look_again(oldest[0] + after)
     return found
 
 
-def _count(line: WaitingLine, begin: float) -> int:
-    return bisect_right(line.waits(), (begin, chr(0x10FFFF)))
+def _stopped_now(draft: Draft) -> dict[WaitingLine, set[tuple[float, str]]]:
+    """Those whom this very plan stops: they stand in line again, and have not waited yet."""
+    found: dict[WaitingLine, set[tuple[float, str]]] = {}
+    for name in draft.before:
+        row = draft.fleet.jobs[name]
+        if row.running and row.line is not None:
+            found.setdefault(row.line, set()).add((row.since, row.name))
+    return found
 
 
 def kind_of(row: JobRow) -> str:

@@ -61,7 +61,7 @@ class DayAsked(Part):
 
     name: ClassVar[str] = "asked"
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    upto: float = 0.0
+    upto: float = -1.0
 
     def total(self, now: float) -> dict[str, float]:
         """By shape, over the last day."""
@@ -113,9 +113,9 @@ def measure(draft: Draft, asked: Mapping[str, float]) -> tuple[PoolStranding, ..
     columns = draft.fleet.columns
     wanted = tuple(_wanted(draft, columns, asked))
     useful = Usefulness(draft, wanted)
-    names = np.array([node.pool or node.model for node in columns.nodes], dtype=object)
+    names = np.array([node.pool or node.model if node.closed is None else "" for node in columns.nodes], dtype=object)
     found = []
-    for name in sorted({node.pool or node.model for node in columns.nodes if node.gpus}):
+    for name in sorted({node.pool or node.model for node in columns.nodes if node.gpus and node.closed is None}):
         members = names == name
         mine = [i for i in range(len(wanted)) if useful.eligible[i][members].any()]
         shapes = tuple(_of_pool(columns, useful, i, members) for i in mine)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Get = Callable[["SimulatedRun"], float]
 
+ALERTS_SHOWN = 12
 LOADS = ("95", "100", "130")
 
 
@@ -29,8 +30,26 @@ def draw(screen: Screen, runs: Sequence[SimulatedRun]) -> None:
     if not static:
         _draw_fairness(screen, groups)
         _tell_unfinished(screen, groups)
+    for name, group in groups.items():
+        _draw_alerts(screen, name, group[0])
     seconds = sum(run.wall_s for run in runs)
     screen.show(text(f"{words.counted(len(runs), 'run')} in {seconds:.1f} s", "dim"))
+
+
+def _draw_alerts(screen: Screen, name: str, run: SimulatedRun) -> None:
+    """What would have been raised, from when to when; of the first seed, for the others are like it."""
+    if not run.alerts:
+        return
+    screen.show(text(""), text(f"{name}: {words.counted(len(run.alerts), 'alert')} (seed {run.seed})", "bold"))
+    rows = [
+        [words.duration(span.begin), "end" if span.end is None else words.duration(span.end), span.alert.severity.value,
+         span.alert.sentence]
+        for span in run.alerts[:ALERTS_SHOWN]
+    ]  # fmt: skip
+    columns = (Column("FROM", right=True), Column("TO", right=True), Column("SEVERITY"), Column("WHAT", wraps=True))
+    screen.table(columns, rows)
+    if len(run.alerts) > ALERTS_SHOWN:
+        screen.show(text(f"... and {len(run.alerts) - ALERTS_SHOWN} more (-o json has them all)", "dim"))
 
 
 def _tell_unfinished(screen: Screen, groups: dict[str, list[SimulatedRun]]) -> None:
