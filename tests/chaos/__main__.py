@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import signal
 import sys
 import time
 
@@ -18,6 +19,7 @@ def main() -> int:
     kinds = sorted({*faults.FAULTS, *load.MODES, *load.SHAPES, *storm.ACTS, "drain", "preemption", "terminal"})
     asked.add_argument("--without", default="", metavar="KIND,...", help=f"leave some out of {', '.join(kinds)}")
     given = asked.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also who is told to end leaves nothing behind
     seed = secrets.randbelow(1 << 31) if given.seed is None else given.seed
     without = frozenset(filter(None, given.without.split(",")))
     print(f"seed {seed}: SEED={seed} draws the same again", flush=True)

@@ -40,6 +40,7 @@ def test_a_yard_loses_doubles_and_forgets_nothing_in_a_storm():
     finally:
         for storm in storms:
             storm.terminate()
+            storm.wait()
     assert [storm.returncode for storm in storms] == [0] * len(kinds), "\n".join(told)
 
 
