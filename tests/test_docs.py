@@ -78,3 +78,43 @@ def test_dots_stand_for_any_lines_and_nothing_else_does():
     assert matches("a\n...\nc\n", "a\nb\nb\nc\n")
     assert matches("a\n...\nc\n", "a\nc\n")
     assert not matches("a\nc\n", "a\nb\nc\n")
+
+
+# --- the tree is drawn as it is ------------------------------------------------------------------
+
+ARCHITECTURE = (CONCEPTS.parent / "architecture.md").read_text(encoding="utf-8")
+SOURCE = CONCEPTS.parent.parent / "src" / "gpuyard"
+FIELD_WORDS = (
+    "quota", "gang", "topology", "preemption", "reclaim", "backfill", "defragmentation", "deadlock", "drain", "explain",
+)  # fmt: skip
+
+
+def drawn_rooms() -> set[str]:
+    """The folders in the drawing of src/gpuyard, by their indentation."""
+    lines = ARCHITECTURE.split("    src/gpuyard/\n")[1].split("    tests/ ")[0].splitlines()
+    found, above = set(), list[tuple[int, str]]()
+    for line in lines:
+        depth, name = len(line) - len(line.lstrip()), line.split()[0]
+        if name.endswith("/"):
+            above = [(at, room) for at, room in above if at < depth]
+            above.append((depth, name.rstrip("/")))
+            found.add("/".join(room for _, room in above))
+    return found
+
+
+def test_the_architecture_page_draws_every_room_that_there_is_and_no_other():
+    rooms = {str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob("__init__.py")} - {"."}
+    assert drawn_rooms() == rooms
+
+
+def test_every_file_that_the_architecture_page_names_is_there():
+    files = [f"/{path.relative_to(SOURCE.parent.parent)}" for path in SOURCE.parent.parent.rglob("*.py")]
+    named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE))
+    assert {name for name in named if not any(path.endswith(f"/{name}") for path in files)} == set()
+    assert len(named) > 40
+
+
+@pytest.mark.parametrize("word", FIELD_WORDS)
+def test_whoever_looks_for_a_word_of_the_field_finds_a_file_or_folder_of_that_name(word: str):
+    brain = SOURCE / "brain"
+    assert [path for path in brain.rglob("*") if path.stem.startswith(word) and "__pycache__" not in str(path)]
