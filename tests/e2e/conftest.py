@@ -13,7 +13,7 @@ import pytest
 
 from gpuyard.client import Client
 
-PATIENCE_S = 120
+PATIENCE_S = 240
 
 
 @dataclass

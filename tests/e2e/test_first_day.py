@@ -34,7 +34,7 @@ def test_a_yard_remembers_its_fleet_and_its_queues(shell: Shell, tmp_path: Path)
     shell("queues", "set", "night", "--quota", "2", "--yes")
     shell("run", "--detach", "--name", "a", "--queue", "prod", "--gpus", "4", "--", "sleep", "600")
     shell("run", "--detach", "--name", "b", "--queue", "night", "--gpus", "2", "--", "sleep", "600")
-    shell("wait", "a", "b", "--for", "running", "--timeout", "60s")
+    shell("wait", "a", "b", "--for", "running", "--timeout", "120s")
     shell("down")
     assert "8 GPUs on 2 nodes, as last given with --fleet" in shell.up()
     assert shell("nodes", "-o", "name").stdout == "n0\nn1\n"
@@ -171,7 +171,7 @@ def test_what_is_drained_is_not_called_sick(open_yard: Shell):
     assert "sick" not in told.replace("0 sick", "")
     assert "drained" in told
     open_yard("undrain", f"{node}:3")
-    open_yard("wait", "whole", "--for", "succeeded", "--timeout", "60s")
+    open_yard("wait", "whole", "--for", "succeeded", "--timeout", "120s")
 
 
 def test_defragmentation_of_a_running_yard_speaks_of_it(open_yard: Shell):

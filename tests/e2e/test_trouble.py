@@ -61,7 +61,7 @@ def test_a_stop_that_was_accepted_happens_on_a_disk_without(tiny: Shell, short_o
     chatty = "while :; do echo more; sleep 0.05; done"
     tiny("run", "--detach", "--name", "t", "--gpus", "8", "--", "sh", "-c", chatty)
     tiny("run", "--detach", "--name", "next", "--gpus", "8", "--", "true")
-    tiny("wait", "t", "--for", "running", "--timeout", "60s")
+    tiny("wait", "t", "--for", "running", "--timeout", "120s")
     with tiny.client() as client:
         pid = int(client.job("t")["history"][0]["tasks"][0]["pid"])
     fill(tiny) if short_of == "room" else use_up_inodes(tiny)
@@ -70,10 +70,10 @@ def test_a_stop_that_was_accepted_happens_on_a_disk_without(tiny: Shell, short_o
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < until, "the task was told to stop and lives"
         time.sleep(0.05)
-    tiny("wait", "t", "--for", "cancelled", "--timeout", "60s")
+    tiny("wait", "t", "--for", "cancelled", "--timeout", "120s")
     for filler in tiny.state.parent.glob("fill*"):
         filler.unlink()
-    tiny("wait", "next", "--for", "succeeded", "--timeout", "60s")
+    tiny("wait", "next", "--for", "succeeded", "--timeout", "120s")
 
 
 def test_a_task_that_began_without_inodes_is_never_left_alone(tiny: Shell):
@@ -92,14 +92,14 @@ def test_a_task_that_began_without_inodes_is_never_left_alone(tiny: Shell):
     with tiny.client() as client:
         names = [str(job["name"]) for job in client.jobs()]
     for name in names:
-        tiny("wait", name, "--for", "succeeded", "--timeout", "90s")
+        tiny("wait", name, "--for", "succeeded", "--timeout", "120s")
     assert not Path(f"{lock}.bad").exists()
 
 
 def test_a_full_disk_refuses_new_work_and_keeps_what_was_accepted(tiny: Shell):
     tiny.up()
     tiny("run", "--detach", "--name", "accepted", "--", "sh", "-c", "sleep 1; echo done")
-    tiny("wait", "accepted", "--for", "running", "--timeout", "30s")
+    tiny("wait", "accepted", "--for", "running", "--timeout", "120s")
     full = fill(tiny)
     refused = tiny("run", "--detach", "--name", "refused", "--", "true", code=2)
     assert "is full: nothing new can be accepted" in refused.stderr
@@ -109,7 +109,7 @@ def test_a_full_disk_refuses_new_work_and_keeps_what_was_accepted(tiny: Shell):
     while Path(f"/proc/{gone}").exists():  # it ends while there is no room for its last word
         time.sleep(0.05)
     full.unlink()
-    tiny("wait", "accepted", "--for", "succeeded", "--timeout", "60s")
+    tiny("wait", "accepted", "--for", "succeeded", "--timeout", "120s")
     with tiny.client() as client:
         assert client.job("accepted")["attempts"] == 1
     tiny("run", "--name", "later", "--", "true")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Shell
+from tests.support.yards import gated
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ def test_a_job_is_run_and_its_output_and_exit_code_are_ours(shell: Shell):
     assert done.stdout == "1 hello\n"
     assert "hello starts now" in done.stderr
     assert "exit code 7" in done.stderr
-    job = json.loads(shell("jobs", "-o", "json").stdout)[0]
+    job = json.loads(shell("jobs", "--all", "-o", "json").stdout)[0]
     assert (job["phase"], job["exit_code"], job["asked_gpus"]) == ("failed", 7, 2)
     assert shell("logs", "hello").stdout == "1 hello\n"
 
@@ -39,7 +40,7 @@ def test_submit_wait_why_cancel_hold_release(shell: Shell, tmp_path: Path):
     path = tmp_path / "job.yaml"
     path.write_text("name: long\ngpus: 8\nrun: {command: [sleep, '600']}\n")
     assert shell("submit", str(path)).stdout == "long\n"
-    shell("wait", "long", "--for", "running", "--timeout", "30s")
+    shell("wait", "long", "--for", "running", "--timeout", "120s")
     shell("run", "--detach", "--name", "next", "--gpus", "4", "--", "true")
     assert "next (1×4) waits" in shell("why", "next").stdout
     assert shell("submit", str(path), "--dry-run", code=2).returncode == 2  # the name is taken
@@ -47,9 +48,9 @@ def test_submit_wait_why_cancel_hold_release(shell: Shell, tmp_path: Path):
     shell("hold", "next")
     shell("cancel", "long")
     shell("wait", "long")
-    assert json.loads(shell("jobs", "-o", "json", "--sort-by", "name").stdout)[0]["phase"] == "cancelled"
+    assert json.loads(shell("jobs", "--all", "-o", "json", "--sort-by", "name").stdout)[0]["phase"] == "cancelled"
     shell("release", "next")
-    shell("wait", "next", "--for", "succeeded", "--timeout", "30s")
+    shell("wait", "next", "--for", "succeeded", "--timeout", "120s")
     for args in (("nodes",), ("queues",), ("free",), ("top",), ("health",), ("report",), ("frag",), ("status",)):
         shell(*args)
 
@@ -62,17 +63,19 @@ def test_gangs_arrays_and_dependencies(shell: Shell):
     assert sorted(done.stdout.splitlines()) == [f"{n}: rank {n} of 3" for n in range(3)]
     shell("run", "--detach", "--name", "sweep", "--array", "0-5%2", "--", "sh", "-c", "echo $GPUYARD_ARRAY_INDEX")
     shell("run", "--detach", "--name", "last", "--after", "sweep-5:ok", "--", "true")
-    shell("wait", "last", "--for", "succeeded", "--timeout", "60s")
+    shell("wait", "last", "--for", "succeeded", "--timeout", "120s")
     assert shell("logs", "sweep-4").stdout == "4\n"
 
 
-def test_jobs_outlive_the_yard_and_are_found_again(shell: Shell):
+def test_jobs_outlive_the_yard_and_are_found_again(shell: Shell, tmp_path: Path):
     shell.up()
-    shell("run", "--detach", "--name", "t", "--gpus", "1", "--", "sh", "-c", "echo begun; sleep 4; echo done")
-    shell("wait", "t", "--for", "running", "--timeout", "30s")
+    script = f"echo begun; {gated(tmp_path / 'go', 'echo done')}"
+    shell("run", "--detach", "--name", "t", "--gpus", "1", "--", "sh", "-c", script)
+    shell("wait", "t", "--for", "running", "--timeout", "120s")
     assert "1 job left running" in shell("down").stdout
     shell.up()
-    shell("wait", "t", "--for", "succeeded", "--timeout", "60s")
+    (tmp_path / "go").touch()
+    shell("wait", "t", "--for", "succeeded", "--timeout", "120s")
     assert shell("logs", "t").stdout == "begun\ndone\n"
 
 
@@ -80,12 +83,12 @@ def test_a_killed_control_plane_comes_back_with_everything(shell: Shell):
     shell.up()
     shell("run", "--detach", "--name", "t", "--gpus", "8", "--", "sleep", "5")
     shell("run", "--detach", "--name", "u", "--gpus", "8", "--", "true")
-    shell("wait", "t", "--for", "running", "--timeout", "30s")
+    shell("wait", "t", "--for", "running", "--timeout", "120s")
     os.kill(json.loads(shell("status", "-o", "json").stdout)["pid"], signal.SIGKILL)
     rest(0.3)
     assert "`yard up`" in shell("jobs", code=1).stderr
     shell.up()
-    shell("wait", "t", "u", "--for", "succeeded", "--timeout", "60s")
+    shell("wait", "t", "u", "--for", "succeeded", "--timeout", "120s")
 
 
 def test_a_second_yard_on_the_same_folder_is_told_who_holds_it(shell: Shell):
@@ -126,7 +129,7 @@ def test_a_live_snapshot_can_be_planned(shell: Shell, tmp_path: Path):
     shell.up()
     shell("run", "--detach", "--name", "a", "--gpus", "8", "--", "sleep", "60")
     shell("run", "--detach", "--name", "b", "--gpus", "8", "--", "true")
-    shell("wait", "a", "--for", "running", "--timeout", "30s")
+    shell("wait", "a", "--for", "running", "--timeout", "120s")
     path = tmp_path / "moment.yaml"
     path.write_text(shell("snapshot").stdout)
     plan = json.loads(shell("plan", str(path), "--cycles", "1", "-o", "json").stdout)

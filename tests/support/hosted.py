@@ -58,7 +58,7 @@ class Hosted:
 
     def tcp(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """One request over TCP, with exactly these headers; underscores stand for dashes."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if isinstance(body, dict):
             given.setdefault("Content-Type", "application/json")

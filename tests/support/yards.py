@@ -34,6 +34,16 @@ def sh(script: str, **job: Any) -> dict[str, Any]:
     return {**job, "run": run}
 
 
+def gated(gate: Path, then: str = "true") -> str:
+    """A line of shell that goes on when the file is there: tests wait for what happens, never for how long."""
+    return f"until [ -e {gate} ]; do sleep 0.02; done; {then}"
+
+
+def once_gated(gate: Path) -> str:
+    """A line of shell that stays for good unless the file is there when it begins."""
+    return f"[ -e {gate} ] || sleep 600"
+
+
 class TestYard(EmbeddedYard):
     """Waits for what it is told to wait for, and leaves nothing behind."""
 
@@ -47,7 +57,7 @@ class TestYard(EmbeddedYard):
         """Submit, and tell the names."""
         return [document["name"] for document in self.submit(caller, jobs, **options)]
 
-    def until(self, name: str, *phases: str, seconds: float = 30.0) -> dict[str, Any]:
+    def until(self, name: str, *phases: str, seconds: float = 120.0) -> dict[str, Any]:
         """Wait until a job is in one of the phases."""
         end = time.monotonic() + seconds
         while True:

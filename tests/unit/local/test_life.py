@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from gpuyard.model.node import Health
 from gpuyard.model.ownership import Caps
 from gpuyard.runtime.service import Caller
 from gpuyard.worlds.local.supervising.confine import own_cgroup
-from tests.support.yards import ADMIN, ME, TestYard, sh
+from tests.support.yards import ADMIN, ME, TestYard, gated, once_gated, sh
 
 
 def test_a_failed_job_is_tried_again_as_often_as_it_asked(yard: TestYard, tmp_path: Path):
@@ -46,9 +45,10 @@ def test_a_gang_with_a_rank_that_cannot_start_starts_none(yard: TestYard, tmp_pa
     assert not own_cgroup() or not list(Path(own_cgroup()).glob(f"gpuyard-{yard.world.desk.around.mark}*"))
 
 
-def test_a_killed_supervisor_takes_its_task_with_it_and_the_job_is_tried_again(yard: TestYard):
-    yard.put(sh("sleep 1 & wait", name="a", gpus=1))
+def test_a_killed_supervisor_takes_its_task_with_it_and_the_job_is_tried_again(yard: TestYard, tmp_path: Path):
+    yard.put(sh(f"[ -e {tmp_path}/go ] && exit 0; sleep 600 & wait", name="a", gpus=1))
     yard.until("a", "running")
+    (tmp_path / "go").touch()
     task = yard.job(ME, "a")["history"][0]["tasks"][0]["pid"]
     supervisor = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(supervisor, signal.SIGKILL)
@@ -89,11 +89,12 @@ def command_lines() -> list[bytes]:
 
 
 def test_preemption_gives_a_job_its_signal_and_time_to_save(yard: TestYard):
-    script = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.05; done"
-    checkpoint = {"signal": "SIGUSR1", "grace": "5s"}
+    script = "trap 'echo saved; exit 0' USR1; echo up; while :; do sleep 0.05; done"
+    checkpoint = {"signal": "SIGUSR1", "grace": "60s"}
     yard.put(sh(script, name="low", tasks=2, gpus=8, priority=1, checkpoint=checkpoint))
     yard.until("low", "running")
-    time.sleep(0.1)  # until the shell has set its trap
+    while not all("up" in yard.output("low", task) for task in (0, 1)):
+        yard.wait_events(yard.store.last_event, 0.02)
     yard.put(sh("true", name="high", gpus=8, priority=99))
     assert yard.until("high")["phase"] == "succeeded"
     assert "saved\n" in yard.output("low")
@@ -105,14 +106,15 @@ def test_a_job_that_will_not_stop_is_killed(yard: TestYard):
     yard.put(sh("trap '' TERM; while :; do sleep 0.05; done", name="a"))
     yard.until("a", "running")
     yard.act(ME, "a", "cancel")
-    assert yard.until("a", seconds=5)["phase"] == "cancelled"
+    assert yard.until("a")["phase"] == "cancelled"
 
 
-def test_hold_release_and_requeue(yard: TestYard):
-    yard.put(sh("sleep 0.3", name="a", held=True))
+def test_hold_release_and_requeue(yard: TestYard, tmp_path: Path):
+    yard.put(sh(once_gated(tmp_path / "go"), name="a", held=True))
     assert yard.until("a", "held")["reason"]["code"] == "Held"
     yard.act(ME, "a", "release")
     yard.until("a", "running")
+    (tmp_path / "go").touch()
     yard.act(ME, "a", "requeue")
     assert yard.until("a")["attempts"] == 2
     yard.act(ME, "a", "requeue")
@@ -187,10 +189,11 @@ def test_an_array_is_cancelled_by_its_name(yard: TestYard):
         assert yard.until(f"sweep-{number}")["phase"] == "cancelled"
 
 
-def test_a_job_waits_for_those_it_follows(yard: TestYard):
-    yard.put(sh("sleep 0.3; exit 1", name="a"), sh("true", name="b"))
+def test_a_job_waits_for_those_it_follows(yard: TestYard, tmp_path: Path):
+    yard.put(sh(gated(tmp_path / "go", "exit 1"), name="a"), sh("true", name="b"))
     yard.put(sh("true", name="anyhow", after=["a:any", "b"]), sh("true", name="only-well", after=["a:ok"]))
     assert yard.why(ME, "anyhow")["message"] == "anyhow waits until a has ended"
+    (tmp_path / "go").touch()
     assert yard.until("anyhow")["phase"] == "succeeded"
     document = yard.until("only-well")
     assert (document["phase"], document["message"]) == (
@@ -214,10 +217,11 @@ def test_a_repeated_submission_with_a_key_is_one(yard: TestYard):
         yard.put(sh("false", name="a"), key="k")
 
 
-def test_a_name_is_taken_until_its_job_has_ended(yard: TestYard):
-    yard.put(sh("sleep 0.2", name="a"))
+def test_a_name_is_taken_until_its_job_has_ended(yard: TestYard, tmp_path: Path):
+    yard.put(sh(gated(tmp_path / "go"), name="a"))
     with pytest.raises(Conflict, match="there is a job a already"):
         yard.put(sh("true", name="a"))
+    (tmp_path / "go").touch()
     yard.until("a")
     yard.put(sh("true", name="a"))
     yard.until("a")

@@ -179,7 +179,7 @@ def test_a_listener_that_comes_back_gets_what_it_missed(served: Hosted, client: 
     import http.client
 
     client.submit([{"name": name} for name in "abc"])
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     headers = {"Authorization": f"Bearer {served.token}", "Last-Event-ID": "2"}
     connection.request("GET", "/api/v1/events/stream", headers=headers)
     answer = connection.getresponse()

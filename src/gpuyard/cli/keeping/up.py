@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from gpuyard.runtime.service import Service, Yard
 
 DEFAULT_PORT = 7411
-READY_S = 30.0
-GONE_S = 30.0
+READY_S = 120.0
+GONE_S = 60.0
 LOOK_S = 0.02
-SAID_S = 5.0
+SAID_S = 30.0
 LAST_WORDS = "Up. Try:  "
 USER_CAP = 10_000
 USER_TASKS = 128
