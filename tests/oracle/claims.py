@@ -258,6 +258,7 @@ class Claim:
                         continue
                     if (
                         self.fits(after, chosen, closed)
+                        and not any(self.fits(after, tuple(n for n in chosen if n != m), closed) for m in chosen)
                         and self.lawful(units)
                         and self._all_needed(units, chosen, closed)
                         and not any(self._comes_back(unit, after, chosen) for unit in units)

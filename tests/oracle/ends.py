@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from tests.oracle.claims import Claim, View, headroom, listed
-from tests.oracle.places import Load, TooLarge, arrange, asks, lifted, together
+from tests.oracle.places import Load, TooLarge, arrange, asks, below_caps, lifted, shuns, together
 from tests.oracle.plans import Plan, Planner, Verdict, after, changed, end_moment, places, read_plan
 from tests.oracle.shapes import Job, Moment, Spot, State
 from tests.oracle.shares import stays_within_quota, use
@@ -178,8 +178,22 @@ def _stays(moment: Moment, plan: Plan, name: str) -> Iterator[tuple[Spot, ...]]:
 
 def _lawful_around(moment: Moment, plan: Plan, name: str, stay: tuple[Spot, ...]) -> bool:
     state: State = {**plan.end, name: stay}
-    broken = list(Load.of(moment, state).broken())
-    return not broken and _standing(moment, moment.jobs[name], stay)
+    load = Load.of(moment, state)
+    company = all(below_caps(load, spot) for spot in stay) and not _shunned(moment, state, name)
+    return not any(load.broken()) and company and _standing(moment, moment.jobs[name], stay)
+
+
+def _shunned(moment: Moment, state: State, name: str) -> bool:
+    """Whether the job would meet somebody whom it, or who, avoids it."""
+    one = moment.jobs[name]
+    return any(
+        moment.nodes[mine.node].domain(avoid.level) == moment.nodes[spot.node].domain(avoid.level)
+        for other, spots in state.items()
+        for avoid in shuns(moment, one, moment.jobs[other])
+        for spot in spots
+        for mine in state[name]
+        if mine is not spot
+    )
 
 
 def _rest_fits_around(moment: Moment, plan: Plan, name: str, stay: tuple[Spot, ...]) -> bool:
@@ -200,6 +214,8 @@ def _rest_fits_around(moment: Moment, plan: Plan, name: str, stay: tuple[Spot, .
         lacking = {g.name: n for g in moment.jobs[other].groups if (n := sum(s.group == g.name for s in new))}
         wanted += asks(moment.jobs[other], lacking, tuple(kept))
     if not _standing(moment, moment.jobs[name], stay) or any(load.broken()):
+        return False
+    if not all(below_caps(load, spot) for spot in stay):
         return False
     try:
         return arrange(load, wanted) is not None

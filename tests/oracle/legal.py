@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from tests.oracle.claims import Claim, Unit, View, budget_broken, in_min_runtime
-from tests.oracle.places import Load, lifted, suits_group, together
+from tests.oracle.places import Load, busy, lifted, shuns, suits_group, together
 from tests.oracle.plans import UNASKED, Evict, Move, Plan, Start, Verdict, changed, places
 from tests.oracle.shapes import Job, Moment, Spot, State
 from tests.oracle.shares import fair_shares, stays_within_share, use
@@ -28,6 +29,7 @@ def places_are_lawful(moment: Moment, plan: Plan) -> Iterator[Verdict]:
             yield Verdict("domain-crossed", name, f"{name} crosses a required level: {_told(spots)}")
         for spot in new:
             yield from _wrong_spot(moment, job, spot, spots)
+            yield from _wrong_company(moment, plan, job, spot)
         if not moment.complete(job, spots):
             yield Verdict("partial", name, f"{name} starts below its minimum")
 
@@ -40,6 +42,24 @@ def _wrong_spot(moment: Moment, job: Job, spot: Spot, spots: tuple[Spot, ...]) -
         yield Verdict("model", job.name, f"{job.name} is put on {node.model}, or on two models")
     if len(set(spot.gpus)) != len(spot.gpus) and not spot.mig:
         yield Verdict("overbooked", job.name, f"{job.name} has a GPU twice")
+
+
+def _wrong_company(moment: Moment, plan: Plan, job: Job, spot: Spot) -> Iterator[Verdict]:
+    """Rule 14: taints, neighbours and power."""
+    node = moment.nodes[spot.node]
+    if not set(node.taints) <= set(job.tolerates):
+        yield Verdict("taint", job.name, f"{job.name} is put on {node.name} and does not tolerate {node.taints}")
+    for other, spots in plan.end.items():
+        for avoid in shuns(moment, job, moment.jobs[other]):
+            here = node.domain(avoid.level)
+            beside = [s for s in spots if s is not spot and moment.nodes[s.node].domain(avoid.level) == here]
+            if here is not None and beside:
+                yield Verdict("neighbours", job.name, f"{job.name} comes to {other} in {here}")
+    load = Load.of(replace(moment, going=()), plan.end)
+    for pool, level, most in moment.caps:
+        nodes = {n.name for n in moment.nodes.values() if n.pool == pool and n.domain(level) == node.domain(level)}
+        if node.name in nodes and spot.gpus and node.domain(level) and len(busy(load, nodes)) > most:
+            yield Verdict("cap", job.name, f"{job.name} makes {level} {node.domain(level)} busier than {most}")
 
 
 def _place(spot: Spot) -> tuple[str, str, tuple[int, ...], tuple[str, ...]]:
@@ -383,7 +403,9 @@ def movers_may_move(moment: Moment, plan: Plan) -> Iterator[Verdict]:
     """Rule 15: a claimant above its fair share moves lower or equal priorities, and twice its own GPUs at most."""
     shares = fair_shares(moment)
     for claimant in sorted({m.claimant for m in plan.moves}):
-        moves = [m for m in plan.moves if m.claimant == claimant]
+        moves = [m for m in plan.moves if m.claimant == claimant and not _repaired(moment, plan, m.job)]
+        if not moves:
+            continue
         if claimant not in moment.jobs or not changed(moment, plan, claimant):
             yield Verdict(
                 "in-vain", moves[0].job, f"{moves[0].job} is moved for {claimant or 'nobody'} who gets nothing"
@@ -398,6 +420,12 @@ def movers_may_move(moment: Moment, plan: Plan) -> Iterator[Verdict]:
         above = [m.job for m in moves if moment.jobs[m.job].priority > job.priority and not plan_takes(plan, m.job)]
         if above or (gpus > 2 * need[0] and need[0]):
             yield Verdict("no-right-to-move", claimant, f"{claimant}, above its share, moves {[m.job for m in moves]}")
+
+
+def _repaired(moment: Moment, plan: Plan, name: str) -> bool:
+    """Whether it ran below its minimum and is whole elsewhere: released, and started again (rule 22)."""
+    job = moment.jobs[name]
+    return not moment.complete(job, moment.state[name]) and moment.complete(job, plan.end.get(name, ()))
 
 
 def plan_takes(plan: Plan, name: str) -> bool:

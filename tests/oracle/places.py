@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 
-from tests.oracle.shapes import Device, Group, Job, Moment, Node, Spot, State, suits
+from tests.oracle.shapes import Avoid, Device, Group, Job, Moment, Node, Spot, State, suits
 
 MOST_STEPS = 4_000
 
@@ -32,6 +32,8 @@ class Load:
         self.whole: Counter[Key] = Counter()
         self.slices: dict[Key, Counter[str]] = defaultdict(Counter)
         self.cpu: dict[str, Fraction] = defaultdict(Fraction)
+        self.tenants: Counter[tuple[str, str]] = Counter()
+        """Tasks by job and node."""
         self.closed: set[Key] = set()
         """Devices that are kept for somebody else."""
 
@@ -50,6 +52,7 @@ class Load:
         """Add a task, or with sign -1 take it away."""
         group, node = job.group(spot.group), self.moment.nodes[spot.node]
         self.cpu[spot.node] += sign * group.cpu
+        self.tenants[job.name, spot.node] += sign
         if spot.mig:
             for gpu, profile in zip(spot.gpus, spot.mig, strict=True):
                 self.slices[spot.node, gpu][profile] += sign
@@ -164,13 +167,54 @@ def options(load: Load, job: Job, group: Group, members: Iterable[Spot]) -> Iter
         node = moment.nodes[name]
         if not suits_group(moment, job, group, node, members):
             continue
-        if load.cpu[name] + group.cpu > node.cpu:
+        if load.cpu[name] + group.cpu > node.cpu or not set(node.taints) <= set(job.tolerates):
+            continue
+        if not welcome(load, job, node):
             continue
         for devices in _devices(load, job, group, node):
             mig = tuple(sorted(group.mig)) if group.mig else ()
             spot = Spot(group.name, name, tuple(d.index for d in devices), mig)
-            if together(moment, job, [*members, spot]):
+            if together(moment, job, [*members, spot]) and below_caps(load, spot):
                 yield spot
+
+
+# --- neighbours (rule 14) ---------------------------------------------------------------------------------------------
+
+
+def welcome(load: Load, job: Job, node: Node) -> bool:
+    """Whether the job shares no domain with whom it avoids, or who avoids it; nodes that name no domain share one."""
+    for (name, where), count in load.tenants.items():
+        other, there = load.moment.jobs[name], load.moment.nodes[where]
+        if count and any(there.domain(a.level) == node.domain(a.level) for a in shuns(load.moment, job, other)):
+            return False
+    return True
+
+
+def shuns(moment: Moment, one: Job, other: Job) -> list[Avoid]:
+    """By which wishes the two may not meet."""
+    if one.name == other.name:
+        return [one.avoid] if one.avoid and one.avoid.own else []
+    pairs = ((one.avoid, other), (other.avoid, one))
+    return [avoid for avoid, whom in pairs if avoid and set(avoid.queues) & set(moment.path(whom.queue))]
+
+
+def below_caps(load: Load, spot: Spot) -> bool:
+    """Whether a task put there leaves no domain busier than its pool may be."""
+    moment, here = load.moment, load.moment.nodes[spot.node]
+    for pool, level, most in moment.caps:
+        if here.pool != pool or not spot.gpus:
+            continue
+        nodes = {n.name for n in moment.nodes.values() if n.pool == pool and n.domain(level) == here.domain(level)}
+        kept = {key for key in load.closed if key[0] in nodes}
+        if len(busy(load, nodes) | kept | {(spot.node, gpu) for gpu in spot.gpus}) > most:
+            return False
+    return True
+
+
+def busy(load: Load, nodes: set[str]) -> set[Key]:
+    """Devices of these nodes that are in use."""
+    used = {key for key, amount in load.used.items() if amount}
+    return {key for key in used | {key for key, held in load.slices.items() if held.total()} if key[0] in nodes}
 
 
 def suits_group(moment: Moment, job: Job, group: Group, node: Node, members: list[Spot]) -> bool:
@@ -232,6 +276,7 @@ def together(moment: Moment, job: Job, spots: Iterable[Spot]) -> bool:
     spots = list(spots)
     scopes = [(job.required, spots)]
     scopes += [(g.required, [s for s in spots if s.group == g.name]) for g in job.groups]
+    scopes += [(level, [s for s in spots if s.group in names]) for level, names in job.bundles]
     return all(_one_domain(moment, level, members) for level, members in scopes if level and members)
 
 

@@ -47,6 +47,8 @@ class Node:
     devices: tuple[Device, ...]
     cpu: Fraction
     domains: tuple[tuple[str, str], ...]
+    taints: tuple[str, ...] = ()
+    """Keys of taints that keep away whoever does not tolerate them."""
 
     def domain(self, level: str) -> tuple[str, str] | None:
         """The domain of a level at or above the node; None where the node has none."""
@@ -112,6 +114,15 @@ class Spot:
 
 
 @dataclass(frozen=True)
+class Avoid:
+    """Whom a job will not share a domain with (rule 14)."""
+
+    level: str
+    queues: tuple[str, ...]
+    own: bool
+
+
+@dataclass(frozen=True)
 class Job:
     """A gang."""
 
@@ -132,6 +143,10 @@ class Job:
     stale_since: float | None
     stale_grace: float
     held: bool
+    bundles: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Levels required of several groups together, and which."""
+    tolerates: tuple[str, ...] = ()
+    avoid: Avoid | None = None
 
     def group(self, name: str) -> Group:
         """The group of that name."""
@@ -176,6 +191,8 @@ class Moment:
     critical: int = 1000
     protect_after: int = 3
     reserve_after: float = 3600.0
+    caps: tuple[tuple[str, str, int], ...] = ()
+    """Pools, levels, and how many GPUs of the pool may be in use in one domain of the level."""
     document: Document = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -279,6 +296,11 @@ def read(document: Document) -> Moment:
         across=policy.get("preempt_across_queues", "never"),
         critical=policy.get("critical_priority", 1000),
         reserve_after=seconds(policy.get("reserve_after", "1h")),
+        caps=tuple(
+            (pool["name"], level, most)
+            for pool in document.get("pools", [])
+            for level, most in sorted(pool.get("max_busy", {}).items())
+        ),
         document=document,
     )
 
@@ -298,6 +320,7 @@ def _node(entry: Document) -> Node:
         devices=tuple(Device(name, i, where[i], mig.get(i), i in sick) for i in range(count)),
         cpu=Fraction(entry["cpu"]) if "cpu" in entry else ENDLESS,
         domains=tuple(sorted(entry.get("domains", {}).items())),
+        taints=tuple(taint["key"] for taint in entry.get("taints", [])),
     )
 
 
@@ -326,7 +349,12 @@ def _job(entry: Document, policy: Document, now: float) -> Job:
         preemptible=entry.get("preemptible", preemptible),
         submitted=submitted if submitted is not None else started if started is not None else now,
         started=started,
-        groups=tuple(_group(group) for group in entry.get("groups", [entry])),
+        groups=tuple(_group(group) for group in _leaves(entry)),
+        bundles=tuple(
+            (bundle["topology"]["required"], tuple(leaf["name"] for leaf in _leaves(bundle)))
+            for bundle in entry.get("groups", [])
+            if "groups" in bundle and bundle.get("topology")
+        ),
         required=entry.get("topology", {}).get("required", ""),
         models=tuple(entry.get("models", [])),
         min_runtime=seconds(entry.get("min_runtime", policy.get("min_runtime", 0))),
@@ -337,7 +365,18 @@ def _job(entry: Document, policy: Document, now: float) -> Job:
         stale_since=read_time(entry.get("stale_since")),
         stale_grace=seconds(entry.get("stale_grace", policy.get("stale_grace", 60))),
         held=entry.get("held", False),
+        tolerates=tuple(each["key"] for each in entry.get("tolerations", [])),
+        avoid=_avoid(entry["avoid"]) if "avoid" in entry else None,
     )
+
+
+def _leaves(entry: Document) -> list[Document]:
+    """The groups that have tasks, out of groups of groups."""
+    return [leaf for group in entry["groups"] for leaf in _leaves(group)] if "groups" in entry else [entry]
+
+
+def _avoid(entry: Document) -> Avoid:
+    return Avoid(entry.get("level", "node"), tuple(entry.get("queues", [])), entry.get("self", False))
 
 
 def _group(entry: Document) -> Group:

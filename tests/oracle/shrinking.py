@@ -12,7 +12,8 @@ from tests.oracle.shapes import Document
 
 DISPENSABLE = (
     "min_runtime", "warm_up", "evictions", "topology", "models", "time_limit", "priority", "preemptible", "class",
-    "checkpoint", "stale_since", "weight", "limit", "parent", "islands", "mig", "unhealthy", "cpu", "domains",
+    "checkpoint", "stale_since", "weight", "limit", "parent", "islands", "mig", "unhealthy", "cpu", "domains", "taints",
+    "tolerations", "avoid",
 )  # fmt: skip
 
 
@@ -36,7 +37,7 @@ def _still(document: Document, kind: str, planner: Planner) -> bool:
 
 
 def _less(document: Document) -> Iterator[Document]:
-    for part in ("jobs", "nodes", "queues", "budgets", "reservations"):
+    for part in ("jobs", "nodes", "queues", "budgets", "reservations", "pools"):
         for i in range(len(document.get(part, []))):
             candidate = deepcopy(document)
             del candidate[part][i]

@@ -238,7 +238,11 @@ class Story:
         plain = list(claim.takes(mixed=False))
         for other, movers in (*plain, *claim.takes(mixed=True)):
             by = better(claim, other, units)
-            if by and not (plain and movers and not claim.near(other, movers)):
+            if (
+                by
+                and not (plain and movers and not claim.near(other, movers))
+                and not self._passed_on(claim, other, units)
+            ):
                 aside = f" with {', '.join(movers)} moved" if movers else ""
                 yield Verdict(
                     f"not-best-{by.replace(' ', '-')}",
@@ -246,6 +250,16 @@ class Story:
                     f"{name} stops {told}; {listed(other)}{aside} is better by {by}",
                 )
                 return
+
+    def _passed_on(self, claim: Claim, other: list[Unit], units: list[Unit]) -> bool:
+        """Whether the better ones may have gone first, and then have taken from those who went in the end: the net
+        change shows only these."""
+        name = claim.job.name
+        gone = lifted(claim.state, [(u.job, u.spots) for u in other])
+        after = {**gone, name: self.plan.end.get(name, ())}
+        back = {u.job for u in other} - {u.job for u in units}
+        takers = [Claim(self.lenient, after, job) for job in back if len(self.plan.end.get(job, ())) > len(after[job])]
+        return any(taker.right(u.job, taker.used) for taker in takers for u in units if u.job != taker.job.name)
 
 
 def _fewer(units: list[Unit]) -> Iterator[list[Unit]]:
