@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.runtime.clock import SystemClock
+from gpuyard.worlds.local.state import book
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
 HOUR_S = 3600.0
@@ -90,3 +91,21 @@ def test_a_yard_that_comes_up_with_another_time_takes_everything_over(tmp_path: 
     for name in ("runs", "waits", "tried"):
         again.until(name, "succeeded")
     again.stop()
+
+
+def test_the_newest_that_ended_are_the_last_to_end_whatever_the_clock_says(
+    tmp_path: Path, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+):
+    """After a start with the clock set back, those that ended before it was hid those that ended since."""
+    monkeypatch.setattr(book, "KEEP_ENDED", 2)
+    for number, ahead in enumerate((0.0, 24 * HOUR_S, 0.0)):
+        clock.ahead = ahead
+        yard = TestYard(tmp_path / "state", clock=clock)
+        yard.start()
+        for name in yard.put(sh("true", name=f"a{number}"), sh("true", name=f"b{number}")):
+            yard.until(name, "succeeded")
+        yard.close()
+    yard = TestYard(tmp_path / "state", clock=clock)
+    yard.start()
+    assert sorted(job["name"] for job in yard.jobs(ADMIN)) == ["a2", "b2"]
+    yard.stop()

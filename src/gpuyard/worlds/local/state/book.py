@@ -258,9 +258,22 @@ def load(store: Store) -> Book:
         if template.members:
             book.arrays[template.key] = template
     _load_attempts(store, book)
-    newest = entries(store, f"j.phase {OVER} ORDER BY j.ended DESC LIMIT {KEEP_ENDED}", (), templates)
-    book.ended.extend(reversed(newest))
+    book.ended.extend(reversed(_newest_ended(store, templates)))
     return book
+
+
+def _newest_ended(store: Store, templates: dict[int, Template]) -> list[Entry]:
+    """The last to end, by their events: the clock may have been set between. Beyond what events tell, by their time."""
+    told = store.rows(
+        "SELECT number FROM events WHERE kind IN ('ended', 'cancelled', 'set-aside') AND number > 0 "
+        f"ORDER BY id DESC LIMIT {KEEP_ENDED}"
+    )
+    last = list(dict.fromkeys(row[0] for row in told))
+    which = ",".join(map(str, last)) or "0"
+    found = {entry.id: entry for entry in entries(store, f"j.phase {OVER} AND j.id IN ({which})", (), templates)}
+    newest = [found[number] for number in last if number in found]
+    where = f"j.phase {OVER} AND j.id NOT IN ({which}) ORDER BY j.ended DESC LIMIT {KEEP_ENDED}"
+    return [*newest, *entries(store, where, (), templates)][:KEEP_ENDED]
 
 
 def _largest(store: Store, table: str) -> int:
