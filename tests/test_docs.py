@@ -1,4 +1,4 @@
-"""The examples of docs/concepts are run: every snapshot in a page is read, and what `yard` says of it stands below it.
+"""The examples of docs/concepts and of the handbook are run: what `yard` says of a page's snapshots stands below them.
 
 A fenced `yaml` block that begins with `apiVersion:` is fleet.yaml for the fenced `console` blocks after it; each of
 those begins with `$ yard ...` and shows its output. A line `...` stands for any lines, `… ms` for any time.
@@ -7,12 +7,15 @@ those begins with `$ yard ...` and shows its output. A line `...` stands for any
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 
 from gpuyard.cli.main import run
+from gpuyard.model.alerts import AlertKind
+from gpuyard.model.policy import AlertPolicy, ClassPolicy, OrderPolicy, Policy
+from tests.support.hosted import hosted
 
 CONCEPTS = Path(__file__).resolve().parent.parent / "docs" / "concepts"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -42,7 +45,13 @@ def claims(page: Path) -> list[Claim]:
 
 
 PAGES = sorted(CONCEPTS.glob("*.md"))
-CLAIMS = [claim for page in PAGES for claim in claims(page)]
+HANDBOOK = CONCEPTS.parent / "handbook.md"
+CLAIMS = [claim for page in (*PAGES, HANDBOOK) for claim in claims(page)]
+LIVE = [
+    line for language, text in FENCE.findall(HANDBOOK.read_text(encoding="utf-8")) if language == "sh"
+    for line in text.splitlines()
+]  # fmt: skip
+"""What the handbook types at a running yard."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -66,6 +75,25 @@ def test_the_page_shows_what_yard_says(
     assert run(args) == 0
     said = re.sub(r"\d+\.\d ms", "… ms", capsys.readouterr().out)
     assert matches(claim.output, said), f"the page says\n{claim.output}\nand yard says\n{said}"
+
+
+@pytest.mark.parametrize("line", sorted(set(LIVE)))
+def test_what_the_handbook_types_at_a_running_yard_works(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GPUYARD_STATE", str(tmp_path / "state"))
+    program, *args = line.split()
+    assert program == "yard"
+    with hosted(tmp_path / "state"):
+        assert run(args) == 0
+
+
+def test_the_handbook_names_knobs_and_kinds_that_exist():
+    text = HANDBOOK.read_text(encoding="utf-8")
+    knobs = {field.name for kind in (Policy, ClassPolicy, AlertPolicy, OrderPolicy) for field in fields(kind)}
+    named = {word for word in re.findall(r"`([a-z_.]+)`", text) if "_" in word}
+    spoken = {"time_limit", "gpuyard_alerts", "gpuyard_stranded_gpus", "gpuyard_stranded_ratio", "_gpus", "_after"}
+    unknown = {word for word in named - spoken if word.rpartition(".")[2] not in knobs}
+    assert not unknown, "knobs that there are not"
+    assert all(f"| {kind.value} |" in text for kind in AlertKind), "an alert that the handbook does not know"
 
 
 def matches(written: str, said: str) -> bool:
