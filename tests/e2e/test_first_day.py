@@ -35,8 +35,11 @@ def test_a_yard_remembers_its_fleet_and_its_queues(shell: Shell, tmp_path: Path)
     shell("run", "--detach", "--name", "a", "--queue", "prod", "--gpus", "4", "--", "sleep", "600")
     shell("run", "--detach", "--name", "b", "--queue", "night", "--gpus", "2", "--", "sleep", "600")
     shell("wait", "a", "b", "--for", "running", "--timeout", "120s")
+    shell("queues", "set", "research", "--limit", "2", "--yes")
     shell("down")
-    assert "8 GPUs on 2 nodes, as last given with --fleet" in shell.up()
+    told = shell.up()
+    assert "8 GPUs on 2 nodes, as last given with --fleet" in told
+    assert "Queues:    research as last set by command, and not as in the fleet's file\n" in told
     assert shell("nodes", "-o", "name").stdout == "n0\nn1\n"
     assert shell("queues", "-o", "name").stdout == "night\nprod\nresearch\n"
     jobs = json.loads(shell("jobs", "-o", "json").stdout)

@@ -46,8 +46,9 @@ class Service(Protocol):
         Keys: `pid`, `version`, `since` (epoch), `state` (folder), `virtual` (bool), `nodes`, `gpus`, `gpus_held`,
         `gpus_free` (neither held nor sick nor closed), `gpus_stranded` (free, and of no use to a day's demand),
         `gpus_sick`, `waiting`, `running`, `alerts` {severity: count}, `notices` (how well they are passed on, if
-        they are), `healthy` (bool; False fails /livez), `checks` ({name: sentence, "ok" if well}: store, loop, disk,
-        processes, devices), `last_cycle` (epoch). The server adds `addresses`.
+        they are), `queues_overruled` (those of the fleet that are as they were set by command), `healthy` (bool; False
+        fails /livez), `checks` ({name: sentence, "ok" if well}: store, loop, disk, processes, devices), `last_cycle`
+        (epoch). The server adds `addresses`.
         """
 
     def submit(

@@ -147,9 +147,12 @@ def stay(wish: UpWish) -> None:
         click.echo(
             f"Note: the fleet will not be remembered ({error.strerror}); give --fleet again next time.", err=True
         )
-    if (devices := context.service.status()["checks"].get("devices", "ok")) != "ok":
+    status = context.service.status()
+    if (devices := status["checks"].get("devices", "ok")) != "ok":
         click.echo(f"Note: {devices}.", err=True)
     tell(wish, fleet.told, context.urls[0] if context.urls else "", context.page_url() if context.urls else "")
+    if fleet.text and (queues := status["queues_overruled"]):
+        terminal.write(f"Queues:    {words.some(queues)} as last set by command, and not as in the fleet's file\n")
     _tell_how_it_goes(context.service, clock)
     try:
         hosting.wait()

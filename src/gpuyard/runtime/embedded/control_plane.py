@@ -100,6 +100,8 @@ class ControlPlane:
         self.clock = SteadyClock(clock)
         self._fault = fault
         self.since = 0.0
+        self.overruled: tuple[str, ...] = ()
+        """Queues of the fleet that are as they were set by command, and not as the fleet has them."""
         self.devices: RealGpus | None = None
         self.notifier: Notifier | None = None
         self._channel = channels.channel(settings.notify, clock)
@@ -216,6 +218,8 @@ class ControlPlane:
         """The fleet as given, with the queues as they were last set; one without any has one for everybody."""
         fleet, changes = self.settings.fleet, self.queue_changes()
         fleet = fleet if fleet.queues else replace(fleet, queues=(ONLY_QUEUE,))
+        given = {queue.name for queue in fleet.queues}
+        self.overruled = tuple(name for name in changes if name in given)
         for name, change in changes.items():
             try:
                 fleet = replace(fleet, queues=queueing.laid_over(fleet.queues, [change], fleet.topology))

@@ -72,7 +72,7 @@ class LocalPort:
             "gpus_held": desk.holdings.devices(), "gpus_sick": sum(g.health is Health.SICK for g in gpus),
             "gpus_free": free, "gpus_stranded": sum(pool["stranded"] for pool in self.stranding().values()),
             "waiting": phases.count(Phase.WAITING), "running": phases.count(Phase.RUNNING),
-            "alerts": alert_documents.counts(plane.alerting.standing),
+            "alerts": alert_documents.counts(plane.alerting.standing), "queues_overruled": list(plane.overruled),
             **({} if plane.notifier is None else {"notices": plane.notifier.check()}),
             "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": plane.driver.last_turn,
         }  # fmt: skip
