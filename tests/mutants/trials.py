@@ -178,7 +178,8 @@ def noticed_by(files: list[str], most_s: float) -> str | None:
 def noticed(names: list[str]) -> str | None:
     """The first of these tests that fails."""
     plugin = Choosing(names)
-    return told(plugin, run_pytest(plugin))
+    files = sorted({name.partition("::")[0] for name in names})
+    return told(plugin, run_pytest(plugin, files))
 
 
 def told(plugin: Choosing, code: int) -> str | None:
