@@ -35,13 +35,14 @@ PAIR, PART = TaskGroup(request=Request(gpus=2)), TaskGroup(request=Request(share
 
 def at_once(snapshot: Snapshot) -> object:
     """What a live world would be told."""
-    plan, memory = decide(Fleet(snapshot), Memory(), snapshot.now)
+    plan, memory = decide(Fleet(snapshot), Memory.from_document(snapshot.memory), snapshot.now)
     return plan.actions, tuple(plan.waiting), plan.deadlocks, plan.proposed, plan.alerts, plan.look_again_at, memory
 
 
 LOOKS: dict[str, Callable[[Snapshot], object]] = {
     "at once": at_once,
     "defrag": foresee.defrag,
+    "drained": foresee.drainage,
     "fits": lambda snapshot: [foresee.fits(snapshot, group) for group in (PAIR, PART)],
     "alerts": foresee.alerts,
 }
