@@ -22,9 +22,9 @@ def least_key(draft: Draft, claimant: JobRow, rows: Iterable[JobRow], node: int,
     there, devices, grains = on_devices((row for row in rows if not row.firm), node)
     if sum(devices) < short:
         return None
-    if not all(row.rigid for row in there):
-        return ()  # some may give extras alone
     gangs, least = -(-short // max(devices)), min(grains)
+    if not least or not all(row.rigid for row in there):
+        return ()  # a stand-in holds devices at no cost; some may give extras alone
     return (
         all(row.queue == claimant.queue for row in there),
         True,
