@@ -12,9 +12,14 @@ from gpuyard.brain.engine.giving_way import clearing
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.preemption import MixedTakers, Takers
+from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.reserving import stand_ins
 from gpuyard.model.job import Job, Placement, TaskGroup, one_group
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.queue import Allowance, Queue
@@ -69,11 +74,20 @@ def test_what_is_said_is_near_enough_to_tell_nodes_apart(gpus: int):
     assert sum(floor[:2] == key[:2] and floor != () for floor, key in cleared if floor is not None) > len(cleared) // 2
 
 
+def keep_one(draft: Draft, row: JobRow) -> None:
+    """Keep a free GPU for somebody: what stands in for the reservation holds it and pays nothing for it."""
+    free = [n for n, mask in enumerate(draft.fleet.columns.free_mask) if mask]
+    if free:
+        place = Held(0, 0, free[0], (0,), 0, (), WHOLE, 0, 0, False)
+        stand_ins.keep(draft, Kept(row, (place,), None, False, stand_ins.stand_in(draft, row)))
+
+
 def floors_and_keys(snapshot: Snapshot, kind: type[Takers]) -> Iterator[tuple[Key | None, Key]]:
     """For every node the claimant could run on: what is said that clearing it costs, and what it costs; () if nothing
     clears it."""
     draft = open_draft(Fleet(snapshot), Memory(), snapshot.now)
     row = draft.fleet.jobs["claim"]
+    keep_one(draft, row)
     takers = kind(Claim(draft, row, draft.fleet.shortfall(row)))
     shape = next(gang.shapes(draft, row, 0))
     nodes = clearing.plausible(draft, shape, draft.fleet.columns.everywhere)

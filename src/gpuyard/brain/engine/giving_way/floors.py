@@ -19,7 +19,7 @@ def least_key(draft: Draft, claimant: JobRow, rows: Iterable[JobRow], node: int,
     """
     if short <= 0:
         return ()
-    there, devices, grains = on_devices((row for row in rows if not row.firm), node)
+    there, devices, grains = on_devices((row for row in rows if not row.firm and not row.job.foreign), node)
     if sum(devices) < short:
         return None
     gangs, least = -(-short // max(devices)), min(grains)
