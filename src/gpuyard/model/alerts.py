@@ -81,8 +81,13 @@ def alert_document(alert: Alert) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value not in ({}, [])}
 
 
+REQUIRED = {"key", "kind", "severity", "since", "sentence", "command"}
+
+
 def alert_of(document: Mapping[str, Any]) -> Alert:
-    """As `alert_document` wrote it."""
+    """As `alert_document` wrote it; anything else is a ValueError."""
+    if missing := REQUIRED - document.keys():
+        raise ValueError(f"an alert without {', '.join(sorted(missing))}")
     return Alert(
         document["key"],
         AlertKind(document["kind"]),

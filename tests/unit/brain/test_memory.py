@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpuyard.brain import decide
 from gpuyard.brain.controllers.alarms.remembering import Told
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Part, TimeSlices
-from gpuyard.model.alerts import Alert, AlertKind, Severity
+from gpuyard.model.alerts import Alert, AlertKind, Severity, alert_of
 
 assert decide.STEPS, "importing it makes every part known"
 
@@ -76,3 +76,11 @@ def test_a_part_that_remembers_nothing_is_not_kept():
     memory = Memory().keeping(TimeSlices(5.0))
     assert memory.of(TimeSlices).weighed_at == 5.0
     assert memory.keeping(TimeSlices()) == Memory()
+
+
+@pytest.mark.parametrize("broken", [{}, {"key": "a"}, {"kind": "no such kind"}])
+def test_alerts_that_cannot_be_read_are_refused_as_a_whole(broken: dict[str, Any]):
+    whole = {"key": "a", "kind": "wait", "severity": "info", "since": 1.0, "sentence": "s", "command": "c"}
+    assert alert_of(whole).key == "a"
+    with pytest.raises(ValueError):
+        alert_of(whole | broken if "kind" in broken else broken)

@@ -7,6 +7,7 @@ from gpuyard.model.ownership import Owner
 from gpuyard.model.resources import Request
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.service import Caller
+from gpuyard.runtime.serving import masking
 from gpuyard.runtime.serving.port import PastEvent
 from gpuyard.runtime.serving.viewing import Viewer
 from gpuyard.worlds.local.state.records import Entry, Template
@@ -52,3 +53,10 @@ def test_neither_a_name_nor_a_number_alone_makes_an_owner():
     assert not ME.owns(Owner("me", 1001))
     assert not ME.owns(Owner("you", 1000))
     assert ME.owns(Owner("me", 1000))
+
+
+def test_what_is_told_of_alerts_in_words_is_not_in_a_moment_for_others():
+    kept = {"alerts": {"alerts": {"wait/q/training/Fragmented": {"since": 1.0, "sentence": "theirs waits"}}}}
+    moment = Snapshot(memory={**kept, "evictions": {"theirs": [1.0]}})
+    seen = masking.renamed(moment, {}, {"theirs": "other-1", "since": "other-2", "alerts": "other-3"})
+    assert seen.memory == {"evictions": {"other-1": [1.0]}}

@@ -9,6 +9,9 @@ from typing import Any
 from gpuyard.model.job import Job
 from gpuyard.model.snapshot import Snapshot
 
+IN_WORDS = "alerts"
+"""The part of the memory that tells of jobs in sentences: those cannot be renamed, and decide nothing."""
+
 
 def renamed(moment: Snapshot, own: Mapping[str, str], hidden: Mapping[str, str]) -> Snapshot:
     """The same moment under those names; of hidden ones, no owner or command either. Nothing else about it changes, so
@@ -21,7 +24,7 @@ def renamed(moment: Snapshot, own: Mapping[str, str], hidden: Mapping[str, str])
         budgets=tuple(
             replace(budget, jobs=tuple(names.get(job, job) for job in budget.jobs)) for budget in moment.budgets
         ),
-        memory={key: _memory(value, names) for key, value in moment.memory.items()},
+        memory={key: _memory(value, names) for key, value in moment.memory.items() if key != IN_WORDS},
     )
 
 
