@@ -101,6 +101,8 @@ class Moment:
 
     at: float
     overdue: dict[tuple[str, str], set[str]]
+    shapes: set[tuple[str, str, tuple[int, int]]]
+    """Kinds of jobs among those who are late."""
     entitled: set[str]
     """Queues that ask for no more than their quota leaves."""
     closed: int
@@ -148,7 +150,8 @@ class Reader(Heard):
         today = {name: sum(now - at < DAY for at in times) for name, times in self.evicted.items()}
         protected = sum(count >= 3 for name, count in today.items() if name in self.jobs)
         share = stranded / free if free else 0.0
-        return Moment(now, dict(overdue), self._entitled(), len(self.closed), protected, share, stranded)
+        late = {(*key, gpus_of(self.jobs[name])) for key, names in overdue.items() for name in names}
+        return Moment(now, dict(overdue), late, self._entitled(), len(self.closed), protected, share, stranded)
 
     def _entitled(self) -> set[str]:
         used: dict[str, int] = defaultdict(int)
@@ -254,8 +257,8 @@ def test_whoever_has_waited_too_long_is_counted_once_and_nobody_else():
     before, changed_at, checked = None, 0.0, 0
     for moment in moments:
         kinds = {key: len(names) for key, names in moment.overdue.items()}
-        if set(kinds) != before:
-            before, changed_at = set(kinds), moment.at
+        if moment.shapes != before:
+            before, changed_at = moment.shapes, moment.at
         told: dict[tuple[str, str], int] = defaultdict(int)
         for alert in standing(moment, AlertKind.WAIT):
             about = dict(alert.about)

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuyard.brain import decide
 from gpuyard.brain.controllers import alarms, drain
+from gpuyard.brain.controllers.alarms import waits
 from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.defrag import asked, defragmentation
 from gpuyard.brain.engine.explaining import explain
@@ -192,9 +193,9 @@ class Foresight:
         """What somebody should look at once the plan is through; what is free is measured on request, and as it stands
         now, for `now` stands still."""
         kept, policy = self.memory.of(alarms.AlarmsKept), self.draft.policy
-        kept = replace(kept, looked_at=None if measured else self.now)
+        kept = replace(kept, looked_at=0.0 if measured else self.now)
         self.draft.policy = replace(policy, alerts=replace(policy.alerts, fragmentation_after=0.0))
-        alarms.look(self.draft, kept, self.explain, len(self.fleet.short))
+        alarms.look(self.draft, kept, waits.Telling(self.explain, len(self.fleet.short), 0.0))
         self.draft.policy = policy
         return self.draft.alerts
 

@@ -168,7 +168,7 @@ def test_sim_lists_the_alerts_that_would_have_been_raised_from_when_to_when(
     path.write_text("job,submitted,gpus,duration\nfirst,0,8,9000\nlate,60,8,60\n")
     assert run(["sim", str(path), "--fleet", "8x1", "-o", "json"]) == 0
     (alert,) = json.loads(capsys.readouterr().out)["runs"][0]["alerts"]
-    assert (alert["kind"], alert["from"], alert["to"], alert["jobs"]) == ("wait", 3660.0, 9000.0, ["late"])
+    assert (alert["kind"], alert["from"], alert["to"], alert["jobs"]) == ("wait", 3661.0, 9000.0, ["late"])
     assert run(["sim", str(path), "--fleet", "8x1"]) == 0
     told = capsys.readouterr().out
     assert "1 alert (seed 42)" in told

@@ -104,8 +104,10 @@ def test_it_is_measured_every_few_minutes_at_most_and_the_plan_says_when_it_is_n
     yard = Watched(scattered())
     yard.come_and_go(0, gpus=8, count=3)
     begin = yard.snapshot.now
+    assert yard.look_again == begin + 10, "the first plan of all has enough to do"
+    yard.after(20)
     first = yard.memory.of(AlarmsKept).looked_at
-    assert first is not None
+    assert first == begin + 20
     yard.after(30, *asked(1, 1, begin + 30))
     assert yard.memory.of(AlarmsKept).looked_at == first
     assert yard.look_again is not None

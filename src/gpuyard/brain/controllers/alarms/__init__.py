@@ -33,12 +33,12 @@ class Alarms(Controller[AlarmsKept]):
 
     def act(self, draft: Draft, part: AlarmsKept) -> AlarmsKept:
         """What stands now, in the draft and to be remembered."""
-        return look(draft, part, _explainer(draft), MOST_EXPLAINED)
+        return look(draft, part, waits.Telling(_explainer(draft), MOST_EXPLAINED, waits.SOON_S))
 
 
-def look(draft: Draft, part: AlarmsKept, explain: Callable[[JobRow], Explanation], most: int) -> AlarmsKept:
-    """Let every watch look; `explain` tells why a job waits, and is asked for no more than `most` kinds of jobs."""
-    overdue, part = waits.watch(draft, part, waits.Telling(explain, most))
+def look(draft: Draft, part: AlarmsKept, telling: waits.Telling) -> AlarmsKept:
+    """Let every watch look; `telling` finds out why a job waits, for so many kinds of jobs."""
+    overdue, part = waits.watch(draft, part, telling)
     below, asking = promises.below_quota(draft, part.asking)
     broken, promised = promises.broken(draft, part.promised)
     scattered, part = scatter.watch(draft, part)

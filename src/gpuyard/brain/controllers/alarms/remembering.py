@@ -29,6 +29,8 @@ class AlarmsKept(Part):
     alerts: Mapping[str, Alert] = field(default_factory=dict)
     told: Mapping[str, Told] = field(default_factory=dict)
     """By kind of job, while one of it waits for too long."""
+    found: Mapping[str, float] = field(default_factory=dict)
+    """When the first job of a kind was found to be late, while it is not known why."""
     asking: Mapping[str, float] = field(default_factory=dict)
     """Since when each queue asks for what its quota guarantees."""
     promised: Mapping[str, float] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class AlarmsKept(Part):
         return cls(
             {key: alert_of(each) for key, each in document.get("alerts", {}).items()},
             {kind: Told(*each) for kind, each in document.get("told", {}).items()},
+            dict(document.get("found", {})),
             dict(document.get("asking", {})),
             dict(document.get("promised", {})),
             document.get("looked_at"),
@@ -61,6 +64,7 @@ class AlarmsKept(Part):
         return {
             "alerts": {key: alert_document(self.alerts[key]) for key in sorted(self.alerts)},
             "told": {kind: list(self.told[kind]) for kind in sorted(self.told)},
+            "found": {name: self.found[name] for name in sorted(self.found)},
             "asking": {name: self.asking[name] for name in sorted(self.asking)},
             "promised": {name: self.promised[name] for name in sorted(self.promised)},
             "looked_at": self.looked_at,

@@ -18,13 +18,17 @@ from gpuyard.model.resources import WHOLE, as_gpus
 
 EVERY_S = 300.0
 """Every shape is tried on every node, so not at every event."""
+SOON_S = 10.0
 HOURS = 24
 
 
 def watch(draft: Draft, part: AlarmsKept) -> tuple[list[Alert], AlarmsKept]:
     """Pools that have been scattered for a while, and what was measured."""
     last = part.looked_at
-    if last is not None and last <= draft.now < last + EVERY_S and not _due(draft, part, last):
+    if last is None:  # not in the first plan of all, which has enough to do
+        draft.look_again(draft.now + SOON_S)
+        return [], replace(part, looked_at=draft.now + SOON_S - EVERY_S)
+    if last <= draft.now < last + EVERY_S and not _due(draft, part, last):
         if draft.fleet.fresh:
             draft.look_again(last + EVERY_S)
         kept = [alert for alert in part.alerts.values() if alert.kind is AlertKind.FRAGMENTATION]

@@ -46,21 +46,29 @@ class Telling:
 
     explain: Callable[[JobRow], Explanation]
     left: int
+    after: float
+    """How long after it was found late a kind is looked into: the plan that finds it may have much else to do."""
 
 
 def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert], AlarmsKept]:
     """The alerts, and what is known about those who are overdue."""
     told: dict[str, Told] = {}
+    found: dict[str, float] = {}
     causes: dict[tuple[str, str, str], list[tuple[Overdue, Told]]] = {}
     for each in sorted(_overdue(draft), key=lambda each: (each.since, each.row.name)):
         kind = kind_of(each.row)
-        known = told.get(kind) or _told(draft, each, part.told.get(kind), telling)
+        known = told.get(kind) or part.told.get(kind)
+        since = part.found.get(kind, draft.now)
+        if known is None or draft.now >= known.at + AGAIN_S:
+            due = known is not None or draft.now >= since + telling.after
+            known = _told(draft, each, telling) if due and telling.left else known
         if known is None:
-            draft.look_again(draft.now + SOON_S)
+            found[kind] = since
+            draft.look_again(max(since, draft.now) + SOON_S)
             continue
         told[kind] = known
         causes.setdefault((each.row.job.queue, each.row.class_name, known.code), []).append((each, known))
-    return [_alert(cause, found) for cause, found in causes.items()], replace(part, told=told)
+    return [_alert(cause, late) for cause, late in causes.items()], replace(part, told=told, found=found)
 
 
 def _overdue(draft: Draft) -> list[Overdue]:
@@ -90,7 +98,7 @@ def _stopped_now(draft: Draft) -> dict[WaitingLine, set[tuple[float, str]]]:
     for name in draft.before:
         row = draft.fleet.jobs[name]
         if row.running and row.line is not None:
-            found.setdefault(row.line, set()).add((row.since, row.name))
+            found.setdefault(row.line, set()).add(row.wait)
     return found
 
 
@@ -108,10 +116,8 @@ def _digest(asked: tuple[object, ...]) -> str:
     return f"{zlib.crc32(repr(asked).encode()):08x}"
 
 
-def _told(draft: Draft, each: Overdue, known: Told | None, telling: Telling) -> Told | None:
-    """What is known, if it is fresh or there is no time for more."""
-    if (known is not None and draft.now < known.at + AGAIN_S) or not telling.left:
-        return known
+def _told(draft: Draft, each: Overdue, telling: Telling) -> Told:
+    """Looked into now."""
     telling.left -= 1
     found = telling.explain(each.row)
     reason, name = found.reason, each.row.name

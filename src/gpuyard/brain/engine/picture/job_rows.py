@@ -60,10 +60,10 @@ class JobRow:
         "requests",
         "rigid",
         "running",
-        "since",
         "stand_in",
         "started",
         "turn",
+        "wait",
         "wanted",
     )  # fmt: skip
 
@@ -80,8 +80,8 @@ class JobRow:
         """Not preemptible: its quota is never a loan (rule 3)."""
         self.class_name = job.job_class.value
         self.age = (job.submitted, job.name)
-        self.since = job.submitted if job.waiting_since is None else job.waiting_since
-        """Since when it waits, if it does."""
+        self.wait = self.age if job.waiting_since is None else (job.waiting_since, job.name)
+        """Since when it waits, if it does, and its name."""
         self.turn = 0.0
         """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
         self.held: list[Held] = []
@@ -203,7 +203,7 @@ MANY = 32
 class WaitingLine:
     """Jobs of one queue that are answered alike, first come first."""
 
-    __slots__ = ("_changes", "_ranks", "_rows", "_seen", "_waits", "key")
+    __slots__ = ("_come", "_left", "_ranks", "_rows", "_seen", "_waits", "key")
 
     def __init__(self, key: object) -> None:
         self.key = key
@@ -212,8 +212,9 @@ class WaitingLine:
         """Those of the rows, side by side: a search compares them without asking the rows."""
         self._seen: tuple[JobRow, ...] | None = None
         self._waits: list[tuple[float, str]] = []
-        self._changes: dict[JobRow, int] = {}
-        """Who joined (1) and who left (-1) since the waits were last asked for; a trial that was undone is neither."""
+        self._come: list[tuple[float, str]] = []
+        self._left: list[tuple[float, str]] = []
+        """Who joined and who left since the waits were last asked for; a trial that was undone is in both."""
 
     @property
     def head(self) -> JobRow:
@@ -222,16 +223,22 @@ class WaitingLine:
 
     def waits(self) -> list[tuple[float, str]]:
         """Since when each waits, and its name, the longest first. Costs what has changed since it was last asked."""
-        changes, self._changes = self._changes, {}
-        come = [(row.since, row.name) for row, sign in changes.items() if sign > 0]
+        come, left = self._come, self._left
+        self._come, self._left = [], []
+        if left:
+            net: dict[tuple[float, str], int] = {}
+            for wait in come:
+                net[wait] = net.get(wait, 0) + 1
+            for wait in left:
+                net[wait] = net.get(wait, 0) - 1
+            come, left = [wait for wait, n in net.items() if n > 0], [wait for wait, n in net.items() if n < 0]
         if len(come) > MANY:
             self._waits = sorted((*self._waits, *come))
         else:
             for wait in come:
                 insort(self._waits, wait)
-        for row, sign in changes.items():
-            if sign < 0:
-                del self._waits[bisect_left(self._waits, (row.since, row.name))]
+        for wait in left:
+            del self._waits[bisect_left(self._waits, wait)]
         return self._waits
 
     def rows(self) -> tuple[JobRow, ...]:
@@ -247,7 +254,7 @@ class WaitingLine:
         self._ranks.insert(at, rank)
         self._rows.insert(at, row)
         self._seen = None
-        self._changes[row] = self._changes.get(row, 0) + 1
+        self._come.append(row.wait)
 
     def leave(self, row: JobRow) -> None:
         """Out of the line; the rest keep their order."""
@@ -255,7 +262,7 @@ class WaitingLine:
         assert self._rows[at] is row
         del self._rows[at], self._ranks[at]
         self._seen = None
-        self._changes[row] = self._changes.get(row, 0) - 1
+        self._left.append(row.wait)
 
     def __bool__(self) -> bool:
         return bool(self._rows)
