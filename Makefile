@@ -43,7 +43,7 @@ format: setup ## put imports and layout right
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-proof: setup ## the long versions of properties and fuzzing
+proof: setup ## the long versions of properties and fuzzing, by random seeds; failures are kept as scenarios
 	HYPOTHESIS_PROFILE=proof $(PYTEST) $(PARALLEL) --timeout 7200
 
 mutants: setup ## N small mistakes in the brain, and which of them no test notices; SEED=N repeats
