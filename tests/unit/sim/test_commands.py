@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from gpuyard.cli.console import terminal
 from gpuyard.cli.main import run
+from gpuyard.cli.rendering.simulated import sim_text
 
 TRACE = "job,submitted,gpus,duration\n" + "".join(f"j{i},{i * 20},{1 + i % 4},{300 + 10 * i}\n" for i in range(30))
 
@@ -173,3 +177,15 @@ def test_sim_lists_the_alerts_that_would_have_been_raised_from_when_to_when(
     told = capsys.readouterr().out
     assert "1 alert (seed 42)" in told
     assert "1h1m" in told
+
+
+def test_waits_of_many_queues_are_rows_the_worst_first(capsys: pytest.CaptureFixture[str]):
+    def simulated(policy: str, factor: float) -> Any:
+        waits = {f"q{n}": factor * n for n in range(1000)}
+        return SimpleNamespace(policy=policy, figures=SimpleNamespace(fairness=waits))
+
+    sim_text._draw_fairness(terminal.Screen(), {"fifo": [simulated("fifo", 1.0)], "sjf": [simulated("sjf", 0.5)]})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "mean wait per queue, seconds; the worst 20 of 1,000"
+    assert [line.split() for line in lines[1:3]] == [["QUEUE", "fifo", "sjf"], ["q999", "999", "499.50"]]
+    assert len(lines) == 22

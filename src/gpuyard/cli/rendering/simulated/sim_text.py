@@ -63,20 +63,20 @@ def _tell_unfinished(screen: Screen, groups: dict[str, list[SimulatedRun]]) -> N
 
 
 def _static_columns() -> tuple[list[Column], list[Get]]:
-    titles = [f"ALLOCATED AT {load} %" for load in LOADS]
+    titles = [f"% ALLOCATED AT {load} %" for load in LOADS]
     gets: list[Get] = [lambda run, load=load: run.figures.allocated_at.get(load, 0.0) for load in LOADS]  # type: ignore[misc]
     gets += [lambda run: run.figures.dropped, lambda run: run.figures.moves, lambda run: run.decide_s]
-    return [Column(title, right=True) for title in (*titles, "DROPPED", "MOVES", "DECIDE S")], gets
+    return [Column(title, right=True) for title in (*titles, "DROPPED", "MOVES", "DECIDE (s)")], gets
 
 
 def _timed_columns() -> tuple[list[Column], list[Get]]:
     titles = (
-        "WAIT P50",
-        "P95",
-        "P99",
-        "QUEUE MEAN",
-        "QUEUE MAX",
-        "JCT MEAN",
+        "WAIT P50 (s)",
+        "P95 (s)",
+        "P99 (s)",
+        "QUEUED MEAN (s)",
+        "QUEUED MAX (s)",
+        "JCT MEAN (s)",
         "USE %",
         "STRANDED GPU-H",
         "PREEMPTED",
@@ -108,13 +108,22 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.2f}"
 
 
+WORST_SHOWN = 20
+"""So many queues, those that wait longest; `-o json` has them all."""
+
+
 def _draw_fairness(screen: Screen, groups: dict[str, list[SimulatedRun]]) -> None:
-    queues = sorted({queue for group in groups.values() for run in group for queue in run.figures.fairness})
+    """A row for each queue, whoever waits longest first; a column for each policy."""
+    queues = {queue for group in groups.values() for run in group for queue in run.figures.fairness}
     if len(queues) < 2:
         return
-    rows = [
-        [name, *(number(fmean(run.figures.fairness.get(queue, 0.0) for run in group)) for queue in queues)]
-        for name, group in groups.items()
-    ]
-    screen.show(text("mean wait per queue, seconds", "bold"))
-    screen.table([Column("POLICY"), *(Column(queue, right=True) for queue in queues)], rows)
+    waits = {queue: [_mean_wait(group, queue) for group in groups.values()] for queue in queues}
+    worst = sorted(queues, key=lambda queue: (-max(waits[queue]), queue))
+    more = f"; the worst {WORST_SHOWN} of {len(queues):,}" if len(queues) > WORST_SHOWN else ""
+    screen.show(text(f"mean wait per queue, seconds{more}", "bold"))
+    rows = [[queue, *map(number, waits[queue])] for queue in worst[:WORST_SHOWN]]
+    screen.table([Column("QUEUE"), *(Column(name, right=True) for name in groups)], rows)
+
+
+def _mean_wait(runs: Sequence[SimulatedRun], queue: str) -> float:
+    return fmean(run.figures.fairness.get(queue, 0.0) for run in runs)
