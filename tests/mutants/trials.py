@@ -22,8 +22,12 @@ from tests.support.scenario import Scenario
 
 MOMENT = "oracle "
 ORACLE_SEEDS = range(40)
-FOLDERS = ("tests/unit/brain", "tests/unit/cli", "tests/properties")
-LEFT_OUT = ("tests/properties/test_oracle.py", "test_the_hash_seed_means_nothing")
+FOLDERS = ("tests/unit/brain", "tests/unit/cli", "tests/properties", "tests/test_answers.py")
+LEFT_OUT = (
+    "tests/properties/test_oracle.py",
+    "test_the_hash_seed_means_nothing",
+    "test_a_scenario_is_answered_as_it_was",
+)
 """Judged here by themselves, or in other processes, which have no mutant."""
 
 PYTEST = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=0", "--assert=plain"]

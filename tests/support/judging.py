@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from gpuyard.brain.foresee import outlook
 from gpuyard.files import parse_snapshot
@@ -21,8 +22,10 @@ def judged(scenario: Scenario) -> tuple[list[str], Outlook]:
 
 
 def first_problem(scenario: Scenario) -> str | None:
-    """The first of them, found with no more work than it takes."""
-    return next(problems(scenario, planned(scenario)), None)
+    """The first of them, found with no more work than it takes; an answer that is not as it was counts too."""
+    result = planned(scenario)
+    changed = answers.differences(scenario.name, answers.of_outlook(result.outlook))
+    return next(chain(changed, problems(scenario, result)), None)
 
 
 def planned(scenario: Scenario) -> Result:
@@ -33,7 +36,6 @@ def planned(scenario: Scenario) -> Result:
 def problems(scenario: Scenario, result: Result) -> Iterator[str]:
     """What is wrong, the cheapest question first."""
     yield from differences(scenario.expect, result)
-    yield from answers.differences(scenario.name, answers.of_outlook(result.outlook))
     yield from violations(result.snapshot, result.outlook)
     yield from turned(scenario, result.outlook)
     if scenario.cycles is None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpuyard.brain.engine.explaining import constraints, obstacles, suggestions, views
-from gpuyard.brain.engine.explaining.rungs import failed_rungs, not_enough, required_levels, would_start
+from gpuyard.brain.engine.explaining.rungs import failed_rungs, never, not_enough, required_levels, would_start
 from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_cost
 from gpuyard.brain.engine.nodes.columns import Barred, closed, sick
 from gpuyard.brain.engine.picture.draft import Draft
@@ -88,7 +88,7 @@ class Explainer:
         view = next((view for view in open_ if not fits_alone(row, view)), open_[0])
         reason = self._dominant(row, view)
         if reason.outcome is Outcome.NOT_NOW and reason.code not in PATIENT and not self._ever(row):
-            reason = replace(reason, outcome=Outcome.NEVER)
+            reason = never(self.draft, row, view, reason)
         return view, reason
 
     def _dominant(self, row: JobRow, view: NodesView) -> Reason:

@@ -20,7 +20,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import fragmentation, gang
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.outside.phrases import are, counted
-from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
 
@@ -94,6 +94,19 @@ def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * task_cost(row, view)
     largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
+
+
+def never(draft: Draft, row: JobRow, view: NodesView, reason: Reason) -> Reason:
+    """The same where no end of anything else would help: what there is counts then, not what is free."""
+    if reason.code is not Code.NOT_ENOUGH_GPUS:
+        return replace(reason, outcome=Outcome.NEVER)
+    nodes = draft.fleet.columns.nodes
+    there = sum(len(nodes[n].gpus) for n in np.flatnonzero(view.suitable)) * WHOLE
+    needs, held = str(reason).partition(";")[0], gpu_words(there)
+    told = f"the {held} where it may run do not hold all its tasks, even when empty"
+    if there < (reason.needed or 0):
+        told = f"there {are(as_gpus(there))} {held} where it may run, used or not"
+    return replace(reason, outcome=Outcome.NEVER, message=f"{needs}; {told}")
 
 
 def _fragmented(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
