@@ -25,7 +25,7 @@ def places_are_lawful(moment: Moment, plan: Plan) -> Iterator[Verdict]:
         new = [s for s in spots if not places(moment.state.get(name, ()))[_place(s)]]
         if not new:
             continue
-        if not together(moment, job, spots):
+        if not together(moment, job, spots) and together(moment, job, moment.state.get(name, ())):
             yield Verdict("domain-crossed", name, f"{name} crosses a required level: {_told(spots)}")
         for spot in new:
             yield from _wrong_spot(moment, job, spot, spots)

@@ -46,7 +46,8 @@ def run(draft: Draft) -> None:
     if time_slicing.lift_later(draft, blocked):
         blocked = start_all(draft)
     make_room_all(draft, blocked)  # 3 room by moving, else by taking
-    growth.grow_all(draft)  # 4 extras last
+    with backfill.all_bind(draft):
+        growth.grow_all(draft)  # 4 extras last
     reservations.conclude(draft)  # 5 what must stay free
 
 

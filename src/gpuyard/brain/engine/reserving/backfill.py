@@ -6,7 +6,8 @@ ends before it begins, and for jobs within quota if its owner borrows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -49,6 +50,14 @@ def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
                 hold(draft, kept)
         trial.keep()
         return True
+
+
+@contextmanager
+def all_bind(draft: Draft) -> Iterator[None]:
+    """For a while nobody gets anything that is kept: extras do not fill gaps."""
+    draft.binding = tuple(in_force(draft))
+    yield
+    draft.binding = ()
 
 
 def hold_again(draft: Draft) -> None:
