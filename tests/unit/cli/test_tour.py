@@ -72,3 +72,14 @@ def test_without_examples_the_tour_says_what_to_do(yard: Yard, monkeypatch: pyte
     answer = yard("tour")
     assert answer.code == 2
     assert "install gpuyard again" in answer.err
+
+
+def test_the_next_steps_can_be_typed_from_where_the_reader_stands(
+    yard: Yard, one_example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    own = tmp_path / ".venv" / "bin" / "yard"
+    own.parent.mkdir(parents=True)
+    own.touch(0o755)
+    monkeypatch.setattr("sys.executable", str(own.parent / "python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "  .venv/bin/yard free --snapshot fragmented.yaml" in yard("tour").lines

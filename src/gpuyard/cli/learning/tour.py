@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuyard.cli.console import options, sources, terminal
+from gpuyard.cli.console import hints, options, sources, terminal
 from gpuyard.cli.deciding import plan, why
 from gpuyard.cli.deciding.plan import Planned
 from gpuyard.cli.looking import frag
@@ -71,7 +71,7 @@ def farewell(screen: terminal.Screen, path: Path) -> None:
         ("plan", shown(path), "-o", "json"),
         ("schema", "snapshot"),
     ):
-        screen.show(terminal.text(f"  yard {shlex.join(args)}", "cyan"))
+        screen.show(terminal.text(f"  {hints.yard()} {shlex.join(args)}", "cyan"))
 
 
 def story(path: Path) -> list[str]:
