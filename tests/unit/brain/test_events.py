@@ -7,8 +7,18 @@ from dataclasses import replace
 from gpuyard.brain.decide import observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Evictions, Memory
-from gpuyard.model.events import JobEvicted, NodeSeen, TasksAssigned, TasksEnded, TasksRunning
+from gpuyard.model.events import (
+    ActionFailed,
+    JobEvicted,
+    NodeSeen,
+    TasksAssigned,
+    TasksEnded,
+    TasksRunning,
+    TasksStopping,
+)
+from gpuyard.model.reasons import Code, Reason
 from tests.support.moments import moment
+from tests.support.pictures import differences, picture
 
 TWO = """
 nodes: [{name: n0, gpus: 4, cpu: 16, memory: 64Gi}]
@@ -53,3 +63,17 @@ def test_what_happened_is_remembered_by_whom_it_concerns():
     seen = observe(fleet, Memory(), (JobEvicted("j", 5.0), JobEvicted("nobody", 6.0)), 10.0)
     assert seen.memory.of(Evictions).times == {"j": (5.0,), "nobody": (6.0,)}
     assert observe(fleet, Memory(), (), 10.0) == (Memory(), [])
+
+
+def test_an_order_that_failed_forgets_who_was_assigned_lets_go_on_who_was_stopping_and_touches_nobody_else():
+    found = moment(TWO)
+    fleet = Fleet(found)
+    before, (first, second) = picture(fleet), fleet.jobs["j"].placements
+    late = Reason(Code.WORLD_CHANGED)
+    fleet.apply([ActionFailed("j", (), late), ActionFailed("j", (replace(first, uid="gone"),), late)])
+    assert differences(before, picture(fleet)) == []
+    fleet.apply([TasksStopping("j", (first,)), ActionFailed("j", (first,), late)])
+    assert differences(before, picture(fleet)) == []
+    fleet.apply([TasksEnded("j", (second,)), TasksAssigned("j", (replace(second, uid="new"),), found.now)])
+    fleet.apply([ActionFailed("j", (replace(second, uid="new"),), late)])
+    assert fleet.jobs["j"].placements == (first,)

@@ -163,8 +163,10 @@ class Fleet(Standing):
                 marked = [replace(p, terminating=True) if p.identity in named else p for p in row.placements]
                 self._set_placements(row, marked)
             case ActionFailed():
-                kept = [p for p in row.placements if not (p.assigned and p.identity in named)]
-                self._set_placements(row, [replace(p, terminating=False) if p.identity in named else p for p in kept])
+                there = [p for p in row.placements if not (p.assigned and p.identity in named)]
+                kept = tuple(replace(p, terminating=False) if p.identity in named else p for p in there)
+                if kept != row.placements:  # those who were meant may be gone already
+                    self._set_placements(row, kept)
             case TasksEnded():
                 self._count_ended(row, event)
                 left = [p for p in row.placements if p.identity not in named]
