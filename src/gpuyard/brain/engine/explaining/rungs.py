@@ -28,6 +28,9 @@ Failed = list[tuple[Reason, JobRow | None]]
 """Reasons in ladder order, each with a stand-in for the job that leaves this rung out (None: no such stand-in)."""
 
 
+FREE = "free where it may run"
+
+
 def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     """Every rung that the job fails, in ladder order."""
     failed = _too_thin(draft, row, view)
@@ -88,9 +91,7 @@ def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     """Too few are free, however they lie."""
     several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
     together = " at once" if several else " together" if needed > WHOLE else ""
-    message = (
-        f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} {are(as_gpus(free))} free where it may run"
-    )
+    message = f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} {are(as_gpus(free))} {FREE}"
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * task_cost(row, view)
     largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
@@ -98,7 +99,7 @@ def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
 
 def never(draft: Draft, row: JobRow, view: NodesView, reason: Reason) -> Reason:
     """The same where no end of anything else would help: what there is counts then, not what is free."""
-    if reason.code is not Code.NOT_ENOUGH_GPUS:
+    if not str(reason).endswith(FREE):
         return replace(reason, outcome=Outcome.NEVER)
     nodes = draft.fleet.columns.nodes
     there = sum(len(nodes[n].gpus) for n in np.flatnonzero(view.suitable)) * WHOLE
