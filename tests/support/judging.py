@@ -21,10 +21,10 @@ def judged(scenario: Scenario) -> tuple[list[str], Outlook]:
     return list(problems(scenario, result)), result.outlook
 
 
-def first_problem(scenario: Scenario) -> str | None:
-    """The first of them, found with no more work than it takes; an answer that is not as it was counts too."""
+def first_problem(scenario: Scenario, as_kept: bool = True) -> str | None:
+    """The first of them, found with no more work than it takes; if it should be as it is kept, another answer too."""
     result = planned(scenario)
-    changed = answers.differences(scenario.name, answers.of_outlook(result.outlook))
+    changed = answers.differences(scenario.name, answers.of_outlook(result.outlook)) if as_kept else []
     return next(chain(changed, problems(scenario, result)), None)
 
 
