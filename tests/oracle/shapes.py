@@ -338,6 +338,10 @@ def _queue(entry: Document) -> Queue:
     )
 
 
+WARM_UP = {"training": 120, "batch": 30, "interactive": 10, "inference": 60}
+"""What a restart costs a job that does not say, by class."""
+
+
 def _job(entry: Document, policy: Document, now: float) -> Job:
     priority, preemptible = CLASSES[entry.get("class", "training")]
     started = read_time(entry.get("started"))
@@ -358,7 +362,7 @@ def _job(entry: Document, policy: Document, now: float) -> Job:
         required=entry.get("topology", {}).get("required", ""),
         models=tuple(entry.get("models", [])),
         min_runtime=seconds(entry.get("min_runtime", policy.get("min_runtime", 0))),
-        warm_up=seconds(entry.get("warm_up", 0)),
+        warm_up=seconds(entry.get("warm_up", WARM_UP[entry.get("class", "training")])),
         saved=read_time(entry.get("checkpoint", {}).get("last")),
         time_limit=seconds(entry["time_limit"]) if "time_limit" in entry else None,
         evictions=entry.get("evictions", 0),

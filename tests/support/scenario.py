@@ -115,6 +115,7 @@ def read(entry: Document, file: str) -> Scenario:
 def expand(snapshot: Document) -> Document:
     """The snapshot document with apiVersion, kind, now, and every shorthand written out."""
     document: Document = {"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot", "now": NOW, **snapshot}
+    document["policy"] = cold(document.get("policy", {}))
     busy = document.pop("busy", {})
     if busy and "queues" in document:
         raise ScenarioError("`busy` needs a snapshot without queues")
@@ -207,6 +208,13 @@ def told(text: str, now: datetime) -> str:
 def moment(text: str) -> datetime:
     """A date of the snapshot."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def cold(policy: Document) -> Document:
+    """Restarts cost what a scenario says and nothing else: no class warms up unless it is told how long."""
+    kinds = ("training", "inference", "interactive", "batch")
+    classes = {kind: {"warm_up": 0, **policy.get("classes", {}).get(kind, {})} for kind in kinds}
+    return {**policy, "classes": classes}
 
 
 def turn(document: Document) -> Document:

@@ -17,6 +17,7 @@ from gpuyard.brain.controllers.demand import DemandAsked
 from gpuyard.brain.controllers.drain import Drains
 from gpuyard.brain.controllers.durations import DurationsSeen
 from gpuyard.brain.controllers.evictions import EvictionsSeen
+from gpuyard.brain.controllers.progressing import ProgressSeen
 from gpuyard.brain.controllers.time_limits import TimeLimits
 from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.nodes.columns import Held
@@ -38,7 +39,7 @@ class Steps(NamedTuple):
 
 
 STEPS = Steps(
-    before=(EvictionsSeen(), DurationsSeen(), DemandAsked(), Deadlocks(), Drains()),
+    before=(EvictionsSeen(), DurationsSeen(), DemandAsked(), ProgressSeen(), Deadlocks(), Drains()),
     after=(TimeLimits(), Defragmentation()),
     watching=(Alarms(),),
 )

@@ -109,6 +109,16 @@ class JobEvicted:
 
 
 @dataclass(frozen=True, slots=True)
+class JobProgressed:
+    """A job told how far it is: so much done by then, of so much in all (0: it did not say)."""
+
+    job: str
+    at: float
+    done: float
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class JobGone:
     """A job ended or was cancelled; whatever it held is free."""
 
@@ -153,6 +163,7 @@ Event = (
     | TasksRunning
     | ActionFailed
     | JobEvicted
+    | JobProgressed
     | TasksStopping
     | TasksEnded
     | JobGone

@@ -118,6 +118,11 @@ class ClassPolicy:
     max_time_limit: float = _knob(
         0.0, "The longest time_limit a job may ask for, and that of one that names none; 0: any.", "seconds"
     )
+    warm_up: float = _knob(
+        120.0,
+        "What a restart costs a job that names no warm_up, until jobs like it have shown what it does.",
+        "seconds",
+    )
     alert_after: float = _knob(
         3600.0, "A job waiting longer than this raises an alert with its reason; 0: none.", "seconds"
     )
@@ -195,11 +200,21 @@ class AlertPolicy:
 def _classes() -> dict[JobClass, ClassPolicy]:
     return {
         JobClass.BATCH: ClassPolicy(
-            priority=25, models=ModelChoice.OLDER, max_grace=600.0, max_min_runtime=3600.0, alert_after=21600.0
+            priority=25,
+            models=ModelChoice.OLDER,
+            max_grace=600.0,
+            max_min_runtime=3600.0,
+            warm_up=30.0,
+            alert_after=21600.0,
         ),
         JobClass.TRAINING: ClassPolicy(priority=50),
         JobClass.INTERACTIVE: ClassPolicy(
-            priority=75, models=ModelChoice.OLDER, preemptible=False, max_grace=600.0, alert_after=600.0
+            priority=75,
+            models=ModelChoice.OLDER,
+            preemptible=False,
+            max_grace=600.0,
+            warm_up=10.0,
+            alert_after=600.0,
         ),
         JobClass.INFERENCE: ClassPolicy(
             priority=100,
@@ -208,6 +223,7 @@ def _classes() -> dict[JobClass, ClassPolicy]:
             over=(NODE, "rack"),
             models=ModelChoice.OLDER,
             max_grace=600.0,
+            warm_up=60.0,
             alert_after=600.0,
         ),
     }
@@ -251,7 +267,6 @@ class Policy:
     min_runtime: float = _knob(
         0.0, "How long a job that names no min_runtime runs before it can be a victim.", "seconds"
     )
-    warm_up: float = _knob(0.0, "What a restart costs a job that names no warm_up.", "seconds")
     eviction_grace: float = _knob(
         600.0,
         "How long a victim is spared after its first eviction; doubles with each further one.",
@@ -268,7 +283,7 @@ class Policy:
     search_limit: int = _knob(512, "How many victim sets are tried for one claim before it waits.", "sets")
     search_total: int = _knob(20_000, "How many victim sets one cycle tries for all claims together.", "sets")
     claim_again: float = _knob(5.0, "A claim that found no room to make is asked again after this long.", "seconds")
-    defragment: DefragRule = _knob(DefragRule.OFF, "Timed defragmentation: off, propose (only say what), or do.")
+    defragment: DefragRule = _knob(DefragRule.PROPOSE, "Timed defragmentation: off, propose (only say what), or do.")
     defrag_every: float = _knob(3600.0, "How often timed defragmentation looks for moves that pay.", "seconds")
     defrag_from: float = _knob(0.0, "From this hour of the day on (UTC); the same as defrag_until: always.", "hours")
     defrag_until: float = _knob(0.0, "Until this hour of the day (UTC).", "hours")

@@ -100,7 +100,7 @@ def test_timed_defragmentation_looks_when_it_is_due_and_its_window_is_open(
 
 
 def test_defragmentation_that_is_off_never_looks():
-    fleet = Fleet(moment("{nodes: [{name: n0, gpus: 4}], jobs: []}"))
+    fleet = Fleet(moment("{policy: {defragment: 'off'}, nodes: [{name: n0, gpus: 4}], jobs: []}"))
     draft = cycle.open_draft(fleet, Memory(), 5 * HOUR)
     assert Defragmentation().act(draft, Looked()) == Looked()
     assert draft.look_again_at is None

@@ -38,6 +38,7 @@ BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "Mapping[str, tuple[tuple[float, float], ...]]": st.dictionaries(
         NAMES, st.lists(st.tuples(MOMENTS, MOMENTS), min_size=1, max_size=2).map(tuple), max_size=2
     ),
+    "Mapping[str, Headway]": st.dictionaries(NAMES, st.tuples(*([MOMENTS] * 6)), max_size=2),
     "float | None": st.none() | MOMENTS,
     "float": MOMENTS,
     "int": st.integers(0, 10**6),

@@ -14,7 +14,7 @@ kind: Snapshot
 now: 2026-01-01T12:00:00Z
 nodes: [{name: n0, gpus: 8}, {name: n1, gpus: 8}, {name: n2, gpus: 8}]
 jobs:
-  - {name: small, gpus: 2, started: 2026-01-01T11:50:00Z, placements: [{node: n0, gpus: [0, 1]}]}
+  - {name: small, gpus: 2, warm_up: 0s, started: 2026-01-01T11:50:00Z, placements: [{node: n0, gpus: [0, 1]}]}
   - {name: half, gpus: 4, started: 2026-01-01T10:00:00Z, placements: [{node: n1, gpus: [0, 1, 2, 3]}]}
   - {name: big, gpus: 8, started: 2026-01-01T10:00:00Z, placements: [{node: n2, gpus: [0, 1, 2, 3, 4, 5, 6, 7]}]}
 budgets: [{name: keep, jobs: [small], max_unavailable: 1}]

@@ -322,3 +322,11 @@ def test_the_plan_names_the_attempt_it_means(bench: Bench):
     assert bench.world.wait()
     (evict,) = [action for action in bench.loop.turn().actions if isinstance(action, Evict)]
     assert (evict.job, evict.uids) == ("low", (uid,))
+
+
+def test_moves_that_are_only_proposed_are_told_to_those_who_follow_the_yard(bench: Bench):
+    places = (Placement("n0", (0,)),)
+    move = Move("train", places, (Placement("n1", (0,)),), Reason(Code.DEFRAGMENTED))
+    bench.world.apply(Plan(proposed=(move,)), 1)
+    (told,) = [text for kind, text in bench.store.rows("SELECT kind, document FROM events") if kind == "proposed"]
+    assert "1 task of 1 job to move; `yard defrag --dry-run` shows them" in told

@@ -31,6 +31,7 @@ from gpuyard.model.events import (
     GpuHealthChanged,
     JobEvicted,
     JobGone,
+    JobProgressed,
     JobSeen,
     NodeLoaded,
     NodeLost,
@@ -64,6 +65,8 @@ def event_document(event: Event) -> Data:
             return ["running", name, _places(placements), at]
         case JobEvicted(name, at):
             return ["evicted", name, at]
+        case JobProgressed(name, at, done, total):
+            return ["progress", name, at, done, total]
         case ActionFailed(name, placements, reason):
             return ["undone", name, _places(placements), reason.code.value, reason.message]
         case TasksStopping(name, placements):
@@ -109,6 +112,8 @@ def event_of(document: Data, levels: tuple[str, ...], now: float) -> Event:
             return TasksRunning(said[0], _placements(said[1]), said[2])
         case "evicted":
             return JobEvicted(said[0], said[1])
+        case "progress":
+            return JobProgressed(*said)
         case "undone":
             return ActionFailed(said[0], _placements(said[1]), Reason(Code(said[2]), message=said[3]))
         case "stopping":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuyard.brain.engine.placing.fragmentation import stranded_now
 from gpuyard.model.outside.ports import Clock
-from gpuyard.model.policy import Policy
+from gpuyard.model.policy import DefragRule, Policy
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
@@ -90,7 +90,10 @@ def run(
 
 
 def _by_the_rules(policy: Policy, tried_once: bool, rules: Rules) -> Policy:
-    """Where each task is tried once, nothing is taken, and nothing moved unless the rules allow some."""
+    """Where each task is tried once, nothing is taken, and nothing moved unless the rules allow some. Nobody reads
+    proposals here."""
+    if policy.defragment is DefragRule.PROPOSE:
+        policy = replace(policy, defragment=DefragRule.OFF)
     if not tried_once:
         return policy
     return replace(policy, preempt=False, consolidate=rules.most_moves > 0)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gpuyard.model.actions import Plan, Waiting
+from gpuyard.model.actions import Move, Plan, Waiting
 from gpuyard.model.events import Event, JobSeen, QueuesChanged
 from gpuyard.model.job import Phase
 from gpuyard.model.node import CORDONED, Place
+from gpuyard.model.outside.phrases import counted
 from gpuyard.model.queue import Queue
 from gpuyard.model.reasons import Reason
 from gpuyard.model.resources import WHOLE
@@ -179,9 +180,20 @@ class LocalWorld:
         with self.desk.lock:
             self.deeds.carry_out(plan.actions)
             self._untold = plan.waiting
+            self._tell_proposals(plan)
             self._look_at = self._next_look(plan.look_again_at)
             self._told_news = self.desk.has_news
             return self.observe()
+
+    def _tell_proposals(self, plan: Plan) -> None:
+        """What controllers in shadow mode would have done, for those who follow the yard; whose jobs, the operator's
+        own question tells."""
+        moves = [action for action in plan.proposed if isinstance(action, Move)]
+        if moves:
+            tasks, jobs = sum(len(move.source) for move in moves), len({move.job for move in moves})
+            told = f"tidying up would pay: {counted(tasks, 'task')} of {counted(jobs, 'job')} to move"
+            with self.desk.change():
+                self.desk.say("proposed", message=f"{told}; `yard defrag --dry-run` shows them with their bill")
 
     def _next_look(self, wanted: float | None) -> float | None:
         """The next moment that this plan or an earlier one wants looked at."""

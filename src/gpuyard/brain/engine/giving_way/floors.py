@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -58,8 +59,7 @@ def on_devices(rows: Iterable[JobRow], node: int) -> tuple[list[JobRow], list[in
 
 def lost(draft: Draft, row: JobRow) -> float:
     """What stopping the job loses for each of its GPUs, in seconds."""
-    warm_up = draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up
-    return max(0.0, draft.now - row.unsaved_since) + warm_up
+    return max(0.0, draft.now - row.unsaved_since) + victims.warm_up(draft, row)
 
 
 def _pushes(draft: Draft, claimant: JobRow, devices: dict[JobRow, int], short: int, least: float) -> tuple[bool, bool]:

@@ -18,6 +18,8 @@ from gpuyard.model.node import Budget
 from gpuyard.model.policy import PdbRule
 
 DAY = 86_400.0
+FEWEST_SEEN = 3
+"""Fewer restarts teach nothing about what one costs."""
 
 
 class Unit(NamedTuple):
@@ -101,7 +103,7 @@ def profile(draft: Draft, row: JobRow) -> Profile:
             extras_may_go=free,
             evictions=evictions(draft, row),
             lost=max(0.0, draft.now - row.unsaved_since),
-            warm_up=draft.policy.warm_up if row.job.warm_up is None else row.job.warm_up,
+            warm_up=warm_up(draft, row),
             youth=row.youth,
         )
     return found
@@ -203,3 +205,12 @@ def lost_work(draft: Draft, unit: Unit, restarts: bool | None = None) -> float:
     """GPU-seconds since the last checkpoint, and those a restart spends warming up; an extra alone costs no restart."""
     known = profile(draft, unit.row)
     return (known.lost + (known.warm_up if (not unit.extra if restarts is None else restarts) else 0.0)) * unit.cost
+
+
+def warm_up(draft: Draft, row: JobRow) -> float:
+    """Seconds that a restart spends before it works again: as the job says, else as its family was seen to need, else
+    as its class is expected to."""
+    if not draft.warm_ups or row.job.warm_up is not None:
+        return row.warm_up
+    seen = sorted(draft.warm_ups.get(row.family, ()))
+    return seen[len(seen) // 2] if len(seen) >= FEWEST_SEEN else row.warm_up

@@ -12,7 +12,7 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Barred, Held, Ints
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.brain.engine.picture.memory import Evictions, Memory, Refusals
+from gpuyard.brain.engine.picture.memory import Evictions, Memory, Progresses, Refusals
 from gpuyard.brain.engine.picture.notes import Kept, Profile
 from gpuyard.brain.engine.picture.transaction import Transaction
 from gpuyard.brain.engine.picture.trial import Log, Notes, Relaxed, Trial
@@ -61,6 +61,7 @@ class Draft:
         self.quota_waits = 0
         """Jobs found waiting for a limit or quota only."""
         self.evictions = memory.of(Evictions).times
+        self.warm_ups = memory.of(Progresses).warm_ups
         self.refused_before = memory.of(Refusals).at
         self.refused: dict[str, float] = {}
         """Claims that found no room, and when they were last asked."""

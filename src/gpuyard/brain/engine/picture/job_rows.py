@@ -65,6 +65,7 @@ class JobRow:
         "turn",
         "wait",
         "wanted",
+        "warm_up",
     )  # fmt: skip
 
     def __init__(self, job: Job, requests: tuple[TaskRequest, ...], queue: int, policy: Policy) -> None:
@@ -79,6 +80,8 @@ class JobRow:
         self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""
         self.class_name = job.job_class.value
+        self.warm_up = treatment.warm_up if job.warm_up is None else job.warm_up
+        """Seconds that a restart spends before it works again, as it says or as its class is expected to."""
         self.age = (job.submitted, job.name)
         self.wait = self.age if job.waiting_since is None else (job.waiting_since, job.name)
         """Since when it waits, if it does, and its name."""
@@ -108,6 +111,12 @@ class JobRow:
         if self.placements is self.job.placements and self.started == self.job.started:
             return self.job
         return replace(self.job, placements=self.placements, started=self.started)
+
+    @property
+    def family(self) -> str:
+        """Jobs whose restarts cost alike: same queue, class and shape."""
+        shape = "+".join(f"{group.tasks}x{group.request.gpus}" for group in self.groups)
+        return f"{self.job.queue}/{self.class_name}/{shape}"
 
     def cost(self) -> int:
         """GPUs it holds, in grains."""

@@ -118,6 +118,19 @@ class Durations(Part):
     seconds: Times = field(default_factory=dict)
 
 
+Headway = tuple[float, float, float, float, float, float]
+"""When a job started, when it first told of progress and how far it was, the same of the last time, and the total."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progresses(Part):
+    """How far jobs are that tell it, and what restarts cost: seconds from start to first progress, per family."""
+
+    name: ClassVar[str] = "progress"
+    jobs: Mapping[str, Headway] = field(default_factory=dict)
+    warm_ups: Times = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Refusals(Part):
     """Claims that found no room, and when they were first asked in vain."""

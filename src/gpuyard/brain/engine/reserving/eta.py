@@ -16,7 +16,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
-from gpuyard.brain.engine.picture.memory import Durations
+from gpuyard.brain.engine.picture.memory import Durations, Progresses
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.queueing import admission
 
@@ -47,7 +47,8 @@ def surely(draft: Draft, row: JobRow) -> SureStart | None:
 
 def estimate(draft: Draft, row: JobRow) -> tuple[float, float] | None:
     """Seconds until the job starts, as a range (half of the cases, nine of ten); None if nothing is known."""
-    if not draft.memory.of(Durations).seconds and not draft.fleet.limited:
+    nothing_told = not draft.memory.of(Durations).seconds and not draft.memory.of(Progresses).jobs
+    if nothing_told and not draft.fleet.limited:
         return None
     others = [other for other in draft.fleet.short.values() if not other.job.on_hold]
     first = nsmallest(MOST_AHEAD, others, key=rank_in_queue)
@@ -81,8 +82,21 @@ def _begins_anew(draft: Draft, row: JobRow) -> bool:
 def _expected_end(draft: Draft, row: JobRow, part: float) -> float | None:
     """The limit, or what jobs of its queue and class took before; `part` of what is left for a lucky guess."""
     start = row.started if row.started is not None else draft.now
-    ends = [end for end in (limit_end(draft, row), _learned_end(draft, row, start)) if end is not None]
+    learned = _told_end(draft, row) or _learned_end(draft, row, start)
+    ends = [end for end in (limit_end(draft, row), learned) if end is not None]
     return draft.now + part * (min(ends) - draft.now) if ends else None
+
+
+def _told_end(draft: Draft, row: JobRow) -> float | None:
+    """By what the job itself tells of its progress: what is left, at the pace of its steps so far."""
+    told = draft.memory.of(Progresses).jobs.get(row.name)
+    if told is None or told[0] != row.started:
+        return None
+    _, first_at, first_done, at, done, total = told
+    if done <= first_done or total <= done:
+        return None
+    end = at + (total - done) * (at - first_at) / (done - first_done)
+    return end if end > draft.now else None
 
 
 def _learned_end(draft: Draft, row: JobRow, start: float) -> float | None:
