@@ -39,7 +39,8 @@ class Bench:
         self.launcher = Pretender(self.clock)
         self.store = Store(folder / "yard.db")
         desk = Desk(self.store, self.launcher, self.clock, orders.surroundings("here", {}))
-        snapshot = fleet("nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]")
+        nodes = "nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]"
+        snapshot = fleet(f"{nodes}\npolicy: {{defragment: 'off'}}")
         self.world = LocalWorld(desk, snapshot, Lifecycle(desk, Gates(desk)), faults)
         self.loop = Loop(self.world, self.clock)
         self.loop.open()
