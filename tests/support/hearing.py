@@ -24,6 +24,9 @@ class Heard:
     def stopped(self, now: float, live: Live, lost: float) -> None:
         self.names.append("stopped")
 
+    def failed(self, now: float, live: Live, lost: float) -> None:
+        """What came of it is told by itself."""
+
     def finished(self, now: float, live: Live) -> None:
         self.names.append("finished")
         self.ended[live.arrival.job.name] = live

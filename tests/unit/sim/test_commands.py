@@ -42,11 +42,15 @@ def test_sim_draws_a_table_and_a_page(trace: str, tmp_path: Path, capsys: pytest
     assert "http" not in text
 
 
-def test_sim_compares_pack_and_spread(trace: str, capsys: pytest.CaptureFixture[str]):
-    assert run(["sim", trace, "--fleet", "8x4@2", "--compare-placement", "-o", "json"]) == 0
+def test_sim_compares_pack_and_spread_class_by_class(trace: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["sim", trace, "--fleet", "8x4@2", "--compare-placement", "--seed", "1-2", "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert [each["style"] for each in answer["placements"]] == ["pack", "spread"]
-    assert answer["recommendation"].startswith("recommended: ")
+    assert "failures for each GPU and day" in answer["model"]
+    assert "longer for each other job on its busiest node" in answer["model"]
+    for kind, told in answer["classes"].items():
+        assert told["recommendation"].startswith((f"{kind}: pack (", f"{kind}: spread ("))
+        assert set(told["pack"]) == set(told["spread"]) == {"hit", "fell", "lost_gpu_s", "wait_p99_s", "slow_p95"}
+        assert all(each["least"] <= each["mean"] <= each["most"] for each in told["pack"].values())
 
 
 def test_an_unknown_policy_is_told_with_the_shipped_ones(trace: str, capsys: pytest.CaptureFixture[str]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuyard.brain.engine.placing.fragmentation import stranded_now
@@ -19,7 +19,7 @@ from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.simulating.alert_spans import AlertSpan, AlertSpans
 from gpuyard.worlds.sim import faults, fleets, openb
 from gpuyard.worlds.sim.chronicle import Chronicle, Everyone
-from gpuyard.worlds.sim.measuring import Curves, Figures, Measure
+from gpuyard.worlds.sim.measuring import ClassFigures, Curves, Figures, Measure, Outages
 from gpuyard.worlds.sim.reading import Source
 from gpuyard.worlds.sim.trace import Trace
 from gpuyard.worlds.sim.world import Live, Observer, Rules, SimWorld
@@ -55,6 +55,8 @@ class SimulatedRun:
     figures: Figures
     curves: Curves
     alerts: tuple[AlertSpan, ...] = ()
+    classes: dict[str, ClassFigures] = field(default_factory=dict)
+    """What failures did, and how slow jobs were, by class."""
 
 
 def run(
@@ -69,10 +71,11 @@ def run(
     fleet = replace(setting.fleet, policy=policy, nodes=nodes, queues=fleets.queues(setting.fleet, trace))
     with ExitStack() as stack:
         measure = Measure(trace, fleets.capacity(setting.fleet), lambda: stranded_now(loop.fleet), setting.gantt)
-        listener: Observer = measure
+        outages = Outages(measure)
+        listener: Observer = outages
         if setting.placements is not None:
             out = stack.enter_context(setting.placements.open("w", encoding="utf-8"))
-            listener = Everyone((measure, Chronicle(out)))
+            listener = Everyone((outages, Chronicle(out)))
         if progress is not None:
             listener = Counting(listener, len(trace.arrivals), progress)
         world = SimWorld(trace, setting.rules, listener, fleet)
@@ -85,8 +88,8 @@ def run(
         if setting.known_demand if setting.known_demand is not None else trace.tried_once:
             loop.fleet.expect(trace.expected)
         Driver(loop, clock).run()
-    took = clock.monotonic() - begun
-    return SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, spans.told())
+    took, told = clock.monotonic() - begun, (spans.told(), dict(outages.classes))
+    return SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, *told)
 
 
 def _by_the_rules(policy: Policy, tried_once: bool, rules: Rules) -> Policy:

@@ -37,6 +37,9 @@ class Chronicle:
         for place in live.placements:
             self._write(now, "evict", live, place)
 
+    def failed(self, now: float, live: Live, lost: float) -> None:
+        """What came of it is told by itself."""
+
     def finished(self, now: float, live: Live) -> None:
         """One line a task that ended."""
         for place in live.placements:
@@ -83,6 +86,11 @@ class Everyone:
         """To all."""
         for each in self._listeners:
             each.stopped(now, live, lost)
+
+    def failed(self, now: float, live: Live, lost: float) -> None:
+        """To all."""
+        for each in self._listeners:
+            each.failed(now, live, lost)
 
     def finished(self, now: float, live: Live) -> None:
         """To all."""

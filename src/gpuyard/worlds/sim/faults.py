@@ -162,7 +162,7 @@ class Faults:
         for live in self.world.tenants(node):
             hit = [place for place in live.placements if place.node == node and index in place.gpus]
             if hit:
-                self.world.lose_tasks(live, hit, self._undone(live))
+                self.world.fail_tasks(live, hit, self._undone(live))
 
     def _undone(self, live: Live) -> float:
         """What a gang that stops has done since its last checkpoint is lost."""

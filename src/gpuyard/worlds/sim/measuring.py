@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from gpuyard.model.resources import WHOLE, Request, mig_cost
+from gpuyard.worlds.sim.chronicle import Everyone
 from gpuyard.worlds.sim.trace import Trace
-from gpuyard.worlds.sim.world import Live
+from gpuyard.worlds.sim.world import Live, Observer
 
 HOUR = 3600.0
 SAMPLES = 400
@@ -88,7 +89,7 @@ class Measure:
     def arrived(self, now: float, live: Live) -> None:
         """A job was submitted."""
         self._jobs += 1
-        self._arrived += _asked(live)
+        self._arrived += asked(live)
 
     def placed(self, now: float, live: Live, moved: bool) -> None:
         """A job started, resumed or moved."""
@@ -126,6 +127,9 @@ class Measure:
         self._used -= held
         self._close(now, live.arrival.job.name, live)
 
+    def failed(self, now: float, live: Live, lost: float) -> None:
+        """What came of it is told by itself."""
+
     def finished(self, now: float, live: Live) -> None:
         """A job did all its work."""
         self._used -= self._held.pop(live.arrival.job.name)
@@ -134,7 +138,7 @@ class Measure:
         self._jcts.append(jct)
         self._queues.append(queued)
         self._by_queue[live.arrival.job.queue].append(queued)
-        self.curves.waits.append((_asked(live) / WHOLE, queued))
+        self.curves.waits.append((asked(live) / WHOLE, queued))
         self._close(now, live.arrival.job.name, live)
 
     def dropped(self, now: float, live: Live) -> None:
@@ -194,7 +198,75 @@ class Measure:
         return {str(load): mean(self._loads[load]) for load in sorted(self._loads) if load % 5 == 0}
 
 
-def _asked(live: Live) -> int:
+# --- what failures do --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ClassFigures:
+    """One class of jobs in one run; times in seconds."""
+
+    jobs: int = 0
+    hit: int = 0
+    """Jobs that a failure took tasks from, each time."""
+    fell: int = 0
+    """Those of them that fell below their minimum and stopped."""
+    lost_gpu_s: float = 0.0
+    """GPU time that failures cost: work undone, starting again, and being down meanwhile."""
+    waits: list[float] = field(default_factory=list)
+    slowed: list[float] = field(default_factory=list)
+    """How many times longer each placed job takes than alone on one node."""
+
+    @property
+    def wait_p99_s(self) -> float:
+        """Before the first start."""
+        return quantile(self.waits, 0.99)
+
+    @property
+    def slow_p95(self) -> float:
+        """By the contention model."""
+        return quantile(self.slowed, 0.95)
+
+
+class Outages(Everyone):
+    """Listens beside others to what failures do to each class: a service that loses a replica and keeps its minimum serves
+    on; one that falls below it is down until it runs again, and every second of that costs all of its GPUs' work."""
+
+    def __init__(self, others: Observer) -> None:
+        super().__init__((others,))
+        self.classes: dict[str, ClassFigures] = defaultdict(ClassFigures)
+        self._down: dict[str, float] = {}
+
+    def _of(self, live: Live) -> ClassFigures:
+        return self.classes[live.arrival.job.job_class.value]
+
+    def arrived(self, now: float, live: Live) -> None:
+        """One more of its class."""
+        super().arrived(now, live)
+        self._of(live).jobs += 1
+
+    def placed(self, now: float, live: Live, moved: bool) -> None:
+        """It runs, perhaps again."""
+        super().placed(now, live, moved)
+        figures = self._of(live)
+        if not moved and live.stops == 0:
+            figures.waits.append(now - live.arrival.at)
+        figures.slowed.append(live.slow)
+        down = self._down.pop(live.arrival.job.name, None)
+        if down is not None:
+            figures.lost_gpu_s += (now - down) * asked(live) / WHOLE
+
+    def failed(self, now: float, live: Live, lost: float) -> None:
+        """A failure took tasks from it."""
+        super().failed(now, live, lost)
+        figures = self._of(live)
+        figures.hit += 1
+        if not live.running:
+            figures.fell += 1
+            figures.lost_gpu_s += (lost + live.overhead) * asked(live) / WHOLE
+            self._down[live.arrival.job.name] = now
+
+
+def asked(live: Live) -> int:
     """What all its tasks ask for, in grains."""
     return sum(group.tasks * _grains(group.request) for group in live.arrival.job.gang.leaves())
 

@@ -26,9 +26,10 @@ from gpuyard.model.events import (
     PolicyChanged,
     TasksRunning,
 )
-from gpuyard.model.job import Job, Placement
+from gpuyard.model.job import Job, JobClass, Placement
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.sim.contention import Contention
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
 
@@ -44,19 +45,23 @@ class Rules:
     """Look again this often while somebody waits, besides when a plan says so."""
     most_moves: float = 0.0
     """The share of placed tasks that may be moved, where tasks are tried once."""
+    contention: Contention | None = None
+    """How neighbours, slow GPUs and thin links slow jobs down; None: they do not."""
 
 
 class Live:
     """One job from its arrival to its end."""
 
     __slots__ = ("arrival", "attempts", "checked", "epoch", "evictions", "expired", "first_start", "held",
-                 "left", "overhead", "placements", "started", "stops", "waits")  # fmt: skip
+                 "left", "overhead", "placements", "slow", "started", "stops", "waits")  # fmt: skip
 
     def __init__(self, arrival: Arrival, overhead: float) -> None:
         self.arrival = arrival
         self.overhead = overhead
         self.left = arrival.work
         self.placements: tuple[Placement, ...] = ()
+        self.slow = 1.0
+        """How many times longer its work takes where it stands."""
         self.started = 0.0
         self.checked = 0.0
         """Up to when its work has been counted."""
@@ -94,6 +99,9 @@ class Observer(Protocol):
 
     def stopped(self, now: float, live: Live, lost: float) -> None:
         """A job was evicted; `lost` seconds of its work are undone."""
+
+    def failed(self, now: float, live: Live, lost: float) -> None:
+        """A failure took tasks from a job; if it does not run now, it fell below its minimum and lost so much work."""
 
     def finished(self, now: float, live: Live) -> None:
         """A job did all its work, or has `expired`."""
@@ -309,6 +317,7 @@ class SimWorld:
         self.busy += not live.running
         self.waiting.pop(live.arrival.job.name, None)
         live.placements = placements
+        live.slow = self._slowness(live)
         live.attempts += 1
         live.started = live.checked = self._now
         if live.first_start is None:
@@ -316,6 +325,15 @@ class SimWorld:
         if not self.rules.overhead_every_event:
             live.checked += live.overhead
         self._foresee_end(live)
+
+    def _slowness(self, live: Live) -> float:
+        model = self.rules.contention
+        if model is None:
+            return 1.0
+        here = {place.node for place in live.placements}
+        others = {node: sum(other is not live for other in self.tenants(node)) for node in here}
+        talks = live.arrival.job.job_class is not JobClass.INFERENCE
+        return model.factor(live.placements, self.nodes, others, talks)
 
     def _foresee_end(self, live: Live) -> None:
         live.epoch += 1
@@ -358,8 +376,13 @@ class SimWorld:
     def lose_node(self, name: str, lost: Callable[[Live], float] = lambda live: 0.0) -> None:
         """A node is gone, and every task on it; `lost` says how much work a gang has lost that stops by that."""
         for live in self.tenants(name):
-            self.lose_tasks(live, [place for place in live.placements if place.node == name], lost(live))
+            self.fail_tasks(live, [place for place in live.placements if place.node == name], lost(live))
         self.tell(NodeLost(name))
+
+    def fail_tasks(self, live: Live, gone: Container[Placement], lost: float = 0.0) -> None:
+        """A failure takes tasks; whoever looks on is told what it did."""
+        self.lose_tasks(live, gone, lost)
+        self.listener.failed(self._now, live, lost)
 
     def tenants(self, node: str) -> list[Live]:
         """Who has tasks on a node, by name."""
@@ -430,7 +453,7 @@ class SimWorld:
     def _count_work(self, live: Live) -> None:
         """Take off what it has worked since it was last looked at."""
         if live.left is not None:
-            live.left -= max(0.0, self._now - live.checked)
+            live.left -= max(0.0, self._now - live.checked) / live.slow
         live.checked = self._now
 
     def _charge_everyone(self) -> None:
@@ -474,4 +497,4 @@ class SimWorld:
 
 def _done(live: Live) -> float:
     """When its work is done if nothing stops it."""
-    return inf if live.left is None else live.checked + live.left
+    return inf if live.left is None else live.checked + live.left * live.slow
