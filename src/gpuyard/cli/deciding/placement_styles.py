@@ -23,7 +23,7 @@ from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.simulating import simulation
 from gpuyard.runtime.simulating.simulation import Setting, SimulatedRun
 from gpuyard.worlds.sim import faults, fleets
-from gpuyard.worlds.sim.contention import Contention
+from gpuyard.worlds.sim.fleets import Contention
 from gpuyard.worlds.sim.measuring import ClassFigures
 
 RACK = "rack"

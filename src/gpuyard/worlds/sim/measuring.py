@@ -198,7 +198,7 @@ class Measure:
         return {str(load): mean(self._loads[load]) for load in sorted(self._loads) if load % 5 == 0}
 
 
-# --- what failures do --------------------------------------------------------------------------------------------------
+# --- what failures do -------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -228,8 +228,8 @@ class ClassFigures:
 
 
 class Outages(Everyone):
-    """Listens beside others to what failures do to each class: a service that loses a replica and keeps its minimum serves
-    on; one that falls below it is down until it runs again, and every second of that costs all of its GPUs' work."""
+    """Listens beside others to what failures do to each class: a service that loses a replica and keeps its minimum
+    serves on; one that falls below it is down until it runs again, and every second of that costs all of its GPUs."""
 
     def __init__(self, others: Observer) -> None:
         super().__init__((others,))

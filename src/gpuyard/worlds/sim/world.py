@@ -29,7 +29,7 @@ from gpuyard.model.events import (
 from gpuyard.model.job import Job, JobClass, Placement
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.worlds.sim.contention import Contention
+from gpuyard.worlds.sim.fleets import Contention
 from gpuyard.worlds.sim.trace import Arrival, Trace
 
 
