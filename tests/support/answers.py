@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -53,7 +54,22 @@ Answer = dict[str, str]
 
 
 def digest(value: object) -> str:
-    return sha256(repr(value).encode()).hexdigest()[:8]
+    return sha256(repr(plain(value)).encode()).hexdigest()[:8]
+
+
+def plain(value: Any) -> Any:
+    """The value as lists, without fields that say nothing: a field that comes new to a class changes no answer."""
+    if is_dataclass(value):
+        told = [(each.name, getattr(value, each.name), each) for each in fields(value)]
+        return [type(value).__name__, *((name, plain(said)) for name, said, each in told if said != unsaid(each))]
+    if isinstance(value, Mapping):
+        return sorted((str(key), plain(each)) for key, each in value.items())
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def unsaid(each: Field[Any]) -> Any:
+    """What the field holds where nobody said anything."""
+    return each.default if each.default_factory is MISSING else each.default_factory()
 
 
 def of_outlook(outlook: Outlook) -> Answer:
