@@ -14,7 +14,6 @@ import os
 import socket
 import struct
 import termios
-import tty
 from collections.abc import Sequence
 
 RECALL_BYTES = 8192
@@ -156,7 +155,10 @@ class Terminal:
         elif kind == ENDED:
             self.ending = True
         elif master >= 0 and kind == PIPED:
-            tty.setraw(master, termios.TCSANOW)
+            mode = termios.tcgetattr(master)
+            mode[0], mode[1] = 0, mode[1] & ~termios.OPOST
+            mode[3] = (mode[3] | termios.ICANON) & ~(termios.ECHO | termios.ISIG | termios.IEXTEN)
+            termios.tcsetattr(master, termios.TCSANOW, mode)
         elif master >= 0 and len(content) == 4:
             rows, columns = struct.unpack(">HH", content)
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -176,10 +178,7 @@ class Terminal:
             self.typed.clear()
 
     def _end(self, master: int) -> None:
-        """A terminal knows the end of a file only while it edits lines: it does so again, now that all is through."""
-        mode = termios.tcgetattr(master)
-        mode[3] |= termios.ICANON
-        termios.tcsetattr(master, termios.TCSANOW, mode)
+        """The mark that ends a file where a line begins; behind half a line it hands that on, and is said again."""
         os.write(master, END_OF_FILE)
         self.ending = False
 
