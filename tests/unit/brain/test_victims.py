@@ -191,8 +191,8 @@ def test_lost_work_is_what_ran_since_the_last_checkpoint_and_the_warm_up_of_who_
     assert victims.lost_work(draft, victims.whole(row), restarts=False) == extra * 4 * WHOLE
 
 
-def test_the_policy_s_warm_up_counts_where_the_job_names_none():
-    draft = draft_of(yard(ELASTIC, "warm_up: 3m"))
+def test_the_class_s_warm_up_counts_where_the_job_names_none():
+    draft = draft_of(yard(ELASTIC, "classes: {training: {warm_up: 3m}}"))
     assert victims.lost_work(draft, victims.whole(draft.fleet.jobs["el"])) == 4 * 7380 * WHOLE
 
 
@@ -201,7 +201,7 @@ def test_the_policy_s_warm_up_counts_where_the_job_names_none():
 CLAIM = """
 nodes: [{name: n, times: 2, gpus: 4}]
 queues: [{name: a, quota: 4}, {name: b, quota: 2}, {name: c, quota: 1}]
-policy: {warm_up: 1m}
+policy: {classes: {training: {warm_up: 1m}}}
 jobs:
   - {name: claims, queue: a, gpus: 2, priority: 90}
   - {name: own, queue: a, priority: 10, started: -1h, submitted: -3h, at: "n0:0"}
