@@ -34,7 +34,7 @@ def test_whom_a_job_would_stop_is_told_before_and_after(yard: TestYard):
     (hit,) = told["disturbs"]
     assert (hit["job"], hit["must"], hit["gpus"], hit["for"]) == ("train", "stop", 4, "peek")
     assert hit["message"].startswith("train would be stopped (4 GPUs, ")
-    assert hit["message"].endswith("s of work lost)")
+    assert hit["message"].endswith(" of work lost)")
     (accepted,) = yard.submit(ME, [sh("sleep 600", name="peek", gpus=1, priority=90)])
     assert accepted["forecast"]["disturbs"][0]["job"] == "train"
     yard.until("train", "waiting")
@@ -49,6 +49,16 @@ def test_whom_a_job_would_stop_is_told_before_and_after(yard: TestYard):
     yard.act(ME, "peek", "cancel")
     yard.until("train", "running")
     assert yard.why(ME, "train")["disturbed"]["message"].startswith("stopped for peek, ")
+
+
+def test_whoever_gains_reads_in_its_own_history_whom_it_displaced(yard: TestYard):
+    yard.put(sh("sleep 600", name="train", gpus=4, priority=10))
+    yard.until("train", "running")
+    yard.put(sh("sleep 600", name="peek", gpus=1, priority=90))
+    yard.until("peek", "running")
+    (told,) = [each["message"] for each in yard.job(ME, "peek")["events"] if each["kind"] == "displaced"]
+    assert told.startswith("train was stopped for it, ")
+    assert told.endswith(" of work lost")
 
 
 def test_a_job_that_disturbs_nobody_says_nothing_of_it(yard: TestYard):

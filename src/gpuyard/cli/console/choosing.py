@@ -13,10 +13,9 @@ from typing import Any
 
 import click
 
-from gpuyard.cli.console.completing import names
+from gpuyard.cli.console.completing import CLASSES, names
 
 PHASES = ("held", "waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled")
-CLASSES = ("training", "inference", "interactive", "batch")
 WILD = frozenset("*?[")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+CLASSES = ("training", "inference", "interactive", "batch")
 PATIENCE_S = 1.0
 """Longer than this nobody waits for a TAB."""
 
@@ -29,6 +30,11 @@ def names(kind: str) -> Completer:
             return []
 
     return complete
+
+
+def classes(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """The classes of jobs that begin so."""
+    return [name for name in CLASSES if name.startswith(begun)]
 
 
 def _known(kind: str) -> Sequence[str]:

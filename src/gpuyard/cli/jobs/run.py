@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from gpuyard.cli.console import options, terminal
+from gpuyard.cli.console import completing, options, terminal
 from gpuyard.cli.jobs import environment, following, job_document, preview
 from gpuyard.client import Client
 
@@ -29,10 +29,16 @@ INTERRUPTED = 130
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
 @click.option("--gpus", default="0", metavar="[MODEL:]N", help="GPUs a task: 2, H100:2, 0.5, 20Gi or 1g.10gb.")
 @click.option("--tasks", type=click.IntRange(min=1), default=1, help="So many tasks, all at once or none.")
-@click.option("--queue", default="", help="The queue it stands in.")
+@click.option("--queue", default="", help="The queue it stands in.", shell_complete=completing.names("queues"))
 @click.option("--time-limit", default="", metavar="TIME", help="End it after this: 90s, 10m, 2h.")
 @click.option("--name", default="", help="Its name.  [default: after the program]")
-@click.option("--class", "job_class", default="", help="training, inference, interactive or batch.")
+@click.option(
+    "--class",
+    "job_class",
+    default="",
+    help="training, inference, interactive or batch.",
+    shell_complete=completing.classes,
+)
 @click.option("--priority", default="", help="Within its queue: a number, low, high, critical.  [default: by class]")
 @click.option("--cpu", default="", metavar="CORES", help="Cores a task.")
 @click.option("--memory", default="", metavar="SIZE", help="Memory a task: 64Gi.")

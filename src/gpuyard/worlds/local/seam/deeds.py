@@ -93,6 +93,7 @@ class Deeds:
         entry.reason = action.reason
         tasks = _standing(entry, attempt, action.placements)
         told = stopping_words.of(self.desk, entry, attempt, action)
+        stopping_words.tell_who_gains(self.desk, entry, attempt, action)
         if not action.placements or len(tasks) == len(attempt.live()):
             self.life.stop(entry, "drained" if action.reason.code is Code.DRAINED else "preempted", told)
         elif tasks:
@@ -106,6 +107,7 @@ class Deeds:
         leaving = {task.serial for task in _standing(entry, attempt, action.source)}
         staying = [task.placement for task in attempt.live() if task.serial not in leaving]
         told = stopping_words.of(self.desk, entry, attempt, action)
+        stopping_words.tell_who_gains(self.desk, entry, attempt, action)
         self.life.follow(entry, [*staying, *action.target], told)
 
     def _terminate(self, action: Terminate) -> None:

@@ -18,11 +18,27 @@ FOR_ITSELF = frozenset((Code.DRAINED, Code.STALE, Code.DEADLOCK, Code.DEFRAGMENT
 
 def of(desk: Desk, entry: Entry, attempt: Attempt, action: Evict | Move) -> str:
     """`stopped for peek, 3m of work lost`, `moved so that big fits, told to save its work first`."""
-    verb = "moved" if isinstance(action, Move) else "gave back tasks" if action.placements else "stopped"
-    began = attempt.started
-    worked = desk.now() - began if began is not None else 0.0
-    lost = work_lost(worked, entry.description().checkpoint is not None)
-    return f"{verb} {_for_whom(desk, entry, action)}, {lost}"
+    return f"{_verb(action)} {_for_whom(desk, entry, action)}, {_lost(desk, entry, attempt)}"
+
+
+def tell_who_gains(desk: Desk, entry: Entry, attempt: Attempt, action: Evict | Move) -> None:
+    """Whoever gets the place reads in its own history whom that cost what; of another's job no name."""
+    gains = desk.book.find(action.beneficiary)
+    if gains is None or gains is entry or action.reason.code in FOR_ITSELF:
+        return
+    own = gains.owner.identity == entry.owner.identity
+    who = entry.name if own else f"a job of queue {entry.template.job.queue}"
+    verb = _verb(action) if _verb(action) in ("gave back tasks", "moved") else f"was {_verb(action)}"
+    desk.say("displaced", gains, message=f"{who} {verb} for it, {_lost(desk, entry, attempt)}")
+
+
+def _verb(action: Evict | Move) -> str:
+    return "moved" if isinstance(action, Move) else "gave back tasks" if action.placements else "stopped"
+
+
+def _lost(desk: Desk, entry: Entry, attempt: Attempt) -> str:
+    worked = desk.now() - attempt.started if attempt.started is not None else 0.0
+    return work_lost(worked, entry.description().checkpoint is not None)
 
 
 def _for_whom(desk: Desk, entry: Entry, action: Evict | Move) -> str:
