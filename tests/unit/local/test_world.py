@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -227,9 +226,8 @@ def test_the_brain_is_not_woken_to_hear_that_its_own_plan_has_begun(bench: Bench
     bench.put(name="a", gpus=1)
     bench.turn(1)
     slept = bench.clock.at
-    threading.Timer(0.5, bench.world.close).start()
-    assert not bench.world.wait()
-    assert bench.clock.at > slept
+    assert bench.world.wait()
+    assert bench.clock.at >= slept + 10  # when the brain itself asked to be, to measure what is free
     assert bench.phase("a") == "running"
 
 
