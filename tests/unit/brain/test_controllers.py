@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.controllers.defragmentation import Looked, _due
 from gpuyard.brain.controllers.time_limits import LimitsTold
 from gpuyard.brain.decide import decide, observe
@@ -71,9 +72,14 @@ jobs:
 """
 
 
+def measured(snapshot: Snapshot) -> Memory:
+    """As if what is free had been measured for a while: nobody looks again for that."""
+    return Memory().keeping(AlarmsKept(looked_at=snapshot.now + HOUR))
+
+
 def test_whose_time_is_up_is_told_once_with_its_grace_and_the_next_end_is_known():
     snapshot = moment(LIMITED, DefragRule.OFF)
-    first = decide(Fleet(snapshot), Memory(), snapshot.now)
+    first = decide(Fleet(snapshot), measured(snapshot), snapshot.now)
     (end,) = first.plan.actions
     assert isinstance(end, Terminate)
     assert (end.job, end.grace, str(end.reason)) == ("late", 90.0, "ran into its time limit of 3600 s")
@@ -104,7 +110,7 @@ jobs:
 
 def test_a_job_is_warned_once_before_its_limit_by_a_tenth_of_it_or_by_its_grace():
     snapshot = moment(WARNED, DefragRule.OFF)
-    first = decide(Fleet(snapshot), Memory(), snapshot.now)
+    first = decide(Fleet(snapshot), measured(snapshot), snapshot.now)
     told = {action.job: str(action.reason) for action in first.plan.actions if isinstance(action, Warn)}
     assert told == {"tenth": "5m left of its time limit of 1h", "saves": "12m left of its time limit of 1h"}
     assert first.plan.look_again_at == snapshot.now + 5 * 60  # the end of the first
@@ -130,4 +136,4 @@ def test_the_share_of_the_limit_is_a_knob_of_the_policy():
 def test_a_yard_that_starts_a_job_looks_again_when_its_warning_is_due():
     waiting = "nodes: [{name: n0, gpus: 4, model: H100}]\njobs: [{name: new, gpus: 1, time_limit: 100s}]\n"
     snapshot = moment(waiting, DefragRule.OFF)
-    assert decide(Fleet(snapshot), Memory(), snapshot.now).plan.look_again_at == snapshot.now + 90
+    assert decide(Fleet(snapshot), measured(snapshot), snapshot.now).plan.look_again_at == snapshot.now + 90
