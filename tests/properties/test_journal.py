@@ -32,7 +32,7 @@ def _bare(event: Event) -> Event:
     return JobSeen(replace(event.job, run=None)) if isinstance(event, JobSeen) else event
 
 
-def test_histories_tell_of_everything_that_can_happen_but_evictions():
+def test_histories_tell_of_everything_that_can_happen_but_evictions_and_progress():
     text = "".join(function.__code__.co_names.__str__() for function in KINDS.values())
     unheard = [kind.__name__ for kind in get_args(told.Event) if kind.__name__ not in text]
-    assert unheard == ["JobEvicted"]
+    assert unheard == ["JobEvicted", "JobProgressed"]
