@@ -101,7 +101,9 @@ def test_a_full_disk_refuses_new_work_and_keeps_what_was_accepted(tiny: Shell):
     tiny("run", "--detach", "--name", "accepted", "--", "sh", "-c", "sleep 1; echo done")
     tiny("wait", "accepted", "--for", "running", "--timeout", "120s")
     full = fill(tiny)
-    refused = tiny("run", "--detach", "--name", "refused", "--", "true", code=2)
+    asked = (tiny("run", "--detach", "--name", f"r{n}", "--", "true", code=None) for n in range(100))
+    refused = next(done for done in asked if done.returncode)  # a few may find room in what the log has already
+    assert refused.returncode == 2
     assert "is full: nothing new can be accepted" in refused.stderr
     assert "disk: only 0 MiB are left" in tiny("status").stdout
     with tiny.client() as client:
@@ -148,14 +150,14 @@ def test_a_damaged_database_is_told_and_a_backup_takes_its_place(shell: Shell, t
     assert "is damaged" in shell("up", "--detach", "--port", "0", code=2).stderr
     shell("restore", str(tmp_path / "copy.db"))
     shell.up()
-    assert shell("jobs", "-o", "name").stdout == "kept\n"
+    assert shell("jobs", "--all", "-o", "name").stdout == "kept\n"
 
 
 def test_an_array_is_waited_for_as_a_whole(shell: Shell):
     shell.up()
     shell("run", "--detach", "--array", "0-3%2", "--name", "sweep", "--", "sh", "-c", "sleep 0.2")
     shell("wait", "sweep", "--for", "succeeded")
-    assert "sweep is an array" in shell("logs", "sweep", code=3).stderr
+    assert shell("logs", "sweep").stdout == ""
     assert "there is no job swept" in shell("wait", "swept", code=3).stderr
 
 
