@@ -283,3 +283,10 @@ def test_a_task_that_dies_of_the_warning_ran_into_its_time_limit(tmp_path: Path)
     finally:
         process.kill()
     assert dict(read_pairs(str(folder / "exit")))["outcome"] == "timeout"
+
+
+def test_a_program_that_closes_its_terminal_before_it_ends_is_not_hung_up_on(tmp_path: Path):
+    """As `cat` does: whether it was hung up on hung on who was quicker."""
+    script = "exec 0<&- 1>&- 2>&-; sleep 0.3; echo again >/dev/tty; exit 3"
+    folder = order(tmp_path / "t", "sh", "-c", script, tty=str(tmp_path / "tty"))
+    assert (run(folder)["exit"], output(folder)) == ("3", b"again\r\n")

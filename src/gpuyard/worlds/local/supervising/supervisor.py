@@ -314,7 +314,7 @@ class Supervisor:
             os.close(opening)
             become(self.order, ChildEnds(child_end, failing, gate), self.group, self.terminal)
         self.began = time.monotonic()
-        for descriptor in (child_end, failing, gate):
+        for descriptor in (failing, gate, *([child_end] if self.terminal is None else [])):
             os.close(descriptor)
         write_pairs("running", [*identity(self.pid), ("at", repr(time.time()))])
         self._open_gate(opening)
@@ -422,6 +422,8 @@ class Supervisor:
     def _note(self, ended: dict[int, int]) -> None:
         """How the task ended; what it left behind ends unnoted."""
         self.status = ended.get(self.pid, self.status)
+        if self.terminal is not None and self.status is not None:
+            self.terminal.let_go()
 
     def _look(self, limit: float) -> None:
         """Has the time run out, has somebody asked us to stop, is the next step of a stop due?"""

@@ -75,8 +75,16 @@ class Terminal:
         self.door.listen(4)
         self.door.setblocking(False)
 
+    def let_go(self) -> None:
+        """The task is gone. Until then its end is held open here: a program that closes its own before it leaves, as
+        `cat` does, would be hung up on, and one that opens it again would find nobody."""
+        if self.slave >= 0:
+            os.close(self.slave)
+        self.slave = -1
+
     def close(self) -> None:
         """Nobody finds it any more."""
+        self.let_go()
         self.door.close()
         try:
             os.unlink(self.path)
