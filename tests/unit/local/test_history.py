@@ -29,10 +29,27 @@ def test_samples_tell_what_was_held_and_who_waited_and_outlive_a_restart(tmp_pat
     again.stop()
 
 
+def test_a_yard_in_which_nothing_happens_piles_nothing_up(tmp_path: Path):
+    """The attack: every sample waited for the next commit with all those before it, for days."""
+    yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 4}]")
+    yard.start()
+    yard.store.flush()
+    for _ in range(20):
+        yard._plane.history.take()
+    yard._plane.history._keep()
+    assert not yard.store.has_deferred
+    desk = yard._plane.history._desk
+    desk.trouble = "no room"
+    yard._plane.history._keep()
+    assert not yard.store.has_deferred
+    desk.trouble = ""
+    yard.stop()
+
+
 def test_a_history_that_cannot_be_read_is_begun_anew(tmp_path: Path):
     yard = TestYard(tmp_path)
     yard.start()
-    yard._plane.archive.keep("history", [["x"], 7])
+    yard._plane.history._samples.extend([["x"], 7])  # type: ignore[list-item]
     yard.close()
     again = TestYard(tmp_path)
     again.start()

@@ -37,11 +37,8 @@ class Overview:
         version = self._world.site.version()
         if self._told_at != version:
             moment = self._world.site.moment()
-            self._told_at = version
-            self._told = {
-                "prospects": prospects(moment, self._world.monotonic),
-                "fragmentation": fragmentation(moment),
-            }
+            starts, free = prospects(moment, self._world.monotonic), fragmentation(moment)
+            self._told_at, self._told = version, {"prospects": starts, "fragmentation": free}
         return self._told | {"history": self._world.past.samples()}
 
 
