@@ -15,7 +15,8 @@ import click
 
 from gpuyard.cli.console.completing import CLASSES, names
 
-PHASES = ("held", "waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled")
+OVER = ("succeeded", "failed", "cancelled")
+PHASES = ("held", "waiting", "starting", "running", "stopping", *OVER)
 WILD = frozenset("*?[")
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from gpuyard.cli.console import exits, options, terminal, words
+from gpuyard.cli.console.choosing import OVER, PHASES
 from gpuyard.cli.console.completing import names
 from gpuyard.cli.rendering.listings import job_tables
 from gpuyard.client import Client
@@ -24,8 +25,6 @@ from gpuyard.runtime.clock import SystemClock
 
 Document = dict[str, Any]
 
-OVER = ("succeeded", "failed", "cancelled")
-PHASES = ("held", "waiting", "starting", "running", "stopping", *OVER)
 GOALS = (*PHASES, "ended")
 LONG_POLL_S = 20.0
 SHORT_POLL_S = 0.2

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import choosing, hints, options, terminal, words
-from gpuyard.cli.console.choosing import JobChoice
+from gpuyard.cli.console.choosing import OVER, JobChoice
 from gpuyard.cli.console.completing import names
 from gpuyard.client import Client
 from gpuyard.model.errors import NotFound, Refused
@@ -19,7 +19,6 @@ from gpuyard.model.errors import NotFound, Refused
 Document = dict[str, Any]
 
 CHOICE_FIELDS = ("name", "array", "user", "queue", "class", "phase", "held_gpus")
-OVER = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuyard.cli.console import hints, options, terminal
+from gpuyard.cli.console.choosing import OVER
 from gpuyard.cli.keeping import which_yard
 from gpuyard.cli.learning import demo_summary, demo_view, demo_work
 from gpuyard.cli.rendering import why_text
@@ -35,7 +36,6 @@ TICK_S = 0.25
 LAST_S = 48.0
 """Whatever still runs then is ended: a demo that outlasts its watcher's patience shows nothing."""
 ASK_WHY_S = 5.0
-OVER = ("succeeded", "failed", "cancelled")
 
 
 @options.command(

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from gpuyard.cli.console import exits, words
+from gpuyard.cli.console.choosing import OVER
 from gpuyard.cli.rendering.listings import job_tables
 from gpuyard.cli.rendering.listings.live_tables import seconds
 
@@ -23,7 +24,7 @@ EVENTS_SHOWN = 15
 
 def page(job: Document) -> str:
     """The whole page."""
-    is_ = "" if job["phase"] in job_tables.OVER else "is "
+    is_ = "" if job["phase"] in OVER else "is "
     lines = [f"{job['name']} {is_}{_standing(job)}"]
     facts = [(title, said) for title, said in _facts(job) if said]
     width = max(len(title) for title, _ in facts)

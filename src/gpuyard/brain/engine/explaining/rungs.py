@@ -28,9 +28,6 @@ Failed = list[tuple[Reason, JobRow | None]]
 """Reasons in ladder order, each with a stand-in for the job that leaves this rung out (None: no such stand-in)."""
 
 
-FREE = "free where it may run"
-
-
 def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     """Every rung that the job fails, in ladder order."""
     failed = _too_thin(draft, row, view)
@@ -89,25 +86,29 @@ def _impossible(draft: Draft, row: JobRow, view: NodesView) -> Failed:
 
 def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     """Too few are free, however they lie."""
-    several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
-    together = " at once" if several else " together" if needed > WHOLE else ""
-    message = f"{row.name} needs {gpu_words(needed)}{together}; {as_gpus(free)} {are(as_gpus(free))} {FREE}"
+    message = f"{_needs(row, view, needed)}; {as_gpus(free)} {are(as_gpus(free))} free where it may run"
     fit = int(np.minimum(view.gpu_room, row.missing(view.leaf)).sum()) * task_cost(row, view)
     largest = fit or view.best
     return Reason(Code.NOT_ENOUGH_GPUS, needed=needed, free=free, largest_fit=largest, message=message)
 
 
+def _needs(row: JobRow, view: NodesView, needed: int) -> str:
+    several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
+    together = " at once" if several else " together" if needed > WHOLE else ""
+    return f"{row.name} needs {gpu_words(needed)}{together}"
+
+
 def never(draft: Draft, row: JobRow, view: NodesView, reason: Reason) -> Reason:
     """The same where no end of anything else would help: what there is counts then, not what is free."""
-    if not str(reason).endswith(FREE):
+    needed = reason.needed or 0
+    if reason != not_enough(row, view, needed, reason.free or 0):
         return replace(reason, outcome=Outcome.NEVER)
     nodes = draft.fleet.columns.nodes
     there = sum(len(nodes[n].gpus) for n in np.flatnonzero(view.suitable)) * WHOLE
-    needs, held = str(reason).partition(";")[0], gpu_words(there)
-    told = f"the {held} where it may run do not hold all its tasks, even when empty"
-    if there < (reason.needed or 0):
-        told = f"there {are(as_gpus(there))} {held} where it may run, used or not"
-    return replace(reason, outcome=Outcome.NEVER, message=f"{needs}; {told}")
+    told = f"the {gpu_words(there)} where it may run do not hold all its tasks, even when empty"
+    if there < needed:
+        told = f"there {are(as_gpus(there))} {gpu_words(there)} where it may run, used or not"
+    return replace(reason, outcome=Outcome.NEVER, message=f"{_needs(row, view, needed)}; {told}")
 
 
 def _fragmented(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:

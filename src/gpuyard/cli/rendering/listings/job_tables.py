@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpuyard.cli.console import terminal, words
-from gpuyard.cli.console.choosing import JobChoice
+from gpuyard.cli.console.choosing import OVER, JobChoice
 from gpuyard.cli.rendering.listings import live_tables
 from gpuyard.cli.rendering.listings.live_tables import amount, seconds
 from gpuyard.cli.rendering.listings.tables import Listing, TableWish, column
@@ -36,7 +36,6 @@ WIDE_FIELDS = (
 )
 NAME_FIELDS = ("name", "user", "queue", "class", "phase", "array", "submitted", "started", "ended")
 
-OVER = ("succeeded", "failed", "cancelled")
 ACTIVE = ("stopping", "running", "starting", "waiting", "held")
 """In the order in which they are listed."""
 

@@ -12,6 +12,7 @@ from gpuyard.model.reasons import Code, without_names
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.state.records import Attempt, Entry
 
+STOPPED = "stopped"
 FOR_ITSELF = frozenset((Code.DRAINED, Code.STALE, Code.DEADLOCK, Code.DEFRAGMENTED))
 """Reasons that say all there is to say: nobody in particular gets the place."""
 
@@ -28,12 +29,12 @@ def tell_who_gains(desk: Desk, entry: Entry, attempt: Attempt, action: Evict | M
         return
     own = gains.owner.identity == entry.owner.identity
     who = entry.name if own else f"a job of queue {entry.template.job.queue}"
-    verb = _verb(action) if _verb(action) in ("gave back tasks", "moved") else f"was {_verb(action)}"
-    desk.say("displaced", gains, message=f"{who} {verb} for it, {_lost(desk, entry, attempt)}")
+    was = "was " if _verb(action) == STOPPED else ""
+    desk.say("displaced", gains, message=f"{who} {was}{_verb(action)} for it, {_lost(desk, entry, attempt)}")
 
 
 def _verb(action: Evict | Move) -> str:
-    return "moved" if isinstance(action, Move) else "gave back tasks" if action.placements else "stopped"
+    return "moved" if isinstance(action, Move) else "gave back tasks" if action.placements else STOPPED
 
 
 def _lost(desk: Desk, entry: Entry, attempt: Attempt) -> str:
