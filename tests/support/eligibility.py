@@ -26,7 +26,8 @@ def unfit(job: Job, group: TaskGroup, node: Node) -> Iterator[str]:
     labels = dict(node.labels)
     if any(labels.get(name) != value for name, value in group.node_selector):
         yield f"{node.name} does not have the labels asked for"
-    if job.affinity and not any(holds(term, labels) for term in job.affinity):
+    labels["metadata.name"] = node.name
+    if not all(any(holds(term, labels) for term in alternatives) for alternatives in group.terms):
         yield f"{node.name} does not meet the affinity"
     if not group.request.cpu_only:
         yield from wrong_card(job, node)
@@ -66,8 +67,8 @@ def bears(toleration: Toleration, taint: Taint) -> bool:
 
 
 def holds(term: AffinityTerm, labels: dict[str, str]) -> bool:
-    """Whether all expressions of the term hold."""
-    return all(true(expression, labels) for expression in term.expressions)
+    """Whether the term has expressions, and all of them hold."""
+    return bool(term.expressions) and all(true(expression, labels) for expression in term.expressions)
 
 
 def true(expression: Expression, labels: dict[str, str]) -> bool:

@@ -336,6 +336,8 @@ def _twisted(job: Job, twist: str, leaves: list[str], levels: tuple[str, ...]) -
     match twist:
         case "selector":
             return _on_leaves(job, node_selector=(("disk", "nvme"),))
+        case "affinity":
+            return _on_leaves(job, terms=(AFFINITY,))
         case "tolerates":
             return _on_leaves(job, tolerations=(Toleration("dedicated", "Exists"),))
         case "alone":
@@ -346,6 +348,10 @@ def _twisted(job: Job, twist: str, leaves: list[str], levels: tuple[str, ...]) -
     return job
 
 
+AFFINITY = (
+    AffinityTerm((Expression("tier", "In", ("1", "2")),)),
+    AffinityTerm((Expression("disk", "NotIn", ("nvme",)), Expression("tier", "Gt", ("0",)))),
+)
 PLAIN_TWISTS: dict[str, dict[str, Any]] = {
     "batch": {"job_class": JobClass.BATCH},
     "interactive": {"job_class": JobClass.INTERACTIVE},
@@ -359,12 +365,6 @@ PLAIN_TWISTS: dict[str, dict[str, Any]] = {
     "prefers": {"models": ("H100", A100)},
     "memory": {"min_gpu_memory": 40 * GIB},
     "architecture": {"min_architecture": "ampere"},
-    "affinity": {
-        "affinity": (
-            AffinityTerm((Expression("tier", "In", ("1", "2")),)),
-            AffinityTerm((Expression("disk", "NotIn", ("nvme",)), Expression("tier", "Gt", ("0",)))),
-        )
-    },
     "held": {"on_hold": True},
     "foreign": {"foreign": True},
     "protected": {"min_runtime": 7200.0},

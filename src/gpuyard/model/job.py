@@ -60,9 +60,12 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """All expressions must hold; a job's terms are alternatives, any one suffices."""
+    """All expressions must hold; one without any matches nothing. Terms that stand together are alternatives."""
 
     expressions: tuple[Expression, ...]
+
+
+Terms = tuple[tuple[AffinityTerm, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ class TaskGroup:
     request: Request = Request()
     topology: TopologyAsk = ANYWHERE
     node_selector: tuple[tuple[str, str], ...] = ()
+    terms: Terms = ()
+    """Of each of these alternatives one must hold."""
     tolerations: tuple[Toleration, ...] = ()
     failed: int = 0
     succeeded: int = 0
@@ -192,7 +197,6 @@ class Job:
     min_gpu_memory: int = 0
     min_architecture: str = ""
     architecture: str = ""
-    affinity: tuple[AffinityTerm, ...] = ()
     avoid: Avoid | None = None
     time_limit: float | None = None
     min_runtime: float | None = None

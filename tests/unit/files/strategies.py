@@ -119,14 +119,16 @@ REQUESTS = st.one_of(
     st.builds(Request, mig=st.sampled_from([(("1g.10gb", 1),), (("1g.10gb", 1), ("2g.20gb", 1)), (("1g.10gb", 2),)])),
 )
 TOLERATIONS = st.sampled_from([(), (Toleration("", "Exists"), Toleration("k", "Equal", "v", "NoExecute"))])
+TERM = AffinityTerm((Expression("zone", "In", ("a", "b")), Expression("x", "Exists")))
+TERMS = st.sampled_from([(), ((TERM,),), ((TERM, AffinityTerm(())),), ((AffinityTerm(()),), (TERM, TERM))])
 
 
 @st.composite
 def groups(draw: Draw, name: str, topology: st.SearchStrategy[TopologyAsk] = ASKS) -> TaskGroup:
     tasks = draw(st.integers(1, 4))
     return TaskGroup(
-        name, tasks, draw(st.integers(1, tasks)), draw(REQUESTS), draw(topology), draw(PAIRS), draw(TOLERATIONS),
-        **draw(st.sampled_from([{}, {"failed": 1}, {"absent": 1}])),
+        name, tasks, draw(st.integers(1, tasks)), draw(REQUESTS), draw(topology), draw(PAIRS),
+        draw(TERMS), draw(TOLERATIONS), **draw(st.sampled_from([{}, {"failed": 1}, {"absent": 1}])),
     )  # fmt: skip
 
 
@@ -141,7 +143,6 @@ def gangs(draw: Draw) -> Bundle:
 @st.composite
 def jobs(draw: Draw, name: str, queue: st.SearchStrategy[str]) -> Job:
     foreign = draw(st.booleans())
-    terms = (AffinityTerm((Expression("zone", "In", ("a", "b")), Expression("x", "Exists"))),)
     return Job(
         name=name, gang=draw(gangs()), queue=draw(st.just("") | queue if foreign else queue),
         user=draw(st.just("") | WORDS), job_class=draw(st.sampled_from(JobClass)),
@@ -151,7 +152,6 @@ def jobs(draw: Draw, name: str, queue: st.SearchStrategy[str]) -> Job:
         models=draw(st.sampled_from([(), ("H100", "A100")])),
         min_gpu_memory=draw(st.sampled_from([0, 40 * GIB])), min_architecture=draw(st.sampled_from(["", "ampere"])),
         architecture=draw(st.sampled_from(["", "hopper"])),
-        affinity=draw(st.sampled_from([(), terms])),
         avoid=draw(st.none() | st.builds(Avoid, st.sampled_from(["node", "rack"]), st.just(("default",)))),
         time_limit=draw(st.none() | st.sampled_from([90.0, 7200.0, 0.5])), min_runtime=draw(SOME_SPANS),
         warm_up=draw(SOME_SPANS), checkpoint=draw(st.none() | st.builds(Checkpoint, st.just(60.0), MOMENTS, SPANS)),

@@ -213,7 +213,7 @@ def test_the_words_of_kubernetes_are_understood():
         "affinity: [{matchExpressions: [{key: zone, operator: In, values: [a, b]}]}], "
         "tolerations: [{operator: Exists}, {key: k, value: v, effect: NoExecute}]"
     )
-    assert worded.affinity == (AffinityTerm((Expression("zone", "In", ("a", "b")),)),)
+    assert worded.task_groups()[0].terms == ((AffinityTerm((Expression("zone", "In", ("a", "b")),)),),)
     assert worded.task_groups()[0].tolerations == (Toleration("", "Exists"), Toleration("k", "Equal", "v", "NoExecute"))
 
 

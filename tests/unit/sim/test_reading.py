@@ -63,7 +63,7 @@ def test_openb_tasks_carry_shares_and_models_as_a_set(tmp_path: Path):
     trace = reading.read(written(tmp_path, OPENB)).trace(42, 10 * WHOLE)
     jobs = {arrival.job.name: arrival.job for arrival in trace.arrivals}
     assert jobs["a"].task_groups()[0].request.share == 460 * MILLI
-    assert jobs["b"].affinity[0].expressions[0].values == ("V100M16", "V100M32")
+    assert jobs["b"].task_groups()[0].terms[0][0].expressions[0].values == ("V100M16", "V100M32")
     assert jobs["c"].task_groups()[0].request.cpu_only
     assert trace.tried_once
 

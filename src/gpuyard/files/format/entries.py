@@ -209,10 +209,12 @@ class ExpressionEntry:
 
 @dataclass(slots=True, kw_only=True)
 class TermEntry:
-    """A node-affinity term: all its expressions must hold; a job's terms are alternatives."""
+    """A node-affinity term: all its expressions must hold; terms in one list are alternatives."""
 
     match_expressions: tuple[ExpressionEntry, ...] = slot(
-        ListOf(EntryOf(lambda: ExpressionEntry), least=1), "As in Kubernetes.", as_key="matchExpressions"
+        ListOf(EntryOf(lambda: ExpressionEntry)),
+        "As in Kubernetes; a term without any matches nothing.",
+        as_key="matchExpressions",
     )
 
 
@@ -267,6 +269,12 @@ class AskEntry:
     tolerations: tuple[TolerationEntry, ...] | None = slot(
         ListOf(EntryOf(lambda: TolerationEntry)), "Taints it bears.", None
     )
+    affinity: tuple[TermEntry, ...] | None = slot(
+        ListOf(EntryOf(lambda: TermEntry)), "Node-affinity terms; any one holds.", None
+    )
+    terms: tuple[tuple[TermEntry, ...], ...] = slot(
+        ListOf(ListOf(EntryOf(lambda: TermEntry), least=1)), "Further such lists; of each any one holds.", ()
+    )
     failed: int | None = slot(COUNT, "Members that failed; default 0.", None)
     succeeded: int | None = slot(COUNT, "Members that succeeded; default 0.", None)
     absent: int | None = slot(COUNT, "Members that do not exist yet; default 0.", None)
@@ -320,9 +328,6 @@ class JobEntry(AskEntry):
     min_gpu_memory: int = slot(Bytes(), "Instead of models: memory of a GPU at least this.", 0)
     min_architecture: str = slot(Word(ARCHITECTURES), "Instead of models: this architecture or newer.", "")
     architecture: str = slot(Word(ARCHITECTURES), "Instead of models: this architecture and no other.", "")
-    affinity: tuple[TermEntry, ...] = slot(
-        ListOf(EntryOf(lambda: TermEntry)), "Node-affinity terms; any one holds.", ()
-    )
     avoid: AvoidEntry | None = slot(EntryOf(lambda: AvoidEntry), "Whom it will not share a domain with.", None)
     time_limit: float | None = slot(Duration(zero=False), "It is ended after this.", None)
     min_runtime: float | None = slot(Duration(), "It is no victim before this; default: by policy.", None)

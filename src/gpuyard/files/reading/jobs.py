@@ -34,6 +34,7 @@ from gpuyard.model.job import (
     Job,
     Run,
     TaskGroup,
+    Terms,
     Toleration,
     one_group,
 )  # fmt: skip
@@ -72,9 +73,6 @@ def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
     """A job as the model holds it."""
     started, submitted = entry.started, entry.submitted
     gang = _gang(entry, at, problems)
-    for place, term in enumerate(entry.affinity):
-        for number, expression in enumerate(term.match_expressions):
-            _check_expression(expression, (*at, "affinity", place, "matchExpressions", number), problems)
     return Job(
         name=entry.name,
         gang=gang,
@@ -90,7 +88,6 @@ def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
         min_gpu_memory=entry.min_gpu_memory,
         min_architecture=entry.min_architecture,
         architecture=entry.architecture,
-        affinity=tuple(AffinityTerm(tuple(map(_expression, term.match_expressions))) for term in entry.affinity),
         avoid=Avoid(entry.avoid.level, entry.avoid.queues, entry.avoid.own) if entry.avoid else None,
         time_limit=entry.time_limit,
         min_runtime=entry.min_runtime,
@@ -117,6 +114,17 @@ def _run(entry: RunEntry) -> Run:
     return Run(entry.command, entry.env, entry.workdir, entry.retries, entry.image, entry.tty)
 
 
+def _terms(entry: AskEntry, at: Path, problems: Problems) -> Terms:
+    places = [((*at, "affinity"), entry.affinity or ())]
+    places += [((*at, "terms", place), terms) for place, terms in enumerate(entry.terms)]
+    for here, terms in places:
+        for place, term in enumerate(terms):
+            for number, expression in enumerate(term.match_expressions):
+                _check_expression(expression, (*here, place, "matchExpressions", number), problems)
+    read = (tuple(AffinityTerm(tuple(map(_expression, t.match_expressions))) for t in terms) for _, terms in places)
+    return tuple(alternatives for alternatives in read if alternatives)
+
+
 def _expression(entry: ExpressionEntry) -> Expression:
     return Expression(entry.key, entry.operator, entry.values)
 
@@ -140,12 +148,13 @@ class _Inherited:
 
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    terms: Terms = ()
 
     def under(self, entry: AskEntry, at: Path, problems: Problems) -> _Inherited:
-        if entry.node_selector is None and entry.tolerations is None:
-            return self
-        own = self.tolerations if entry.tolerations is None else _tolerations(entry.tolerations, at, problems)
-        return _Inherited(self.node_selector if entry.node_selector is None else entry.node_selector, own)
+        selector = self.node_selector if entry.node_selector is None else entry.node_selector
+        borne = self.tolerations if entry.tolerations is None else _tolerations(entry.tolerations, at, problems)
+        terms = self.terms if entry.affinity is None and not entry.terms else _terms(entry, at, problems)
+        return _Inherited(selector, borne, terms)
 
 
 _NOTHING = _Inherited()
@@ -213,6 +222,7 @@ def _leaf(
         request,
         topology,
         inherited.node_selector,
+        inherited.terms,
         inherited.tolerations,
         failed,
         succeeded,

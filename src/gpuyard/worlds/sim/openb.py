@@ -54,8 +54,9 @@ def _job(row: Row) -> Job:
         memory=row.whole("memory_mib") * MIB,
     )
     spec = row.get("gpu_spec", "")
-    affinity = (AffinityTerm((Expression(MODEL_LABEL, "In", tuple(spec.split("|"))),)),) if spec and count else ()
-    return Job(row.text("name"), one_group(TaskGroup(request=request)), affinity=affinity)
+    models = AffinityTerm((Expression(MODEL_LABEL, "In", tuple(spec.split("|"))),))
+    terms = ((models,),) if spec and count else ()
+    return Job(row.text("name"), one_group(TaskGroup(request=request, terms=terms)))
 
 
 def trace(name: str, jobs: Sequence[Job], seed: int, arrivals: float, capacity: int) -> Trace:
@@ -105,8 +106,8 @@ def popularity(jobs: Iterable[Job]) -> tuple[tuple[Job, float], ...]:
     samples: dict[object, Job] = {}
     counts: Counter[object] = Counter()
     for job in jobs:
-        request = job.task_groups()[0].request
-        spec = job.affinity[0].expressions[0].values if job.affinity else ()
+        request, terms = job.task_groups()[0].request, job.task_groups()[0].terms
+        spec = terms[0][0].expressions[0].values if terms else ()
         # Common kinds first; among equally common ones the published program takes the larger tuple first.
         kind = (request.cpu, request.gpus, request.share, "|".join(spec))
         samples.setdefault(kind, job)

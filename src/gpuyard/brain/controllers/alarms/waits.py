@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -106,14 +106,22 @@ def kind_of(row: JobRow) -> str:
     """Names jobs that are answered alike, the same after a restart."""
     job = row.job
     cards = (job.models, job.min_gpu_memory, job.min_architecture, job.architecture)
-    asked = (job.gang, *cards, job.affinity, job.avoid, job.time_limit)
+    asked = (job.gang, *cards, job.avoid, job.time_limit)
     return f"{job.queue}/{row.class_name}/{_digest((asked, row.firm))}"
 
 
 @lru_cache(maxsize=1 << 12)
 def _digest(asked: tuple[object, ...]) -> str:
     """Short and the same everywhere; spelling a job out costs much more than finding it again, plan after plan."""
-    return f"{zlib.crc32(repr(asked).encode()):08x}"
+    return f"{zlib.crc32(repr(_spelled(asked)).encode()):08x}"
+
+
+def _spelled(value: object) -> object:
+    """What it says, and nothing of fields that say nothing: one that a later version adds names no job otherwise."""
+    if is_dataclass(value):
+        told = [(each, getattr(value, each.name)) for each in fields(value)]
+        return [(each.name, _spelled(said)) for each, said in told if said != each.default]
+    return [_spelled(each) for each in value] if isinstance(value, tuple | list) else value
 
 
 def _told(draft: Draft, each: Overdue, telling: Telling) -> Told:

@@ -57,7 +57,7 @@ def shapes_wanted(draft: Draft) -> tuple[Wanted, ...]:
     for wanted in _all_wanted(draft):
         request, resources = wanted.request, wanted.request.resources
         key = (wanted.tasks, wanted.level, resources.gpus, resources.share, resources.gpu_memory, request.models,
-               request.min_gpu_memory, request.architectures, request.node_selector, request.affinity)  # fmt: skip
+               request.min_gpu_memory, request.architectures, request.node_selector, request.terms)  # fmt: skip
         total[key] = total.get(key, 0) + wanted.asked
         # the least hungry for CPU speaks for those alike: defragmentation is about GPUs
         if key not in example or (resources.cpu, request.id) < (example[key][0], example[key][1].request.id):

@@ -61,14 +61,14 @@ def _by_cause(shapes: Shapes, request: TaskRequest, out: Bools) -> dict[str, _Gr
 
 
 def _causes(request: TaskRequest, node: Node) -> Iterator[str]:
-    labels = dict(node.labels)
+    labels = requests.labels_of(node)
     if node.workloads and request.class_name not in node.workloads:
         yield f"its class, for they take {' and '.join(node.workloads)} only"
     unmet = [f"{key}={value}" for key, value in request.node_selector if labels.get(key) != value]
     if unmet:
         yield f"its own selector {', '.join(unmet)}"
-    if request.affinity and not requests.meets_affinity(request, node):
-        yield f"its own affinity, {' or '.join(map(_term_words, request.affinity))}"
+    for alternatives in requests.unmet_terms(request, node):
+        yield f"its own affinity, {' or '.join(map(_term_words, alternatives)) or 'which names nothing'}"
     taints = [_taint_words(taint) for taint in node.taints if _repels(request, taint)]
     if taints:
         yield f"the taint{'s' if len(taints) > 1 else ''} {', '.join(taints)}"
@@ -83,7 +83,7 @@ def _taint_words(taint: Taint) -> str:
 
 
 def _term_words(term: AffinityTerm) -> str:
-    return " and ".join(map(_expression_words, term.expressions))
+    return " and ".join(map(_expression_words, term.expressions)) or "a term that matches nothing"
 
 
 def _expression_words(expression: Expression) -> str:

@@ -231,7 +231,7 @@ class Seen:
     def _tally(self, request: TaskRequest) -> _Tally:
         share, memory = request.resources.share, request.resources.gpu_memory
         kind = (request.gpus, share, memory, request.models, request.min_gpu_memory, request.architectures,
-                request.node_selector, request.affinity)  # fmt: skip
+                request.node_selector, request.terms)  # fmt: skip
         tally = self._of[request.id] = self._kinds.setdefault(kind, _Tally(kind, request))
         return tally
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, age
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, age, labels_of
 from gpuyard.model.node import ARCHITECTURES, Gpu, Node
 from gpuyard.model.queue import model_matches
 
@@ -30,7 +30,7 @@ class _Kinds:
         self.codes: Ints = np.array([self._code(node) for node in nodes], dtype=np.int64)
 
     def _code(self, node: Node) -> int:
-        labels = dict(node.labels) if self._keys else {}
+        labels = labels_of(node) if self._keys else {}
         seen = tuple(labels.get(key) for key in self._keys)
         kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.workloads, node.closed is None,
                 node.cpu, node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
@@ -171,7 +171,9 @@ def _passes(request: TaskRequest, checkers: tuple[Checker, ...], node: Node) -> 
 
 def _label_keys(request: TaskRequest) -> tuple[str, ...]:
     keys = {key for key, _ in request.node_selector}
-    keys |= {expression.key for term in request.affinity for expression in term.expressions}
+    keys |= {
+        expression.key for alternatives in request.terms for term in alternatives for expression in term.expressions
+    }
     return tuple(sorted(keys))
 
 

@@ -19,8 +19,8 @@ class TaskRequest:
     """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
-        "affinity", "architectures", "class_name", "cost", "gpus", "id", "min_gpu_memory", "models",
-        "node_selector", "older", "over", "resources", "style", "tolerations", "waived",
+        "architectures", "class_name", "cost", "gpus", "id", "min_gpu_memory", "models", "node_selector", "older",
+        "over", "resources", "style", "terms", "tolerations", "waived",
     )  # fmt: skip
 
     def __init__(self, request_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
@@ -36,8 +36,8 @@ class TaskRequest:
         """Those it may run on, as ages; None: all."""
         self.older = treatment.models is ModelChoice.OLDER and not job.models
         """Of the models that suit, the oldest comes first (rule 11)."""
-        self.affinity = job.affinity
         self.node_selector = group.node_selector
+        self.terms = group.terms
         self.tolerations = group.tolerations
         self.style: Style = treatment.placement
         self.over = treatment.over
@@ -71,7 +71,7 @@ def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
     resources = group.request  # spelled out, for a dataclass hashes slowly and every job passes here
     return (
         resources.gpus, resources.share, resources.gpu_memory, resources.mig, resources.cpu, resources.memory,
-        job.models, job.min_gpu_memory, job.min_architecture, job.architecture, job.affinity, group.node_selector,
+        job.models, job.min_gpu_memory, job.min_architecture, job.architecture, group.node_selector, group.terms,
         group.tolerations, job.job_class.value,
     )  # fmt: skip
 
@@ -110,24 +110,36 @@ def has_labels(request: TaskRequest, node: Node) -> bool:
     """Node selector and node affinity, and the classes that the node takes (rule 14)."""
     if node.workloads and request.class_name not in node.workloads:
         return False
-    if not (request.node_selector or request.affinity):
+    if not (request.node_selector or request.terms):
         return True
-    labels = dict(node.labels)
+    labels = labels_of(node)
     if any(labels.get(key) != value for key, value in request.node_selector):
         return False
     return meets_affinity(request, node)
 
 
 def meets_affinity(request: TaskRequest, node: Node) -> bool:
-    """Any one of its terms holds, or it has none."""
-    if not request.affinity:
-        return True
-    labels = dict(node.labels)
-    return any(_term_holds(term, labels) for term in request.affinity)
+    """Of each of its alternatives one holds."""
+    return not request.terms or not unmet_terms(request, node)
+
+
+def unmet_terms(request: TaskRequest, node: Node) -> list[tuple[AffinityTerm, ...]]:
+    """The alternatives of which none holds on the node."""
+    labels = labels_of(node)
+    return [terms for terms in request.terms if not any(_term_holds(term, labels) for term in terms)]
+
+
+NODE_NAME = "metadata.name"
+"""Every node has a label of this key, with its name; Kubernetes calls it a field."""
+
+
+def labels_of(node: Node) -> dict[str, str]:
+    """Its labels, the one with its name among them."""
+    return {**dict(node.labels), NODE_NAME: node.name}
 
 
 def _term_holds(term: AffinityTerm, labels: dict[str, str]) -> bool:
-    return all(_expression_holds(expression, labels) for expression in term.expressions)
+    return bool(term.expressions) and all(_expression_holds(expression, labels) for expression in term.expressions)
 
 
 def _expression_holds(expression: Expression, labels: dict[str, str]) -> bool:
@@ -142,17 +154,19 @@ def _expression_holds(expression: Expression, labels: dict[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt":
-            return _number(value) is not None and _number(value) > int(expression.values[0])  # type: ignore[operator]
+            return _compared(value, expression) > 0
         case "Lt":
-            return _number(value) is not None and _number(value) < int(expression.values[0])  # type: ignore[operator]
+            return _compared(value, expression) < 0
     return False
 
 
-def _number(value: str | None) -> int | None:
+def _compared(value: str | None, expression: Expression) -> int:
+    """Whether a label is more (1) or less (-1) than what it is compared with; 0 where one of the two is no number."""
     try:
-        return int(value) if value is not None else None
+        mine, other = int(value or ""), int("".join(expression.values))
     except ValueError:
-        return None
+        return 0
+    return (mine > other) - (mine < other)
 
 
 def bears_taints(request: TaskRequest, node: Node) -> bool:
