@@ -1,4 +1,4 @@
-"""This machine as a node of a fleet: its GPUs with model, memory, UUID and islands, its cores and memory.
+"""This machine as nodes of a fleet: its GPUs with model, memory, UUID and islands, its cores and memory.
 
 Called where a yard begins without a fleet file. GPUs of different models on one machine become nodes of their own,
 because all GPUs of a node are of one model.
@@ -9,41 +9,57 @@ from __future__ import annotations
 import os
 import pathlib
 import platform
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from gpuyard.agent import nvml
-from gpuyard.agent.nvml import SWITCH, Device
+from gpuyard.agent.nvml import plausible
+from gpuyard.agent.nvml.facts import DeviceFacts, MachineFacts, Pair, told
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import UNLIMITED
 
+SWITCH_LEVEL, NUMA_LEVEL = 20, 40
+"""NVML_TOPOLOGY_MULTIPLE and _NODE of nvml.h: no host bridge lies between the two; no link between CPUs does."""
+CLIQUE_LABEL = "nvidia.com/gpu.clique"
 
-def nodes(library: Any = None) -> tuple[Node, ...]:
-    """The nodes of this machine; none if it has no NVIDIA GPU."""
-    found = nvml.devices(library)
-    models = list(dict.fromkeys(model_name(device.name) for device in found))
-    host = platform.node() or "here"
+
+def nodes(machine: MachineFacts, host: str = "") -> tuple[Node, ...]:
+    """The nodes of this machine; none if it has no GPU. A GPU without a UUID of its own is none that could be given."""
+    unique = plausible.once(gpu.uuid for gpu in machine.gpus)
+    found = [gpu for gpu in machine.gpus if gpu.uuid in unique]
+    models = list(dict.fromkeys(model_name(gpu.name) for gpu in found))
+    host = host or platform.node() or "here"
+    names = [host if number == 0 else f"{host}-{model}" for number, model in enumerate(models)]
     return tuple(
-        _node(host if number == 0 else f"{host}-{model}", model, [d for d in found if model_name(d.name) == model])
-        for number, model in enumerate(models)
+        _node(name, [gpu for gpu in found if model_name(gpu.name) == model], machine.pairs)
+        for name, model in zip(names, models, strict=True)
     )
 
 
-def _node(name: str, model: str, devices: Sequence[Device]) -> Node:
-    islands = islands_of(devices)
-    gpus = tuple(
-        Gpu(index, islands[index], slices=d.slices, uuid=d.uuid, slice_uuids=d.slice_uuids)
-        for index, d in enumerate(devices)
-    )
+def _node(name: str, gpus: Sequence[DeviceFacts], pairs: Sequence[Pair]) -> Node:
+    islands, switches, numa = islands_of(gpus), switches_of(gpus, pairs), numa_of(gpus, pairs)
+    model = model_name(gpus[0].name)
     return Node(
         name=name,
         pool=model,
         model=model,
-        architecture=devices[0].architecture,
-        gpu_memory=min(device.memory for device in devices),
-        gpus=gpus,
+        architecture=told(gpus[0].architecture) or "",
+        gpu_memory=min(told(gpu.memory) or 0 for gpu in gpus),
+        gpus=tuple(_gpu(index, gpu, (islands[index], switches[index], numa[index])) for index, gpu in enumerate(gpus)),
         cpu=cores_milli(),
         memory=memory_bytes(),
+        labels=_labels(gpus),
+    )
+
+
+def _gpu(index: int, gpu: DeviceFacts, grades: tuple[int, int, int]) -> Gpu:
+    slices = sorted((each.profile, each.uuid) for each in gpu.slices)
+    return Gpu(
+        index,
+        island=grades[0],
+        switch=grades[1],
+        numa=grades[2],
+        slices=tuple(profile for profile, _ in slices) if told(gpu.mig) else None,
+        uuid=gpu.uuid,
+        slice_uuids=tuple(uuid for _, uuid in slices) if told(gpu.mig) else (),
     )
 
 
@@ -52,18 +68,62 @@ def model_name(name: str) -> str:
     return name.removeprefix("NVIDIA ").removeprefix("Tesla ").strip().replace(" ", "-")
 
 
-def islands_of(devices: Sequence[Device]) -> list[int]:
-    """For each device the number of its island: those that NVLink joins, over others or over a switch."""
-    island = list(range(len(devices)))
-    place = {device.bus: number for number, device in enumerate(devices)}
-    switched = [number for number, device in enumerate(devices) if SWITCH in device.links]
-    pairs = [(number, place[bus]) for number, d in enumerate(devices) for bus in d.links if bus in place]
-    pairs += [(switched[0], number) for number in switched]
+def _labels(gpus: Sequence[DeviceFacts]) -> tuple[tuple[str, str], ...]:
+    """Which GPUs of other nodes these reach over NVLink, as the vendor's own labels say it; only where all agree."""
+    fabrics = {(told(gpu.fabric_cluster) or "", told(gpu.fabric_clique)) for gpu in gpus}
+    cluster, clique = next(iter(fabrics))
+    return ((CLIQUE_LABEL, f"{cluster}.{clique}"),) if len(fabrics) == 1 and cluster else ()
+
+
+# --- graded islands ------------------------------------------------------------------------------
+
+
+def islands_of(gpus: Sequence[DeviceFacts]) -> list[int]:
+    """For each GPU the number of its island: those that NVLink joins, over others or over switches."""
+    place = {gpu.bus: number for number, gpu in enumerate(gpus)}
+    live = [(number, link) for number, gpu in enumerate(gpus) for link in gpu.links if link.active]
+    switched = [number for number, link in live if link.remote == "switch"]
+    pairs = [(number, place[link.bus]) for number, link in live if link.bus in place]
+    return _joined(len(gpus), [*pairs, *((switched[0], number) for number in switched)])
+
+
+def switches_of(gpus: Sequence[DeviceFacts], pairs: Iterable[Pair]) -> list[int]:
+    """For each GPU the number of its PCIe switch, or of several without a host bridge in between."""
+    return _near(gpus, pairs, SWITCH_LEVEL)
+
+
+def numa_of(gpus: Sequence[DeviceFacts], pairs: Iterable[Pair]) -> list[int]:
+    """For each GPU the number of its NUMA node, as far as anybody tells; those of whom nobody does stand together."""
+    nodes_ = [told(gpu.numa) for gpu in gpus]
+    if all(node is not None and node >= 0 for node in nodes_):
+        return _ranked([int(node or 0) for node in nodes_])
+    return _near(gpus, pairs, NUMA_LEVEL)
+
+
+def _near(gpus: Sequence[DeviceFacts], pairs: Iterable[Pair], level: int) -> list[int]:
+    """Islands by what lies between two GPUs. Where that is not told at all, no grade is claimed: one for all."""
+    place = {gpu.uuid: number for number, gpu in enumerate(gpus)}
+    known = [(pair, told(pair.ancestor)) for pair in pairs if pair.one in place and pair.other in place]
+    if not known or any(ancestor is None for _, ancestor in known):
+        return [0] * len(gpus)
+    close = [pair for pair, ancestor in known if ancestor is not None and ancestor <= level]
+    return _joined(len(gpus), [(place[pair.one], place[pair.other]) for pair in close])
+
+
+def _joined(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
+    island = list(range(count))
     for one, other in pairs:
         low, high = sorted((island[one], island[other]))
         island = [low if number == high else number for number in island]
-    order = {number: rank for rank, number in enumerate(dict.fromkeys(island))}
-    return [order[number] for number in island]
+    return _ranked(island)
+
+
+def _ranked(numbers: Sequence[int]) -> list[int]:
+    order = {number: rank for rank, number in enumerate(dict.fromkeys(numbers))}
+    return [order[number] for number in numbers]
+
+
+# --- the rest of the machine ---------------------------------------------------------------------
 
 
 def cores_milli() -> int:

@@ -75,7 +75,8 @@ CORDONED = Closure()
 class Gpu:
     """One device of a node. `slices` is None for a whole device, else the MIG slices it is cut into.
 
-    `slice_uuids` has the UUID of each of them, in the same order, where the driver told them.
+    `slice_uuids` has the UUID of each of them, in the same order, where the driver told them. `island`, `switch` and
+    `numa` number what it shares with neighbours: NVLink, PCIe switches without a host bridge between, a NUMA node.
     """
 
     index: int
@@ -85,6 +86,8 @@ class Gpu:
     uuid: str = ""
     slice_uuids: tuple[str, ...] = ()
     closed: Closure | None = None
+    switch: int = 0
+    numa: int = 0
 
     @property
     def sick(self) -> bool:

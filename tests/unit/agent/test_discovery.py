@@ -1,114 +1,87 @@
-"""What the driver says becomes a node; a library made by hand stands in for the driver."""
+"""What the driver says becomes a node; records of machines stand in for the driver."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from gpuyard.agent import discovery, nvml
+from gpuyard.agent import discovery
+from gpuyard.agent.nvml.facts import UNKNOWN, Link, MachineFacts, NotTold, changed
+from tests.support import records
+
+TWO = ((0, 0, 1, 1, 2, 2, 3, 3), (0, 0, 0, 0, 1, 1, 1, 1))
+"""Pairs behind a switch, four to a NUMA node."""
 
 
-class FakeNvml:
-    """Eight GPUs of one model unless told otherwise; `links` maps a GPU to its peers by number, or to `switch`."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(
-        self, names: list[str], links: dict[int, list[Any]] | None = None, mig: dict[int, list[str]] | None = None
-    ):
-        self.names, self.links, self.mig = names, links or {}, mig or {}
-        self.open = False
-
-    def nvmlInit(self):
-        self.open = True
-
-    def nvmlShutdown(self):
-        self.open = False
-
-    def nvmlDeviceGetCount(self):
-        return len(self.names)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return index
-
-    def nvmlDeviceGetUUID(self, handle):
-        return f"MIG-{handle[1]}" if isinstance(handle, tuple) else f"GPU-{handle}".encode()
-
-    def nvmlDeviceGetName(self, handle):
-        return handle[0] if isinstance(handle, tuple) else self.names[handle]
-
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(total=80 << 30)
-
-    def nvmlDeviceGetPciInfo(self, handle):
-        return SimpleNamespace(busId=f"00000000:0{handle}:00.0")
-
-    def nvmlDeviceGetArchitecture(self, handle):
-        return 9
-
-    def nvmlDeviceGetNvLinkState(self, handle, link):
-        if link >= len(self.links.get(handle, [])):
-            raise self.NVMLError
-        return 1
-
-    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, link):
-        return 2 if self.links[handle][link] == "switch" else 0
-
-    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle, link):
-        return self.nvmlDeviceGetPciInfo(self.links[handle][link])
-
-    def nvmlDeviceGetMigMode(self, handle):
-        return [int(handle in self.mig), 0]
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, handle):
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle, index):
-        if index >= len(self.mig[handle]):
-            raise self.NVMLError
-        return f"NVIDIA H100 MIG {self.mig[handle][index]}", f"{handle}-{index}"
+@pytest.mark.parametrize(
+    ("name", "islands"),
+    [
+        ("synthetic-h100x8", (0,) * 8),
+        ("synthetic-a100x8-two-islands", (0, 0, 0, 0, 1, 1, 1, 1)),
+        ("synthetic-l40sx8-pcie", tuple(range(8))),
+    ],
+)
+def test_links_become_graded_islands(name: str, islands: tuple[int, ...]):
+    (node,) = discovery.nodes(records.machine(name).machine)
+    assert tuple(gpu.island for gpu in node.gpus) == islands
+    assert (tuple(gpu.switch for gpu in node.gpus), tuple(gpu.numa for gpu in node.gpus)) == TWO
 
 
-def test_gpus_behind_a_switch_are_one_island():
-    library = FakeNvml(["NVIDIA H100 80GB HBM3"] * 4, {n: ["switch"] * 2 for n in range(4)})
-    (node,) = discovery.nodes(library)
+def test_a_node_has_model_architecture_memory_and_the_uuids_of_its_gpus():
+    record = records.machine("synthetic-h100x8")
+    (node,) = discovery.nodes(record.machine)
     assert (node.model, node.architecture, node.gpu_memory) == ("H100-80GB-HBM3", "hopper", 80 << 30)
-    assert [(gpu.index, gpu.island, gpu.uuid) for gpu in node.gpus] == [(n, 0, f"GPU-{n}") for n in range(4)]
-    assert not library.open
+    assert [gpu.uuid for gpu in node.gpus] == [gpu.uuid for gpu in record.machine.gpus]
 
 
-def test_bridged_pairs_are_islands_and_cards_without_links_stand_alone():
-    pairs = {0: [1], 1: [0], 2: [3], 3: [2]}
-    (node,) = discovery.nodes(FakeNvml(["NVIDIA A40"] * 5, pairs))
-    assert [gpu.island for gpu in node.gpus] == [0, 0, 1, 1, 2]
-
-
-def test_two_models_are_two_nodes():
-    found = discovery.nodes(FakeNvml(["NVIDIA H200", "Tesla T4", "NVIDIA H200"]))
-    assert [(node.model, [gpu.uuid for gpu in node.gpus]) for node in found] == [
-        ("H200", ["GPU-0", "GPU-2"]),
-        ("T4", ["GPU-1"]),
-    ]
-    assert len({node.name for node in found}) == 2
+def test_every_model_of_a_machine_is_a_node_of_its_own():
+    found = discovery.nodes(records.machine("synthetic-mixed").machine, "m")
+    assert [(node.name, node.architecture, len(node.gpus)) for node in found] == [
+        ("m", "ampere", 2), ("m-H100-80GB-HBM3", "hopper", 2), ("m-V100-SXM2-32GB", "volta", 4),
+    ]  # fmt: skip
 
 
 def test_a_cut_gpu_tells_its_slices_and_their_own_uuids():
-    (node,) = discovery.nodes(FakeNvml(["NVIDIA H100"] * 2, mig={1: ["3g.40gb", "1g.10gb"]}))
-    assert [gpu.slices for gpu in node.gpus] == [None, ("1g.10gb", "3g.40gb")]
-    assert [gpu.slice_uuids for gpu in node.gpus] == [(), ("MIG-1-1", "MIG-1-0")]
+    record = records.machine("synthetic-h100x2-mig")
+    (node,) = discovery.nodes(record.machine)
+    assert [gpu.slices for gpu in node.gpus] == [("3g.40gb", "3g.40gb"), ("1g.10gb",) * 7]
+    assert [len(set(gpu.slice_uuids)) for gpu in node.gpus] == [2, 7]
 
 
-def test_no_driver_is_no_gpus():
-    class NoDriver(FakeNvml):
-        def nvmlInit(self):
-            raise self.NVMLError
+def test_a_link_that_is_down_joins_nobody():
+    machine = records.machine("synthetic-a100x8-two-islands").machine
+    dead = tuple(Link(link.port, False, link.remote, link.bus) for link in machine.gpus[0].links)
+    back = [
+        changed(gpu, links=tuple(link for link in gpu.links if link.bus != machine.gpus[0].bus))
+        for gpu in machine.gpus[1:]
+    ]
+    (node,) = discovery.nodes(changed(machine, gpus=(changed(machine.gpus[0], links=dead), *back)))
+    assert [gpu.island for gpu in node.gpus] == [0, 1, 1, 1, 2, 2, 2, 2]
 
-    assert nvml.devices(NoDriver([])) == []
+
+def test_what_lies_between_gpus_is_not_guessed_where_nobody_tells():
+    machine = records.machine("synthetic-l40sx8-pcie").machine
+    silent = NotTold(UNKNOWN)
+    pairs = tuple(changed(pair, ancestor=silent) for pair in machine.pairs)
+    gpus = tuple(changed(gpu, numa=-1) for gpu in machine.gpus)
+    (node,) = discovery.nodes(changed(machine, pairs=pairs, gpus=gpus))
+    assert {(gpu.switch, gpu.numa) for gpu in node.gpus} == {(0, 0)}
 
 
-def test_the_real_library_answers_here():
-    pytest.importorskip("pynvml")
-    assert isinstance(nvml.devices(), list)
+def test_gpus_of_one_fabric_across_nodes_carry_its_clique():
+    machine = records.machine("synthetic-h100x8").machine
+    gpus = tuple(changed(gpu, fabric_cluster="ab" * 16, fabric_clique=7) for gpu in machine.gpus)
+    (node,) = discovery.nodes(changed(machine, gpus=gpus))
+    assert dict(node.labels) == {"nvidia.com/gpu.clique": f"{'ab' * 16}.7"}
+    (alone,) = discovery.nodes(machine)
+    assert alone.labels == ()
+
+
+def test_two_gpus_with_one_uuid_are_none_that_could_be_given_to_anybody():
+    machine = records.machine("synthetic-h100x8").machine
+    twin = changed(machine.gpus[1], uuid=machine.gpus[0].uuid)
+    (node,) = discovery.nodes(changed(machine, gpus=(machine.gpus[0], twin, *machine.gpus[2:])))
+    assert len(node.gpus) == 6
+
+
+def test_no_gpus_are_no_nodes():
+    assert discovery.nodes(MachineFacts("", "", "")) == ()

@@ -8,14 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuyard.model.errors import Refused
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.resources import UNLIMITED
+from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from gpuyard.model.snapshot import Snapshot
     from gpuyard.runtime.service import Yard
 
 VIRTUAL_GPUS = 8
+DISCOVERY_S = 30.0
+"""How long NVML may take to say what GPUs there are."""
 MACHINE = "machine"
 """In the place of a fleet file: what this machine has, whatever was given before."""
 REMEMBERED = "fleet.yaml"
@@ -87,10 +91,15 @@ def of_text(text: str, name: str, now: float) -> YardFleet:
 
 
 def of_this_machine(now: float) -> YardFleet | None:
-    """What NVML finds here; None if it finds nothing."""
+    """What NVML finds here; None if it finds nothing. One that does not answer is no machine without GPUs."""
     from gpuyard.agent import discovery
+    from gpuyard.agent.nvml.caller import NvmlSource, machine_once
+    from gpuyard.agent.nvml.facts import ABSENT, Trouble
 
-    nodes = discovery.nodes()
+    machine = machine_once(NvmlSource(deadline_s=DISCOVERY_S), SystemClock().monotonic)
+    if isinstance(machine, Trouble) and machine.kind not in ABSENT:
+        raise Refused(f"What GPUs this machine has cannot be told: {machine}. `yard doctor` says more.")
+    nodes = () if isinstance(machine, Trouble) else discovery.nodes(machine)
     if not nodes:
         return None
     found = replace(_parsed({}, now), nodes=nodes)

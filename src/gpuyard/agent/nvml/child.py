@@ -1,0 +1,77 @@
+"""The process that asks NVML: reads questions from its standard input, writes answers to its standard output.
+
+Started by `caller` as a program of its own, so that it can be killed whenever NVML does not come back. It ends when
+nobody asks any more. A frame is four bytes of length, big-endian, and so much JSON.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import struct
+import sys
+from typing import BinaryIO
+
+import msgspec
+
+from gpuyard.agent.nvml.facts import Answer, Question, Trouble
+from gpuyard.agent.nvml.library import Library, Unopened
+
+LENGTH = struct.Struct(">I")
+FRAME_MAX = 16 << 20
+
+
+def main() -> None:
+    """Answer until the questions end."""
+    answerer = _answerer(sys.argv[1:])
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
+    while (frame := _frame(questions)) is not None:
+        body = msgspec.json.encode(answerer.answer(msgspec.json.decode(frame, type=Question)))
+        answers.write(LENGTH.pack(len(body)) + body)
+        answers.flush()
+
+
+class Answerer:
+    """NVML itself, opened at the first question; where that fails it is tried anew at each."""
+
+    def __init__(self) -> None:
+        self._library: Library | None = None
+
+    def answer(self, question: Question) -> Answer:
+        """What it tells, or why it tells nothing."""
+        try:
+            if self._library is None:
+                self._library = Library()
+            return self._library.machine() if question.ask == "machine" else self._library.sample()
+        except Unopened as error:
+            return error.trouble
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the agent lives and says so
+            self._library = None
+            return Trouble("failed", f"{type(error).__name__}: {error}")
+
+
+class Replaying:
+    """A record in NVML's place."""
+
+    def __init__(self, paths: list[str]) -> None:
+        from gpuyard.agent.nvml import faults, record
+        from gpuyard.agent.nvml.replay import Replay
+
+        wrongs = faults.read(pathlib.Path(paths[1])) if len(paths) > 1 else ()
+        self._replay = Replay(record.read(pathlib.Path(paths[0])), wrongs)
+
+    def answer(self, question: Question) -> Answer:
+        """As it was told then."""
+        return self._replay.machine(question) if question.ask == "machine" else self._replay.sample(question)
+
+
+def _answerer(paths: list[str]) -> Answerer | Replaying:
+    return Replaying(paths) if paths else Answerer()
+
+
+def _frame(source: BinaryIO) -> bytes | None:
+    head = source.read(LENGTH.size)
+    return source.read(LENGTH.unpack(head)[0]) if len(head) == LENGTH.size else None
+
+
+if __name__ == "__main__":
+    main()

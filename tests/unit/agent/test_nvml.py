@@ -1,0 +1,243 @@
+"""NVML asked through its door and through the child that can be killed; a library made by hand stands in for it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpuyard.agent.nvml import faults, record
+from gpuyard.agent.nvml.caller import NvmlCaller, NvmlSource
+from gpuyard.agent.nvml.facts import MachineFacts, NotTold, Sample, Trouble
+from gpuyard.agent.nvml.library import Library, Unopened
+from gpuyard.model.errors import Refused
+from tests.support import records
+
+PATIENT_S = 60.0
+
+
+class NvmlMistake(Exception):
+    def __init__(self, value: int = 999) -> None:
+        super().__init__(f"code {value}")
+        self.value = value
+
+
+class FakeNvml:
+    """Two GPUs; what it has no function for, these bindings do not have."""
+
+    NVMLError = NvmlMistake
+
+    def __init__(self, **wrong: int) -> None:
+        self.wrong = wrong
+        """Functions that fail, and with which code."""
+
+    def __getattribute__(self, name: str) -> Any:
+        wrong = object.__getattribute__(self, "wrong") if name.startswith("nvml") else {}
+        if name in wrong:
+
+            def fail(*_: Any) -> Any:
+                raise NvmlMistake(wrong[name])
+
+            return fail
+        return object.__getattribute__(self, name)
+
+    def nvmlInit(self): ...
+    def nvmlSystemGetDriverVersion(self):
+        return b"580.95.05"
+
+    def nvmlSystemGetCudaDriverVersion_v2(self):
+        return 13000
+
+    def nvmlDeviceGetCount(self):
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return index
+
+    def nvmlDeviceGetUUID(self, handle):
+        return f"GPU-{handle}".encode()
+
+    def nvmlDeviceGetName(self, handle):
+        return "NVIDIA H200"
+
+    def nvmlDeviceGetPciInfo(self, handle):
+        return SimpleNamespace(busId=f"00000000:0{handle}:00.0".encode(), pciDeviceId=0x233510DE)
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return SimpleNamespace(total=141 << 30, used=1 << 30, free=140 << 30)
+
+    def nvmlDeviceGetTemperature(self, handle, sensor):
+        return 30
+
+    def nvmlDeviceGetNvLinkState(self, handle, port):
+        if port > 1:
+            raise NvmlMistake(2)
+        return port == 0
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, port):
+        return 0
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle, port):
+        return self.nvmlDeviceGetPciInfo(1 - handle)
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, one, other):
+        return 10
+
+    def nvmlDeviceGetFieldValues(self, handle, ids):
+        def value(field):
+            number = field[0] if isinstance(field, tuple) else field
+            code = 3 if number in (29, 30, 31) else 0
+            return SimpleNamespace(nvmlReturn=code, valueType=3, value=SimpleNamespace(ullVal=number))
+
+        return [value(field) for field in ids]
+
+
+# --- the door ------------------------------------------------------------------------------------
+
+
+def test_the_door_tells_what_the_library_tells():
+    machine = Library(FakeNvml()).machine()
+    first = machine.gpus[0]
+    assert (machine.driver, machine.cuda) == ("580.95.05", "13.0")
+    assert (first.uuid, first.name, first.bus, first.memory) == ("GPU-0", "NVIDIA H200", "00000000:00:00.0", 141 << 30)
+    assert [(link.active, link.remote, link.bus) for link in first.links] == [
+        (True, "gpu", "00000000:01:00.0"), (False, "gpu", "00000000:01:00.0"),
+    ]  # fmt: skip
+    assert [(pair.one, pair.other, pair.ancestor, pair.nvlinks) for pair in machine.pairs] == [
+        ("GPU-0", "GPU-1", 10, 1)
+    ]
+
+
+def test_not_supported_is_apart_from_failed_and_from_every_number():
+    readings = Library(FakeNvml(nvmlDeviceGetTemperature=999)).sample().gpus[0]
+    assert readings.temperature_c == NotTold("failed", "code 999")
+    assert readings.power_mw == NotTold("not supported")  # bindings without the function
+    assert readings.retired_corrected == NotTold("not supported")  # a field with its own return code
+    assert (readings.ecc_uncorrected, readings.memory_used, readings.links_up) == (4, 1 << 30, 1)
+
+
+@pytest.mark.parametrize(("code", "fault"), [(15, "lost"), (16, "reset required"), (3, ""), (999, "")])
+def test_a_gpu_that_is_lost_is_so_whichever_call_says_it(code: int, fault: str):
+    assert Library(FakeNvml(nvmlDeviceGetTemperature=code)).sample().gpus[0].fault == fault
+
+
+def test_an_index_without_a_gpu_behind_it_is_told_and_costs_no_other():
+    class OneGone(FakeNvml):
+        def nvmlDeviceGetHandleByIndex(self, index):
+            if index == 1:
+                raise NvmlMistake(15)
+            return index
+
+    machine = Library(OneGone()).machine()
+    assert [gpu.uuid for gpu in machine.gpus] == ["GPU-0"]
+    assert [(unseen.index, unseen.lost) for unseen in machine.unseen] == [(1, True)]
+
+
+@pytest.mark.parametrize(("code", "kind"), [(9, "no driver"), (12, "no library"), (18, "mismatch"), (999, "failed")])
+def test_why_nvml_cannot_be_opened_is_told_apart(code: int, kind: str):
+    with pytest.raises(Unopened) as unopened:
+        Library(FakeNvml(nvmlInit=code))
+    assert unopened.value.trouble.kind == kind
+
+
+# --- the child -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calling():
+    callers = []
+
+    def make(**source: Any) -> NvmlCaller:
+        callers.append(NvmlCaller(NvmlSource(**{"deadline_s": PATIENT_S} | source), time.monotonic))
+        return callers[-1]
+
+    yield make
+    for caller in callers:
+        caller.close()
+
+
+def test_here_the_real_library_answers_or_says_why_not(calling):
+    answer = calling().machine()
+    assert isinstance(answer, MachineFacts) or answer.kind in ("no library", "no driver"), answer
+
+
+def test_a_record_answers_in_nvmls_place(calling):
+    caller = calling(replay=records.path("synthetic-h100x8"))
+    assert caller.machine() == records.machine("synthetic-h100x8").machine
+    first = caller.pid
+    assert isinstance(caller.sample(), Sample)
+    assert caller.pid == first  # opening NVML is dear: one child for all questions
+
+
+def _faults(folder: Path, text: str) -> Path:
+    path = folder / "faults.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_child_that_hangs_is_killed_and_the_next_question_gets_another(calling, tmp_path: Path):
+    wrongs = _faults(tmp_path, "[{fault: hang}]")
+    caller = calling(replay=records.path("synthetic-h100x8"), faults=wrongs, deadline_s=0.5)
+    assert caller.sample() == Trouble("hung", "no answer within 0.5 s")
+    assert caller.pid == 0
+    wrongs.write_text("[]")
+    caller._source = NvmlSource(caller._source.replay, wrongs, PATIENT_S)
+    assert isinstance(caller.sample(), Sample)
+
+
+def test_a_child_that_crashes_is_told_and_replaced(calling, tmp_path: Path):
+    wrongs = _faults(tmp_path, "[{fault: crash}]")
+    caller = calling(replay=records.path("synthetic-h100x8"), faults=wrongs)
+    assert [caller.sample().kind, caller.sample().kind] == ["died", "died"]
+    wrongs.write_text("[]")
+    assert isinstance(caller.sample(), Sample)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [
+        ("import sys; sys.stdout.buffer.write(b'\\0\\0\\0\\x02no'); sys.stdout.flush(); sys.stdin.read()", "nonsense"),
+        (
+            "import sys; sys.stdout.buffer.write(b'\\xff\\xff\\xff\\xff'); sys.stdout.flush(); sys.stdin.read()",
+            "nonsense",
+        ),
+        ("import sys; sys.exit('it is Tuesday')", "died"),
+    ],
+)
+def test_an_answer_that_is_none_is_trouble_and_no_exception(calling, program: str, kind: str):
+    answer = calling(command=(sys.executable, "-c", program)).sample()
+    assert isinstance(answer, Trouble)
+    assert answer.kind == kind
+    assert kind != "died" or "Tuesday" in str(answer)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_records_that_are_checked_in_say_what_they_are():
+    found = {path.stem: record.read(path) for path in records.FOLDER.glob("*.json")}
+    assert found
+    assert all(each.synthetic == name.startswith("synthetic-") for name, each in found.items())
+
+
+def test_a_record_is_the_same_after_it_was_written_and_read(tmp_path: Path):
+    once = records.machine("synthetic-mixed")
+    (tmp_path / "again.json").write_text(record.written(once))
+    assert record.read(tmp_path / "again.json") == once
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"kind": "Snapshot"}', "\xff"])
+def test_a_file_that_is_no_record_is_refused_in_a_sentence(tmp_path: Path, text: str):
+    (tmp_path / "no.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(Refused, match=r"no\.json is no record of a machine.*yard agent record"):
+        record.read(tmp_path / "no.json")
+
+
+@pytest.mark.parametrize("text", ["{}", "[{fault: rain}]", "[{fault: xid, when: 3}]", "[{at: 3}]", "- ["])
+def test_a_file_that_is_no_list_of_faults_is_refused_in_a_sentence(tmp_path: Path, text: str):
+    with pytest.raises(Refused, match=r"faults\.yaml is no list of faults.*fault: xid"):
+        faults.read(_faults(tmp_path, text))
