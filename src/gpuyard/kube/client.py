@@ -1,0 +1,224 @@
+"""Requests to one API server: bounded in number, size and time, with bodies as bytes. The one door to it.
+
+Used by `reflector`, `lease` and the world of Kubernetes, all in one event loop. Nothing here knows a pod: whoever calls
+encodes and decodes. A reply is a value also when it is a "no"; only a server that cannot be reached raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from gpuyard.kube.credentials import Access, Identity
+from gpuyard.model.errors import GpuYardError
+from gpuyard.model.outside.ports import Clock
+
+CONNECTIONS = 64
+"""At once. More bind no faster: the server's own turn is what takes time."""
+BODY_MAX = 64 << 20
+"""Of a reply that is read whole. Lists are asked for in pages."""
+LINE_MAX = 16 << 20
+"""Of one event of a watch; an object has at most 3 MiB, a Secret of the server's limits no more."""
+TIMEOUT_S = 30.0
+CONNECT_S = 10.0
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON = "application/json"
+
+
+class Unreachable(GpuYardError):
+    """The API server did not answer, or not in time: what was asked may have happened or not."""
+
+
+class Told(msgspec.Struct, gc=False):
+    """The `Status` that a server answers with when it says no."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the server said."""
+
+    status: int
+    body: bytes = b""
+    retry_after: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was done."""
+        return self.status < 300
+
+    def why(self) -> str:
+        """In its own words, why not."""
+        try:
+            told = msgspec.json.decode(self.body, type=Told)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return f"HTTP {self.status}"
+        return told.message or told.reason or f"HTTP {self.status}"
+
+
+class ApiRefused(GpuYardError):
+    """The API server said no to something that we cannot do without."""
+
+    def __init__(self, what: str, reply: Reply) -> None:
+        super().__init__(f"{what}: {reply.why()}")
+        self.reply = reply
+
+
+class KubeClient:
+    """One session with one API server. `open` and everything after it belong to one event loop."""
+
+    def __init__(self, access: Access, clock: Clock) -> None:
+        self.access = access
+        self._identity = Identity(access, clock)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> KubeClient:
+        """Ready to ask; nothing is asked yet."""
+        tls = self._identity.tls()
+        self._busy = asyncio.Semaphore(CONNECTIONS)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=True if tls is None else tls, ttl_dns_cache=60),
+            auto_decompress=False,
+            read_bufsize=1 << 18,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": "gpuyard"},
+        )
+        return self
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    # --- one question, one answer ----------------------------------------------------------------
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Reply:
+        """Read one object, or one page of a list."""
+        return await self.send("GET", path, params=params)
+
+    async def post(self, path: str, body: bytes, timeout: float = TIMEOUT_S) -> Reply:
+        """Make something; `timeout` seconds later it is unknown whether it was made (`Unreachable`)."""
+        return await self.send("POST", path, body, timeout=timeout)
+
+    async def patch(self, path: str, body: bytes, kind: str = MERGE) -> Reply:
+        """Change part of something."""
+        return await self.send("PATCH", path, body, kind)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        kind: str = JSON,
+        params: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT_S,
+    ) -> Reply:
+        """Any request that is answered once. Waiting for a free connection is not part of `timeout`."""
+        async with self._busy:
+            headers = await self._headers(kind if body is not None else "")
+            try:
+                async with asyncio.timeout(timeout), self._request(method, path, params, body, headers) as answer:
+                    reply = Reply(answer.status, await _whole(answer), _retry_after(answer))
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise Unreachable(f"{method} {path}: {_words(error, timeout)}") from error
+        if reply.status == 401:
+            self._identity.refused()
+        return reply
+
+    # --- a watch ---------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def lines(self, path: str, params: Mapping[str, str], silence_s: float) -> AsyncIterator[Lines]:
+        """A watch, as batches of whole lines; `Unreachable` when it breaks or says nothing for so long.
+
+        It is none of the connections that questions share, so that no flood of questions delays an event.
+        """
+        headers = await self._headers("")
+        try:
+            async with self._request("GET", path, params, None, headers) as answer:
+                if answer.status != 200:
+                    yield Lines(Reply(answer.status, await _whole(answer), _retry_after(answer)), _nothing())
+                else:
+                    yield Lines(Reply(200), _batches(answer, silence_s))
+        except TimeoutError:
+            raise Unreachable(f"the watch of {path} has been silent for {silence_s:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"the watch of {path} broke: {_words(error, silence_s)}") from error
+
+    # --- how ---------------------------------------------------------------------------------------
+
+    def _request(
+        self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, headers: dict[str, str]
+    ) -> Any:
+        if self._session is None:
+            raise Unreachable("the client is closed")
+        url = self.access.server + path
+        name = self.access.server_name or None
+        return self._session.request(method, url, params=params, data=body, headers=headers, server_hostname=name)
+
+    async def _headers(self, kind: str) -> dict[str, str]:
+        token = await self._identity.bearer()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if kind:
+            headers["Content-Type"] = kind
+        return headers
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """An open watch: how it was answered, and the lines as they come."""
+
+    reply: Reply
+    batches: AsyncIterator[list[bytes]]
+
+
+async def _nothing() -> AsyncIterator[list[bytes]]:
+    return
+    yield []
+
+
+async def _batches(answer: aiohttp.ClientResponse, silence_s: float) -> AsyncIterator[list[bytes]]:
+    """Whole lines, as many as have come. The end of the stream is the end of the watch."""
+    rest = b""
+    while True:
+        async with asyncio.timeout(silence_s):
+            chunk = await answer.content.readany()
+        if not chunk:
+            return
+        *whole, rest = (rest + chunk).split(b"\n")
+        if whole:
+            yield whole
+        if len(rest) > LINE_MAX:
+            raise aiohttp.ClientPayloadError(f"one event of more than {LINE_MAX >> 20} MiB")
+
+
+async def _whole(answer: aiohttp.ClientResponse) -> bytes:
+    parts, size = [], 0
+    async for part in answer.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > BODY_MAX:
+            raise aiohttp.ClientPayloadError(f"a reply of more than {BODY_MAX >> 20} MiB")
+    return b"".join(parts)
+
+
+def _retry_after(answer: aiohttp.ClientResponse) -> float:
+    told = answer.headers.get("Retry-After", "")
+    return float(told) if told.isdigit() else 0.0
+
+
+def _words(error: BaseException, timeout: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {timeout:g} s"
+    return str(error) or type(error).__name__

@@ -1,0 +1,263 @@
+"""One kind of object, kept as it is on the API server: listed once, then watched, resumed where it was left.
+
+Used by the world of Kubernetes. What is known lies in a `Sink`; a reflector only makes it true again and again. It
+lists by a watch that begins with all there is (WatchList), or in pages where a server does not offer that. After a gap
+that cannot be bridged (410) it lists anew, and whoever is missing then is dropped: nothing is believed to exist because
+nobody said that it went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from gpuyard.kube.client import ApiRefused, KubeClient, Lines, Reply, Unreachable
+from gpuyard.kube.objects import AnyObject, Metadata
+from gpuyard.model.errors import GpuYardError
+from gpuyard.model.outside.ports import Clock, Dice
+
+SILENT_S = 90.0
+"""A server sends a bookmark about every minute; after so long without a word a watch is dead, whatever TCP says."""
+WATCH_S = 300.0
+"""How long a watch is asked to last, up to twice that: so that servers that were restarted get their part again."""
+BACKOFF_S = 0.25
+BACKOFF_MAX_S = 15.0
+PAGE = 500
+INITIAL_END = "k8s.io/initial-events-end"
+NO_WATCH_LIST = (400, 422)
+GONE = 410
+
+
+class _Kind(msgspec.Struct, gc=False):
+    type: str = ""
+
+
+class _BareEvent(msgspec.Struct, gc=False):
+    object: AnyObject
+
+
+class _Trouble(msgspec.Struct, gc=False):
+    code: int = 0
+    message: str = ""
+
+
+class _TroubleEvent(msgspec.Struct, gc=False):
+    object: _Trouble
+
+
+class Seen(Protocol):
+    """Any projection of an object."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Its name, its uid, its version."""
+
+
+O = TypeVar("O", bound=Seen)
+Contra = TypeVar("Contra", bound=Seen, contravariant=True)
+
+
+class Sink(Protocol[Contra]):
+    """Where objects of one kind are kept, by `metadata.key`. Called in the client's loop alone."""
+
+    def put(self, seen: Contra) -> None:
+        """It is there, or it is so now. Another uid under a known key is another object."""
+
+    def drop(self, key: str) -> None:
+        """It is gone; nothing happens if it was not there."""
+
+    def keys(self) -> Iterable[str]:
+        """All that are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[O]):
+    """Which objects: where they lie, which of them, and the shape that they are read into."""
+
+    path: str
+    shape: type[O]
+    selectors: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def params(self) -> dict[str, str]:
+        """As a request asks for them."""
+        return dict(self.selectors)
+
+
+class _Expired(GpuYardError):
+    """What we have seen last is too old to go on from."""
+
+
+class Reflector(Generic[O]):
+    """Keeps one sink like the server, for ever; `run` is a task of the client's loop."""
+
+    def __init__(self, client: KubeClient, kind: Kind[O], sink: Sink[O], clock: Clock, dice: Dice) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        """Whether all that there was has been seen once."""
+        self.trouble = ""
+        """Why it does not follow now, if it does not."""
+        self.heard_at = 0.0
+        """When the server was last heard, by the clock that only counts up."""
+        self.events = 0
+        """How many changes were told in all."""
+        self.relists = 0
+        self.silent_s = SILENT_S
+        self._client = client
+        self._sink = sink
+        self._clock = clock
+        self._dice = dice
+        self._version = ""
+        """Up to where we know everything; "" before the first list."""
+        self._pages = False
+        shape = msgspec.defstruct("Event", [("object", kind.shape)], gc=False)
+        self._decoder = msgspec.json.Decoder(shape)
+
+    async def run(self) -> None:
+        """Until it is cancelled: whatever goes wrong is waited out and tried again."""
+        failures = 0
+        while True:
+            before = self.events
+            try:
+                await self._follow()
+                self.trouble, failures = "", 0
+            except _Expired:
+                self._version, failures = "", 0
+            except (GpuYardError, msgspec.MsgspecError) as error:
+                self.trouble = str(error)
+                failures = failures + 1 if self.events == before else 1
+                await self._clock.sleep(self._rest(failures, error))
+
+    def _rest(self, failures: int, error: Exception) -> float:
+        """Longer each time, and never for all at the same moment; a server that names a time is obeyed."""
+        wanted = error.reply.retry_after if isinstance(error, ApiRefused) else 0.0
+        rest = min(BACKOFF_S * 2.0 ** (failures - 1), BACKOFF_MAX_S)
+        return max(wanted, rest * (0.5 + self._dice.random()))
+
+    # --- one watch -------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        initial = not self._version
+        if initial and self._pages:
+            await self._list()
+            initial = False
+        params = self.kind.params | {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": self._lasts()}
+        if initial:
+            params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        else:
+            params["resourceVersion"] = self._version
+        async with self._client.lines(self.kind.path, params, self.silent_s) as lines:
+            self._check(lines.reply, initial)
+            await (self._begin(lines) if initial else self._go_on(lines.batches))
+
+    def _lasts(self) -> str:
+        return str(round(WATCH_S * (1.0 + self._dice.random())))
+
+    def _check(self, reply: Reply, initial: bool) -> None:
+        if reply.ok:
+            return
+        if initial and reply.status in NO_WATCH_LIST:
+            self._pages = True
+        if reply.status == GONE:
+            raise _Expired(reply.why())
+        raise ApiRefused(f"watching {self.kind.path}", reply)
+
+    async def _begin(self, lines: Lines) -> None:
+        """All there is comes first; whoever did not come is not there any more."""
+        self.relists += 1
+        missing = set(self._sink.keys())
+        async for batch in lines.batches:
+            for index, line in enumerate(batch):
+                if self._take(line, missing):
+                    self._complete(missing)
+                    for other in batch[index + 1 :]:
+                        self._take(other)
+                    await self._go_on(lines.batches)
+                    return
+        raise Unreachable(f"the list of {self.kind.path} broke off")
+
+    async def _go_on(self, batches: AsyncIterator[list[bytes]]) -> None:
+        self._heard()
+        async for batch in batches:
+            self._heard()
+            for line in batch:
+                self._take(line)
+
+    def _heard(self) -> None:
+        self.heard_at = self._clock.monotonic()
+        self.trouble = ""
+
+    def _complete(self, missing: set[str]) -> None:
+        for key in sorted(missing):
+            self._sink.drop(key)
+        self._heard()
+        self.synced.set()
+
+    def _take(self, line: bytes, missing: set[str] | None = None) -> bool:
+        """One event; whether it says that all there was has been told."""
+        if not line:
+            return False
+        told = msgspec.json.decode(line, type=_Kind).type if not line.startswith(b'{"type":"') else _kind_of(line)
+        if told == "BOOKMARK":
+            return self._bookmark(msgspec.json.decode(line, type=_BareEvent).object.metadata, missing is not None)
+        if told == "ERROR":
+            trouble = msgspec.json.decode(line, type=_TroubleEvent).object
+            if trouble.code == GONE:
+                raise _Expired(trouble.message)
+            raise Unreachable(f"the watch of {self.kind.path} was ended: {trouble.message}")
+        self._change(told, line, missing)
+        return False
+
+    def _bookmark(self, metadata: Metadata, listing: bool) -> bool:
+        """While all there is is still being told, only its end says up to where we know everything."""
+        ends = metadata.annotation(INITIAL_END) == "true"
+        if ends or not listing:
+            self._version = metadata.resource_version
+        return ends and listing
+
+    def _change(self, told: str, line: bytes, missing: set[str] | None) -> None:
+        self.events += 1
+        seen: O = self._decoder.decode(line).object
+        key = seen.metadata.key
+        if told == "DELETED":
+            self._sink.drop(key)
+        else:
+            self._sink.put(seen)
+        if missing is None:
+            self._version = seen.metadata.resource_version
+        else:
+            missing.discard(key)
+
+    # --- in pages --------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        """Where the server knows no WatchList."""
+        self.relists += 1
+        missing = set(self._sink.keys())
+        params = self.kind.params | {"limit": str(PAGE)}
+        decoder = msgspec.json.Decoder(_page_shape(self.kind.shape))
+        while True:
+            reply = await self._client.get(self.kind.path, params)
+            self._check(reply, False)
+            page = decoder.decode(reply.body)
+            for seen in page.items or ():
+                self._sink.put(seen)
+                missing.discard(seen.metadata.key)
+            more = (page.metadata or {}).get("continue")
+            if not more:
+                break
+            params["continue"] = str(more)
+        self._version = str(page.metadata["resourceVersion"])
+        self._complete(missing)
+
+
+def _page_shape(shape: Any) -> Any:
+    return msgspec.defstruct("Page", [("items", list[shape] | None, None), ("metadata", dict[str, Any] | None, None)])
+
+
+def _kind_of(line: bytes) -> str:
+    return line[9 : line.index(b'"', 9)].decode()
