@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format proof mutants answers chaos bench bench-local bench-openb bench-muri bench-philly clean
+.PHONY: help setup demo test quick check format proof mutants answers chaos bench bench-local bench-openb bench-muri bench-philly kube e2e-kube bench-kube clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,12 @@ bench-muri: setup ## Muri's traces replayed: completion times
 
 bench-philly: setup ## Philly's week and its whole table replayed: waits, speed
 	$(BIN)/python -m bench.replays philly philly-all
+
+kube: setup ## build a real Kubernetes control plane for tests, once (minutes; into the cache folder of the user)
+	$(BIN)/python -m tests.support.kube.components
+
+e2e-kube: kube ## the tests that meet a real Kubernetes API server
+	$(PYTEST) $(PARALLEL) tests/e2e/kube
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

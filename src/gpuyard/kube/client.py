@@ -184,8 +184,9 @@ class Lines:
 
 
 async def _nothing() -> AsyncIterator[list[bytes]]:
-    return
-    yield []
+    none: tuple[list[bytes], ...] = ()
+    for batch in none:
+        yield batch
 
 
 async def _batches(answer: aiohttp.ClientResponse, silence_s: float) -> AsyncIterator[list[bytes]]:

@@ -90,7 +90,7 @@ def of_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> Access:
 def of_kubeconfig(path: Path, context: str = "") -> Access:
     """One context of a kubeconfig: the one that is named, else the current one."""
     try:
-        document = yaml.safe_load(_read(path)) or {}
+        document = yaml.safe_load(_read(path))
         return _of_document(document, path, context)
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, binascii.Error) as error:
         raise Refused(f"{path} is no kubeconfig that can be used: {' '.join(str(error).split()) or error!r}") from None
@@ -203,8 +203,10 @@ class Identity:
         status = ask(self.access.plugin)
         self._token = str(status.get("token") or "")
         if not self._token:
-            raise Refused(f"the credential plugin {self.access.plugin.command[0]} gave no token; certificates of plugins "
-                          "are not supported")
+            raise Refused(
+                f"the credential plugin {self.access.plugin.command[0]} gave no token; certificates of plugins "
+                "are not supported"
+            )
         lasts = TOKEN_AGE_S
         if ends := status.get("expirationTimestamp"):
             lasts = datetime.fromisoformat(str(ends)).timestamp() - self._clock.now() - EARLY_S

@@ -120,7 +120,11 @@ class Election:
         await self._write("POST", self._folder, document, self.identity)
 
     async def _put(self, lease: LeaseObject, holder: str, acquired: bool) -> None:
-        metadata = {"name": self._name, "namespace": self._namespace, "resourceVersion": lease.metadata.resource_version}
+        metadata = {
+            "name": self._name,
+            "namespace": self._namespace,
+            "resourceVersion": lease.metadata.resource_version,
+        }
         document = {"metadata": metadata, "spec": self._spec(holder, lease.spec, acquired)}
         await self._write("PUT", f"{self._folder}/{self._name}", document, holder)
 

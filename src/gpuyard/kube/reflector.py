@@ -57,14 +57,14 @@ class Seen(Protocol):
         """Its name, its uid, its version."""
 
 
-O = TypeVar("O", bound=Seen)
-Contra = TypeVar("Contra", bound=Seen, contravariant=True)
+S = TypeVar("S", bound=Seen)
+S_contra = TypeVar("S_contra", bound=Seen, contravariant=True)
 
 
-class Sink(Protocol[Contra]):
+class Sink(Protocol[S_contra]):
     """Where objects of one kind are kept, by `metadata.key`. Called in the client's loop alone."""
 
-    def put(self, seen: Contra) -> None:
+    def put(self, seen: S_contra) -> None:
         """It is there, or it is so now. Another uid under a known key is another object."""
 
     def drop(self, key: str) -> None:
@@ -75,11 +75,11 @@ class Sink(Protocol[Contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[O]):
+class Kind(Generic[S]):
     """Which objects: where they lie, which of them, and the shape that they are read into."""
 
     path: str
-    shape: type[O]
+    shape: type[S]
     selectors: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -92,10 +92,10 @@ class _Expired(GpuYardError):
     """What we have seen last is too old to go on from."""
 
 
-class Reflector(Generic[O]):
+class Reflector(Generic[S]):
     """Keeps one sink like the server, for ever; `run` is a task of the client's loop."""
 
-    def __init__(self, client: KubeClient, kind: Kind[O], sink: Sink[O], clock: Clock, dice: Dice) -> None:
+    def __init__(self, client: KubeClient, kind: Kind[S], sink: Sink[S], clock: Clock, dice: Dice) -> None:
         self.kind = kind
         self.synced = asyncio.Event()
         """Whether all that there was has been seen once."""
@@ -115,7 +115,7 @@ class Reflector(Generic[O]):
         """Up to where we know everything; "" before the first list."""
         self._pages = False
         shape = msgspec.defstruct("Event", [("object", kind.shape)], gc=False)
-        self._decoder = msgspec.json.Decoder(shape)
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shape)
 
     async def run(self) -> None:
         """Until it is cancelled: whatever goes wrong is waited out and tried again."""
@@ -221,7 +221,7 @@ class Reflector(Generic[O]):
 
     def _change(self, told: str, line: bytes, missing: set[str] | None) -> None:
         self.events += 1
-        seen: O = self._decoder.decode(line).object
+        seen: S = self._decoder.decode(line).object
         key = seen.metadata.key
         if told == "DELETED":
             self._sink.drop(key)

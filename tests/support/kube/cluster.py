@@ -34,6 +34,10 @@ CONTROLLERS = (
     "job", "deployment", "replicaset", "garbage-collector", "namespace", "pod-garbage-collector", "disruption",
     "resourcequota", "persistentvolume-binder",
 )  # fmt: skip
+OF_NO_NAMESPACE = {
+    "Namespace", "Node", "PersistentVolume", "StorageClass", "PriorityClass", "ClusterRole", "ClusterRoleBinding",
+    "CustomResourceDefinition",
+}  # fmt: skip
 PLURALS = {"Pod": "pods", "Node": "nodes", "Job": "jobs", "PodDisruptionBudget": "poddisruptionbudgets"}
 
 
@@ -101,8 +105,8 @@ class Cluster:
             "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{self.etcd_port}", "--bind-address=127.0.0.1",
             f"--secure-port={self.port}", f"--cert-dir={folder / 'tls'}", f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.96.0.0/24",
-            "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder / 'sa.key'}",
-            f"--service-account-signing-key-file={folder / 'sa.key'}", "--enable-priority-and-fairness=true",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={folder / 'sa.key'}", f"--service-account-signing-key-file={folder / 'sa.key'}",
             "--endpoint-reconciler-type=none",
         )  # fmt: skip
         until(self._ready, UP_S, "the API server is ready", self.log("kube-apiserver"))
@@ -262,7 +266,7 @@ def folder_of(document: dict[str, Any]) -> str:
     version, kind = document["apiVersion"], document["kind"]
     root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
     plural = PLURALS.get(kind, f"{kind.lower()}{'es' if kind.endswith('s') else 's'}")
-    if kind in {"Namespace", "Node", "PersistentVolume", "StorageClass", "PriorityClass", "CSINode"} or kind.startswith("Cluster"):
+    if kind in OF_NO_NAMESPACE:
         return f"{root}/{plural}"
     return f"{root}/namespaces/{document['metadata'].get('namespace', 'default')}/{plural}"
 

@@ -1,4 +1,4 @@
-"""What a cluster needs to be told before it can be scheduled: accounts and rights, as YAML that `kubectl apply` takes."""
+"""What a cluster is told before it can be scheduled: accounts and rights, as YAML that `kubectl apply` takes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,135 @@
+"""Kubeconfigs, tokens, plugins and a pod's own account, as every Kubernetes tool reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuyard.kube import credentials
+from gpuyard.kube.credentials import Access, Identity
+from gpuyard.model.errors import Refused
+from gpuyard.runtime.clock import SystemClock
+
+
+def config(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
+    document = {
+        "current-context": "one",
+        "contexts": [
+            {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+            {"name": "two", "context": {"cluster": "d", "user": "u"}},
+        ],
+        "clusters": [
+            {"name": "c", "cluster": {"server": "https://one:6443/", **cluster}},
+            {"name": "d", "cluster": {"server": "https://two"}},
+        ],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_the_current_context_is_used_unless_another_is_named(tmp_path: Path):
+    path = config(tmp_path / "config", {"token": "t"})
+    one, two = credentials.of_kubeconfig(path), credentials.of_kubeconfig(path, "two")
+    assert (one.server, one.namespace, one.token) == ("https://one:6443", "team", "t")
+    assert two.server == "https://two"
+
+
+def test_certificates_are_read_inline_and_from_files_beside_the_kubeconfig(tmp_path: Path):
+    (tmp_path / "ca.pem").write_bytes(b"authority")
+    inline = {"client-certificate-data": base64.b64encode(b"me").decode(), "client-key-data": "a2V5"}
+    access = credentials.of_kubeconfig(config(tmp_path / "config", inline, **{"certificate-authority": "ca.pem"}))
+    assert (access.ca, access.certificate, access.key) == (b"authority", b"me", b"key")
+
+
+def test_secrets_are_not_printed(tmp_path: Path):
+    access = Access("https://x", token="hidden-token", key=b"hidden-key")
+    assert "hidden" not in repr(access)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "is no kubeconfig"),
+        ("{", "is no kubeconfig"),
+        ("{}", "has no current-context"),
+        ("current-context: x", "has no context 'x'; it has: none"),
+        (
+            "{current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c}]}",
+            "is no kubeconfig",
+        ),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_refused_in_one_sentence(tmp_path: Path, text: str, told: str):
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(Refused, match=told):
+        credentials.of_kubeconfig(tmp_path / "config")
+
+
+def test_a_context_that_is_not_there_names_those_that_are(tmp_path: Path):
+    with pytest.raises(Refused, match="has no context 'three'; it has: one, two"):
+        credentials.of_kubeconfig(config(tmp_path / "config", {}), "three")
+
+
+def test_the_named_file_comes_first_then_the_environment_then_the_pod_then_home(tmp_path: Path):
+    here = config(tmp_path / "here", {"token": "here"})
+    there = config(tmp_path / "there", {"token": "there"})
+    assert credentials.find(str(here), environ={"KUBECONFIG": str(there)}).token == "here"
+    assert credentials.find(environ={"KUBECONFIG": str(there)}).token == "there"
+    (tmp_path / ".kube").mkdir()
+    config(tmp_path / ".kube" / "config", {"token": "home"})
+    assert credentials.find(environ={"HOME": str(tmp_path)}).token == "home"
+    with pytest.raises(Refused, match="no cluster is named"):
+        credentials.find(environ={"HOME": str(tmp_path / "nowhere")})
+
+
+def test_a_pod_has_an_account_whose_token_is_read_again(tmp_path: Path):
+    for name, content in {"namespace": "yard\n", "ca.crt": "ca", "token": "first\n"}.items():
+        (tmp_path / name).write_text(content)
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    access = credentials.of_pod(environ, tmp_path)
+    assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "yard")
+    identity = Identity(access, SystemClock())
+    assert asyncio.run(identity.bearer()) == "first"
+    (tmp_path / "token").write_text("second")
+    assert asyncio.run(identity.bearer()) == "first"
+    identity.refused()
+    assert asyncio.run(identity.bearer()) == "second"
+
+
+def plugin(tmp_path: Path, script: str) -> Identity:
+    program = tmp_path / "plugin"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    said = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "./plugin",
+        "env": [{"name": "A", "value": "b"}],
+    }
+    return Identity(credentials.of_kubeconfig(config(tmp_path / "config", {"exec": said})), SystemClock())
+
+
+def test_a_plugin_gives_tokens_and_is_asked_again_only_when_they_run_out(tmp_path: Path):
+    answer = '{"status": {"token": "%s", "expirationTimestamp": "2999-01-01T00:00:00Z"}}'
+    identity = plugin(tmp_path, f"echo >> {tmp_path}/asked; echo '{answer % 'given'}' | sed s/given/given-$A/")
+    assert [asyncio.run(identity.bearer()) for _ in range(3)] == ["given-b"] * 3
+    assert (tmp_path / "asked").read_text() == "\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo no way >&2; exit 1", "failed: no way"),
+        ("echo nonsense", "gave nothing"),
+        ("echo '{\"status\": {}}'", "no token"),
+    ],
+)
+def test_a_plugin_that_gives_nothing_is_named(tmp_path: Path, script: str, told: str):
+    with pytest.raises(Refused, match=told):
+        asyncio.run(plugin(tmp_path, script).bearer())

@@ -1,0 +1,172 @@
+"""What is kept like the server's, also when watches break, fall silent or forget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from gpuyard.kube.client import KubeClient
+from gpuyard.kube.objects import AnyObject
+from gpuyard.kube.reflector import Kind, Reflector
+from gpuyard.runtime.clock import SystemClock
+from tests.support.kube.fake_server import (
+    FakeServer,
+    added,
+    bookmark,
+    deleted,
+    document,
+    expired,
+    status,
+    stream,
+    thing,
+)
+
+PATIENCE_S = 60
+
+
+class Half:
+    """Dice that always show the middle."""
+
+    def random(self) -> float:
+        return 0.5
+
+    def integer(self, below: int) -> int:
+        return below // 2
+
+
+class Kept:
+    """A sink that also remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, AnyObject] = {}
+        self.told: list[str] = []
+
+    def put(self, seen: AnyObject) -> None:
+        self.objects[seen.metadata.key] = seen
+        self.told.append(f"+{seen.metadata.name}")
+
+    def drop(self, key: str) -> None:
+        self.objects.pop(key, None)
+        self.told.append(f"-{key.split('/')[1]}")
+
+    def keys(self) -> Iterable[str]:
+        return self.objects
+
+    @property
+    def names(self) -> set[str]:
+        return {each.metadata.name for each in self.objects.values()}
+
+
+async def following(server: FakeServer, kept: Kept, until: Any, silent_s: float = 90.0) -> Reflector[AnyObject]:
+    client = await KubeClient(server.access, SystemClock()).open()
+    kind = Kind("/api/v1/pods", AnyObject, (("fieldSelector", "x=y"),))
+    reflector = Reflector(client, kind, kept, SystemClock(), Half())
+    reflector.silent_s = silent_s
+    task = asyncio.create_task(reflector.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not until(reflector):
+                assert not task.done(), task.result()
+                await asyncio.sleep(0.005)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await client.close()
+    return reflector
+
+
+def played(*script: Any, until: Any, silent_s: float = 90.0) -> tuple[Kept, FakeServer, Any]:
+    kept = Kept()
+    server = FakeServer(*script)
+
+    async def play() -> Any:
+        async with server:
+            return await following(server, kept, lambda reflector: until(kept, server, reflector), silent_s)
+
+    return kept, server, asyncio.run(play())
+
+
+FOREVER = stream(then=30)
+
+
+def test_all_there_is_comes_with_the_watch_and_changes_follow():
+    first = stream(added("a", 3), added("b", 4), bookmark(9, ends=True), added("c", 10), deleted("a", 11), then=30)
+    _kept, server, reflector = played(first, until=lambda kept, *_: kept.names == {"b", "c"})
+    assert server.asked[0]["sendInitialEvents"] == "true"
+    assert server.asked[0]["fieldSelector"] == "x=y"
+    assert reflector.synced.is_set()
+
+
+def test_nothing_is_synced_before_all_there_was_has_been_told():
+    _kept, _, reflector = played(stream(added("a", 3), then=30), until=lambda kept, *_: kept.names == {"a"})
+    assert not reflector.synced.is_set()
+
+
+def test_a_watch_that_ended_goes_on_from_the_last_bookmark():
+    first = stream(added("a", 3), bookmark(9, ends=True), added("b", 12), bookmark(40))
+    kept, server, _ = played(first, stream(added("c", 41), then=30), until=lambda kept, *_: "c" in kept.names)
+    assert server.asked[1]["resourceVersion"] == "40"
+    assert "sendInitialEvents" not in server.asked[1]
+    assert kept.told == ["+a", "+b", "+c"]
+
+
+def test_after_a_gap_all_is_listed_anew_and_whoever_is_missing_is_dropped():
+    first = stream(added("a", 3), added("b", 4), bookmark(9, ends=True), expired())
+    second = stream(added("b", 4), bookmark(90, ends=True), then=30)
+    kept, server, _reflector = played(
+        first, second, until=lambda _k, _s, reflector: reflector.relists == 2 and kept_b(_k)
+    )
+    assert server.asked[1]["sendInitialEvents"] == "true"
+    assert kept.told == ["+a", "+b", "+b", "-a"]
+
+
+def kept_b(kept: Kept) -> bool:
+    return kept.names == {"b"}
+
+
+def test_a_gap_told_as_a_plain_refusal_is_the_same():
+    first = stream(added("a", 3), bookmark(9, ends=True))
+    kept, *_ = played(
+        first, status(410, "gone"), stream(bookmark(90, ends=True), then=30), until=lambda k, *_: "-a" in k.told
+    )
+    assert kept.names == set()
+
+
+def test_a_list_that_breaks_off_drops_nobody():
+    first = stream(added("a", 3), bookmark(9, ends=True), expired())
+    kept, *_ = played(first, stream(), FOREVER, until=lambda _k, server, _r: len(server.asked) >= 3)
+    assert kept.names == {"a"}
+
+
+def test_a_silent_watch_is_left_and_taken_up_again():
+    first = stream(added("a", 3), bookmark(9, ends=True), then=30)
+    _kept, server, _ = played(first, stream(added("b", 10), then=30), until=lambda k, *_: "b" in k.names, silent_s=0.2)
+    assert server.asked[1]["resourceVersion"] == "9"
+
+
+def test_a_server_without_watch_lists_is_asked_in_pages():
+    pages = [
+        document({"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [thing("a", 1)]}),
+        document({"metadata": {"resourceVersion": "7"}, "items": [thing("b", 2)]}),
+    ]
+    refused = status(422, "sendInitialEvents is forbidden")
+    kept, server, _ = played(refused, *pages, stream(added("c", 8), then=30), until=lambda k, *_: "c" in k.names)
+    assert (server.asked[2]["continue"], server.asked[3]["resourceVersion"]) == ("more", "7")
+    assert kept.names == {"a", "b", "c"}
+
+
+def test_a_busy_server_is_asked_again_when_it_says():
+    busy = status(429, "too many", **{"Retry-After": "1"})
+    _kept, server, reflector = played(
+        busy, stream(added("a", 1), bookmark(2, ends=True), then=30), until=lambda _k, _s, r: r.synced.is_set()
+    )
+    assert len(server.asked) == 2
+    assert reflector.trouble == ""
+
+
+def test_an_event_of_a_megabyte_is_read():
+    big = added("a", 1)
+    big["object"]["metadata"]["annotations"] = {"x": "y" * (3 << 20)}
+    kept, *_ = played(stream(big, bookmark(2, ends=True), then=30), until=lambda _k, _s, r: r.synced.is_set())
+    assert kept.names == {"a"}
