@@ -106,7 +106,8 @@ class Cluster:
             f"--secure-port={self.port}", f"--cert-dir={folder / 'tls'}", f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=Node,RBAC", "--service-cluster-ip-range=10.96.0.0/24",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={folder / 'sa.key'}", f"--service-account-signing-key-file={folder / 'sa.key'}",
+            f"--service-account-key-file={folder / 'sa.key'}",
+            f"--service-account-signing-key-file={folder / 'sa.key'}",
             "--endpoint-reconciler-type=none",
         )  # fmt: skip
         until(self._ready, UP_S, "the API server is ready", self.log("kube-apiserver"))
