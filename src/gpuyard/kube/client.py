@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gpuyard.kube.credentials import Access, Identity
+from gpuyard.kube.credentials import KubeAccess, KubeIdentity
 from gpuyard.model.errors import GpuYardError
 from gpuyard.model.outside.ports import Clock
 
@@ -32,11 +32,11 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
 
 
-class Unreachable(GpuYardError):
+class ApiUnreachable(GpuYardError):
     """The API server did not answer, or not in time: what was asked may have happened or not."""
 
 
-class Told(msgspec.Struct, gc=False):
+class ApiStatus(msgspec.Struct, gc=False):
     """The `Status` that a server answers with when it says no."""
 
     message: str = ""
@@ -45,7 +45,7 @@ class Told(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiReply:
     """What the server said."""
 
     status: int
@@ -60,7 +60,7 @@ class Reply:
     def why(self) -> str:
         """In its own words, why not."""
         try:
-            told = msgspec.json.decode(self.body, type=Told)
+            told = msgspec.json.decode(self.body, type=ApiStatus)
         except (msgspec.DecodeError, msgspec.ValidationError):
             return f"HTTP {self.status}"
         return told.message or told.reason or f"HTTP {self.status}"
@@ -69,7 +69,7 @@ class Reply:
 class ApiRefused(GpuYardError):
     """The API server said no to something that we cannot do without."""
 
-    def __init__(self, what: str, reply: Reply) -> None:
+    def __init__(self, what: str, reply: ApiReply) -> None:
         super().__init__(f"{what}: {reply.why()}")
         self.reply = reply
 
@@ -77,9 +77,9 @@ class ApiRefused(GpuYardError):
 class KubeClient:
     """One session with one API server. `open` and everything after it belong to one event loop."""
 
-    def __init__(self, access: Access, clock: Clock) -> None:
+    def __init__(self, access: KubeAccess, clock: Clock) -> None:
         self.access = access
-        self._identity = Identity(access, clock)
+        self._identity = KubeIdentity(access, clock)
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> KubeClient:
@@ -103,15 +103,15 @@ class KubeClient:
 
     # --- one question, one answer ----------------------------------------------------------------
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Reply:
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> ApiReply:
         """Read one object, or one page of a list."""
         return await self.send("GET", path, params=params)
 
-    async def post(self, path: str, body: bytes, timeout: float = TIMEOUT_S) -> Reply:
-        """Make something; `timeout` seconds later it is unknown whether it was made (`Unreachable`)."""
+    async def post(self, path: str, body: bytes, timeout: float = TIMEOUT_S) -> ApiReply:
+        """Make something; `timeout` seconds later it is unknown whether it was made (`ApiUnreachable`)."""
         return await self.send("POST", path, body, timeout=timeout)
 
-    async def patch(self, path: str, body: bytes, kind: str = MERGE) -> Reply:
+    async def patch(self, path: str, body: bytes, kind: str = MERGE) -> ApiReply:
         """Change part of something."""
         return await self.send("PATCH", path, body, kind)
 
@@ -123,15 +123,15 @@ class KubeClient:
         kind: str = JSON,
         params: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_S,
-    ) -> Reply:
+    ) -> ApiReply:
         """Any request that is answered once. Waiting for a free connection is not part of `timeout`."""
         async with self._busy:
             headers = await self._headers(kind if body is not None else "")
             try:
                 async with asyncio.timeout(timeout), self._request(method, path, params, body, headers) as answer:
-                    reply = Reply(answer.status, await _whole(answer), _retry_after(answer))
+                    reply = ApiReply(answer.status, await _whole(answer), _retry_after(answer))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise Unreachable(f"{method} {path}: {_words(error, timeout)}") from error
+                raise ApiUnreachable(f"{method} {path}: {_words(error, timeout)}") from error
         if reply.status == 401:
             self._identity.refused()
         return reply
@@ -139,8 +139,8 @@ class KubeClient:
     # --- a watch ---------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def lines(self, path: str, params: Mapping[str, str], silence_s: float) -> AsyncIterator[Lines]:
-        """A watch, as batches of whole lines; `Unreachable` when it breaks or says nothing for so long.
+    async def lines(self, path: str, params: Mapping[str, str], silence_s: float) -> AsyncIterator[WatchLines]:
+        """A watch, as batches of whole lines; `ApiUnreachable` when it breaks or says nothing for so long.
 
         It is none of the connections that questions share, so that no flood of questions delays an event.
         """
@@ -148,13 +148,13 @@ class KubeClient:
         try:
             async with self._request("GET", path, params, None, headers) as answer:
                 if answer.status != 200:
-                    yield Lines(Reply(answer.status, await _whole(answer), _retry_after(answer)), _nothing())
+                    yield WatchLines(ApiReply(answer.status, await _whole(answer), _retry_after(answer)), _nothing())
                 else:
-                    yield Lines(Reply(200), _batches(answer, silence_s))
+                    yield WatchLines(ApiReply(200), _batches(answer, silence_s))
         except TimeoutError:
-            raise Unreachable(f"the watch of {path} has been silent for {silence_s:g} s") from None
+            raise ApiUnreachable(f"the watch of {path} has been silent for {silence_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"the watch of {path} broke: {_words(error, silence_s)}") from error
+            raise ApiUnreachable(f"the watch of {path} broke: {_words(error, silence_s)}") from error
 
     # --- how ---------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class KubeClient:
         self, method: str, path: str, params: Mapping[str, str] | None, body: bytes | None, headers: dict[str, str]
     ) -> Any:
         if self._session is None:
-            raise Unreachable("the client is closed")
+            raise ApiUnreachable("the client is closed")
         url = self.access.server + path
         name = self.access.server_name or None
         return self._session.request(method, url, params=params, data=body, headers=headers, server_hostname=name)
@@ -176,10 +176,10 @@ class KubeClient:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class WatchLines:
     """An open watch: how it was answered, and the lines as they come."""
 
-    reply: Reply
+    reply: ApiReply
     batches: AsyncIterator[list[bytes]]
 
 

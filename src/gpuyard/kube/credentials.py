@@ -35,7 +35,7 @@ EARLY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class CredentialPlugin:
     """A program that gives credentials (`client.authentication.k8s.io`)."""
 
     command: tuple[str, ...]
@@ -44,7 +44,7 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KubeAccess:
     """How one API server is reached. At most one of `token`, `token_file`, `plugin`, a certificate is used, in that
     order of preference; secrets are never part of what is printed."""
 
@@ -57,12 +57,12 @@ class Access:
     key: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
     token_file: str = ""
-    plugin: Plugin | None = None
+    plugin: CredentialPlugin | None = None
     told: str = ""
     """Where this was found, for people."""
 
 
-def find(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | None = None) -> Access:
+def find(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | None = None) -> KubeAccess:
     """As every Kubernetes tool finds it: the file that is named, $KUBECONFIG, the pod's account, ~/.kube/config."""
     environ = os.environ if environ is None else environ
     named = kubeconfig or environ.get("KUBECONFIG", "").split(os.pathsep)[0]
@@ -76,18 +76,18 @@ def find(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | N
     raise Refused("no cluster is named: give --kubeconfig FILE, set KUBECONFIG, or run inside a pod")
 
 
-def of_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> Access:
+def of_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> KubeAccess:
     """The account that every pod has."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
     namespace = _read(account / "namespace").decode().strip()
     token = str(account / "token")
-    return Access(
+    return KubeAccess(
         f"https://{host}:{port}", namespace, _read(account / "ca.crt"), token_file=token, told="the pod's account"
     )
 
 
-def of_kubeconfig(path: Path, context: str = "") -> Access:
+def of_kubeconfig(path: Path, context: str = "") -> KubeAccess:
     """One context of a kubeconfig: the one that is named, else the current one."""
     try:
         document = yaml.safe_load(_read(path))
@@ -96,14 +96,14 @@ def of_kubeconfig(path: Path, context: str = "") -> Access:
         raise Refused(f"{path} is no kubeconfig that can be used: {' '.join(str(error).split()) or error!r}") from None
 
 
-def _of_document(document: dict[str, Any], path: Path, context: str) -> Access:
+def _of_document(document: dict[str, Any], path: Path, context: str) -> KubeAccess:
     name = context or str(document.get("current-context") or "")
     if not name:
         raise Refused(f"{path} has no current-context; name one with --context")
     chosen = _named(document, "contexts", name, path)["context"]
     cluster = _named(document, "clusters", chosen["cluster"], path)["cluster"]
     user = _named(document, "users", chosen["user"], path)["user"] if chosen.get("user") else {}
-    access = Access(
+    access = KubeAccess(
         server=str(cluster["server"]).rstrip("/"),
         namespace=str(chosen.get("namespace") or "default"),
         ca=_content(cluster, "certificate-authority", path),
@@ -116,7 +116,7 @@ def _of_document(document: dict[str, Any], path: Path, context: str) -> Access:
     return _with_token(access, user or {}, path)
 
 
-def _with_token(access: Access, user: dict[str, Any], path: Path) -> Access:
+def _with_token(access: KubeAccess, user: dict[str, Any], path: Path) -> KubeAccess:
     unsupported = sorted({"auth-provider", "username"} & set(user))
     if unsupported:
         raise Refused(f"{path}: a user with {unsupported[0]} is not supported; use a token, a certificate or exec")
@@ -125,12 +125,12 @@ def _with_token(access: Access, user: dict[str, Any], path: Path) -> Access:
     return replace(access, token=str(user.get("token") or ""), token_file=token_file, plugin=plugin)
 
 
-def _plugin(said: dict[str, Any], path: Path) -> Plugin:
+def _plugin(said: dict[str, Any], path: Path) -> CredentialPlugin:
     command = str(said["command"])
     if os.sep in command and not os.path.isabs(command):  # as kubectl reads it
         command = str(path.parent / command)
     env = tuple((str(each["name"]), str(each["value"])) for each in said.get("env") or ())
-    return Plugin((command, *map(str, said.get("args") or ())), env, str(said["apiVersion"]))
+    return CredentialPlugin((command, *map(str, said.get("args") or ())), env, str(said["apiVersion"]))
 
 
 def _named(document: dict[str, Any], kind: str, name: str, path: Path) -> dict[str, Any]:
@@ -158,10 +158,10 @@ def _read(path: Path) -> bytes:
 # --- while we run --------------------------------------------------------------------------------
 
 
-class Identity:
+class KubeIdentity:
     """What is sent along with every request, and the TLS side of it. Asked from the client's loop alone."""
 
-    def __init__(self, access: Access, clock: Clock) -> None:
+    def __init__(self, access: KubeAccess, clock: Clock) -> None:
         self.access = access
         self._clock = clock
         self._token = access.token
@@ -213,7 +213,7 @@ class Identity:
         self._good_until = self._clock.monotonic() + max(lasts, 1.0)
 
 
-def ask(plugin: Plugin) -> dict[str, Any]:
+def ask(plugin: CredentialPlugin) -> dict[str, Any]:
     """What a credential plugin answers; `Refused` says why it gave nothing."""
     wanted = {"apiVersion": plugin.version, "kind": "ExecCredential", "spec": {"interactive": False}}
     env = {**os.environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": json.dumps(wanted)}

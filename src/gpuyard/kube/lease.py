@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from gpuyard.kube.client import KubeClient, Reply, Unreachable
+from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import Metadata, Projection
 from gpuyard.model.outside.ports import Clock, Dice
 
@@ -73,7 +73,7 @@ class Election:
             try:
                 await self._try()
                 self.trouble = ""
-            except (Unreachable, msgspec.MsgspecError) as error:
+            except (ApiUnreachable, msgspec.MsgspecError) as error:
                 self.trouble = str(error)
             await self._clock.sleep(RETRY_S * (0.8 + 0.4 * self._dice.random()))
 
@@ -156,6 +156,6 @@ class Election:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
 
 
-def _must(reply: Reply) -> None:
+def _must(reply: ApiReply) -> None:
     if not reply.ok:
-        raise Unreachable(f"the Lease: {reply.why()}")
+        raise ApiUnreachable(f"the Lease: {reply.why()}")

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from gpuyard.kube.client import ApiRefused, KubeClient, Lines, Reply, Unreachable
+from gpuyard.kube.client import ApiRefused, ApiReply, ApiUnreachable, KubeClient, WatchLines
 from gpuyard.kube.objects import AnyObject, Metadata
 from gpuyard.model.errors import GpuYardError
 from gpuyard.model.outside.ports import Clock, Dice
@@ -49,7 +49,7 @@ class _TroubleEvent(msgspec.Struct, gc=False):
     object: _Trouble
 
 
-class Seen(Protocol):
+class ApiObject(Protocol):
     """Any projection of an object."""
 
     @property
@@ -57,8 +57,8 @@ class Seen(Protocol):
         """Its name, its uid, its version."""
 
 
-S = TypeVar("S", bound=Seen)
-S_contra = TypeVar("S_contra", bound=Seen, contravariant=True)
+S = TypeVar("S", bound=ApiObject)
+S_contra = TypeVar("S_contra", bound=ApiObject, contravariant=True)
 
 
 class Sink(Protocol[S_contra]):
@@ -75,7 +75,7 @@ class Sink(Protocol[S_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[S]):
+class ObjectKind(Generic[S]):
     """Which objects: where they lie, which of them, and the shape that they are read into."""
 
     path: str
@@ -95,7 +95,7 @@ class _Expired(GpuYardError):
 class Reflector(Generic[S]):
     """Keeps one sink like the server, for ever; `run` is a task of the client's loop."""
 
-    def __init__(self, client: KubeClient, kind: Kind[S], sink: Sink[S], clock: Clock, dice: Dice) -> None:
+    def __init__(self, client: KubeClient, kind: ObjectKind[S], sink: Sink[S], clock: Clock, dice: Dice) -> None:
         self.kind = kind
         self.synced = asyncio.Event()
         """Whether all that there was has been seen once."""
@@ -157,7 +157,7 @@ class Reflector(Generic[S]):
     def _lasts(self) -> str:
         return str(round(WATCH_S * (1.0 + self._dice.random())))
 
-    def _check(self, reply: Reply, initial: bool) -> None:
+    def _check(self, reply: ApiReply, initial: bool) -> None:
         if reply.ok:
             return
         if initial and reply.status in NO_WATCH_LIST:
@@ -166,7 +166,7 @@ class Reflector(Generic[S]):
             raise _Expired(reply.why())
         raise ApiRefused(f"watching {self.kind.path}", reply)
 
-    async def _begin(self, lines: Lines) -> None:
+    async def _begin(self, lines: WatchLines) -> None:
         """All there is comes first; whoever did not come is not there any more."""
         self.relists += 1
         missing = set(self._sink.keys())
@@ -178,7 +178,7 @@ class Reflector(Generic[S]):
                         self._take(other)
                     await self._go_on(lines.batches)
                     return
-        raise Unreachable(f"the list of {self.kind.path} broke off")
+        raise ApiUnreachable(f"the list of {self.kind.path} broke off")
 
     async def _go_on(self, batches: AsyncIterator[list[bytes]]) -> None:
         self._heard()
@@ -208,7 +208,7 @@ class Reflector(Generic[S]):
             trouble = msgspec.json.decode(line, type=_TroubleEvent).object
             if trouble.code == GONE:
                 raise _Expired(trouble.message)
-            raise Unreachable(f"the watch of {self.kind.path} was ended: {trouble.message}")
+            raise ApiUnreachable(f"the watch of {self.kind.path} was ended: {trouble.message}")
         self._change(told, line, missing)
         return False
 

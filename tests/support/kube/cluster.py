@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from gpuyard.kube import manifests
-from gpuyard.kube.credentials import Access
+from gpuyard.kube.credentials import KubeAccess
 from tests.support.kube import components
 
 UP_S = 180.0
@@ -174,9 +174,9 @@ class Cluster:
         """By which certificate it is known."""
         return self.folder / "tls" / "apiserver.crt"
 
-    def access(self, token: str = "") -> Access:
+    def access(self, token: str = "") -> KubeAccess:
         """As the scheduler's account, or as whoever has the token."""
-        return Access(self.server, "default", self.ca.read_bytes(), token=token or self.account_token)
+        return KubeAccess(self.server, "default", self.ca.read_bytes(), token=token or self.account_token)
 
     def kubeconfig(self, token: str = "", name: str = "admin", server: str = "") -> str:
         """A file that names this cluster; as the administrator unless a token is given."""

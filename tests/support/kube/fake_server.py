@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gpuyard.kube.credentials import Access
+from gpuyard.kube.credentials import KubeAccess
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -36,8 +36,8 @@ class FakeServer:
         await self._runner.cleanup()
 
     @property
-    def access(self) -> Access:
-        return Access(f"http://127.0.0.1:{self.port}")
+    def access(self) -> KubeAccess:
+        return KubeAccess(f"http://127.0.0.1:{self.port}")
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(dict(request.query))

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gpuyard.kube import credentials
-from gpuyard.kube.credentials import Access, Identity
+from gpuyard.kube.credentials import KubeAccess, KubeIdentity
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
 
@@ -49,7 +49,7 @@ def test_certificates_are_read_inline_and_from_files_beside_the_kubeconfig(tmp_p
 
 
 def test_secrets_are_not_printed(tmp_path: Path):
-    access = Access("https://x", token="hidden-token", key=b"hidden-key")
+    access = KubeAccess("https://x", token="hidden-token", key=b"hidden-key")
     assert "hidden" not in repr(access)
 
 
@@ -95,7 +95,7 @@ def test_a_pod_has_an_account_whose_token_is_read_again(tmp_path: Path):
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     access = credentials.of_pod(environ, tmp_path)
     assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "yard")
-    identity = Identity(access, SystemClock())
+    identity = KubeIdentity(access, SystemClock())
     assert asyncio.run(identity.bearer()) == "first"
     (tmp_path / "token").write_text("second")
     assert asyncio.run(identity.bearer()) == "first"
@@ -103,7 +103,7 @@ def test_a_pod_has_an_account_whose_token_is_read_again(tmp_path: Path):
     assert asyncio.run(identity.bearer()) == "second"
 
 
-def plugin(tmp_path: Path, script: str) -> Identity:
+def plugin(tmp_path: Path, script: str) -> KubeIdentity:
     program = tmp_path / "plugin"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -112,7 +112,7 @@ def plugin(tmp_path: Path, script: str) -> Identity:
         "command": "./plugin",
         "env": [{"name": "A", "value": "b"}],
     }
-    return Identity(credentials.of_kubeconfig(config(tmp_path / "config", {"exec": said})), SystemClock())
+    return KubeIdentity(credentials.of_kubeconfig(config(tmp_path / "config", {"exec": said})), SystemClock())
 
 
 def test_a_plugin_gives_tokens_and_is_asked_again_only_when_they_run_out(tmp_path: Path):

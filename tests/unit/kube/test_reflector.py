@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.objects import AnyObject
-from gpuyard.kube.reflector import Kind, Reflector
+from gpuyard.kube.reflector import ObjectKind, Reflector
 from gpuyard.runtime.clock import SystemClock
 from tests.support.kube.fake_server import (
     FakeServer,
@@ -60,7 +60,7 @@ class Kept:
 
 async def following(server: FakeServer, kept: Kept, until: Any, silent_s: float = 90.0) -> Reflector[AnyObject]:
     client = await KubeClient(server.access, SystemClock()).open()
-    kind = Kind("/api/v1/pods", AnyObject, (("fieldSelector", "x=y"),))
+    kind = ObjectKind("/api/v1/pods", AnyObject, (("fieldSelector", "x=y"),))
     reflector = Reflector(client, kind, kept, SystemClock(), Half())
     reflector.silent_s = silent_s
     task = asyncio.create_task(reflector.run())
