@@ -82,6 +82,7 @@ SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("status", "keeping.up", "Whether it is up, where, and how well."),
         CommandEntry("page", "keeping.up", "A fresh address of the live page."),
         CommandEntry("agent", "keeping.agent", "This machine's GPUs: `record` them in a file."),
+        CommandEntry("serve", "keeping.serve", "Schedule a Kubernetes cluster."),
         CommandEntry("snapshot", "keeping.state_files", "The whole moment as a file."),
         CommandEntry("backup", "keeping.state_files", "A copy of the state."),
         CommandEntry("restore", "keeping.state_files", "Put a backup back in its place."),

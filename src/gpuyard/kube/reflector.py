@@ -114,6 +114,8 @@ class Reflector(Generic[S]):
         self._version = ""
         """Up to where we know everything; "" before the first list."""
         self._pages = False
+        self._watch: asyncio.Task[None] | None = None
+        self._listed = asyncio.Event()
         shape = msgspec.defstruct("Event", [("object", kind.shape)], gc=False)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(shape)
 
@@ -123,14 +125,26 @@ class Reflector(Generic[S]):
         while True:
             before = self.events
             try:
-                await self._follow()
+                self._watch = asyncio.create_task(self._follow())
+                await self._watch
                 self.trouble, failures = "", 0
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
             except _Expired:
                 self._version, failures = "", 0
             except (GpuYardError, msgspec.MsgspecError) as error:
                 self.trouble = str(error)
                 failures = failures + 1 if self.events == before else 1
                 await self._clock.sleep(self._rest(failures, error))
+
+    async def list_anew(self) -> None:
+        """Return once all there is has been listed by a request that was made after this call."""
+        self._version, self._listed = "", asyncio.Event()
+        listed = self._listed
+        if self._watch is not None:
+            self._watch.cancel()
+        await listed.wait()
 
     def _rest(self, failures: int, error: Exception) -> float:
         """Longer each time, and never for all at the same moment; a server that names a time is obeyed."""
@@ -196,6 +210,7 @@ class Reflector(Generic[S]):
             self._sink.drop(key)
         self._heard()
         self.synced.set()
+        self._listed.set()
 
     def _take(self, line: bytes, missing: set[str] | None = None) -> bool:
         """One event; whether it says that all there was has been told."""
@@ -253,6 +268,12 @@ class Reflector(Generic[S]):
             params["continue"] = str(more)
         self._version = str(page.metadata["resourceVersion"])
         self._complete(missing)
+
+
+def _is_cancelled() -> bool:
+    """Whether we are to end, and not only the watch that we wait for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _page_shape(shape: Any) -> Any:

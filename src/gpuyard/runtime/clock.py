@@ -1,4 +1,4 @@
-"""The machine's clock, and one that is steady where the machine's is set: here alone the operating system is asked.
+"""The machine's clock and dice, and a clock that is steady where the machine's is set: the system is asked here alone.
 
 Called where a program begins (`cli`, `server`), which hands it on as a `Clock`. It is not used by the brain, to which
 time is an argument, nor by the simulator, which has its own.
@@ -6,6 +6,7 @@ time is an argument, nor by the simulator, which has its own.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -34,6 +35,18 @@ class SystemClock:
         import asyncio  # costs 40 ms, which commands that only read the clock need not pay
 
         await asyncio.sleep(seconds)
+
+
+class SystemDice:
+    """A `Dice` of `model.outside.ports` that nobody can foresee."""
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        return int.from_bytes(os.urandom(7), "big") / (1 << 56)
+
+    def integer(self, below: int) -> int:
+        """Uniform in 0..below-1."""
+        return int(self.random() * below)
 
 
 class SteadyClock:

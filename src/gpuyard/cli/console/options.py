@@ -109,15 +109,23 @@ def output(formats: tuple[str, ...] = DOCUMENT_FORMATS) -> Decorator:
     )
 
 
+KUBE = "kube:"
+"""In the place of a file: the cluster."""
+
+
 def snapshot() -> Decorator:
-    """The file that stands in for a yard; without it the running yard is asked."""
-    return click.option(
+    """The file that stands in for a yard, or a cluster; without either the running yard is asked."""
+    file = click.option(
         "--snapshot",
         "path",
         metavar="FILE",
         default="",
         help="Ask this snapshot (YAML or JSON; - reads stdin) instead of the running yard.",
     )
+    cluster = click.option(
+        "--kube", "path", flag_value=KUBE, help="Ask the Kubernetes cluster that kubectl would ask, and change nothing."
+    )
+    return lambda command: file(cluster(command))
 
 
 def watch() -> Decorator:

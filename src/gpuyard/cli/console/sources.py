@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuyard.cli.console.hints import nearest
+from gpuyard.cli.console.options import KUBE
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import Job
 from gpuyard.model.outside.ports import Clock
@@ -74,9 +75,24 @@ def _read(path: str, now: float) -> Snapshot:
 
     if not path:
         return live_snapshot(now)
+    if path == KUBE:
+        return cluster_snapshot(now)
     if path == STDIN:
         return files.parse_snapshot(sys.stdin.read(), "stdin", now)
     return files.read_snapshot(Path(path), now)
+
+
+def cluster_snapshot(now: float) -> Snapshot:
+    """The cluster that kubectl would ask, read and left alone."""
+    try:
+        from gpuyard.runtime.clustered import scheduler
+    except ModuleNotFoundError as missing:
+        raise Refused(f"{missing.name} is not installed, which clusters need; `pip install 'gpuyard[kube]'`") from None
+    from gpuyard import files
+    from gpuyard.runtime.clock import SystemDice
+
+    site = files.parse_snapshot('{"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot"}', "the site", now)
+    return scheduler.read_cluster(scheduler.found(), site, SystemClock(), SystemDice())
 
 
 def live_snapshot(now: float) -> Snapshot:

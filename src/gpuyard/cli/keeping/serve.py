@@ -1,0 +1,76 @@
+"""`yard serve`: the parts of GPUYard that run in a cluster. Called by `root`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuyard.cli.console import options, terminal
+
+if TYPE_CHECKING:
+    from gpuyard.model.snapshot import Snapshot
+
+ROLES = ("scheduler",)
+
+
+@options.command(
+    "serve",
+    """
+    yard serve --role scheduler --kubeconfig ~/.kube/config
+    yard serve --role scheduler --site queues.yaml --no-lease
+    """,
+)
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What this process does.")
+@click.option(
+    "--kubeconfig", default="", metavar="FILE", help="How the cluster is reached.  [default: as kubectl does]"
+)
+@click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig other than the current one.")
+@click.option(
+    "--scheduler-name", "name", default="gpuyard", show_default=True, help="The schedulerName that is served."
+)
+@click.option("--site", default="", metavar="FILE", help="Queues, policy and topology, as in a fleet file.")
+@click.option("--lease/--no-lease", "elects", default=True, help="Whether another may stand by.  [default: lease]")
+def serve(role: str, kubeconfig: str, context: str, name: str, site: str, elects: bool) -> None:
+    """Schedule a Kubernetes cluster: pods that ask for it by schedulerName are placed, whole gangs or not at all.
+
+    Nothing is installed on nodes and nothing is replaced; kube-scheduler goes on with all other pods. It runs until it
+    is told to stop (SIGTERM, Ctrl-C), and pods notice nothing when it does.
+    """
+    from gpuyard.runtime.clock import SystemClock, SystemDice
+    from gpuyard.runtime.clustered import scheduler
+
+    clock = SystemClock()
+    access = scheduler.found(kubeconfig, context)
+    identity = f"{os.uname().nodename}-{os.getpid()}"
+    settings = scheduler.ClusterSettings(access, site_of(site, clock.now()), name, identity, elects=elects)
+    running = scheduler.ClusterScheduler(settings, clock, SystemDice())
+    _until_told(running)
+
+
+def _until_told(running: object) -> None:
+    from gpuyard.runtime.clustered.scheduler import ClusterScheduler
+
+    assert isinstance(running, ClusterScheduler)
+    told = threading.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: told.set())
+    running.start()
+    settings = running.world.settings
+    terminal.say(f"Scheduling pods of {settings.scheduler} on {settings.access.server} as {settings.identity}.")
+    told.wait()
+    running.close()
+
+
+def site_of(path: str, now: float) -> Snapshot:
+    """Queues and policy of a file; one queue for everybody where none is named."""
+    from pathlib import Path
+
+    from gpuyard import files
+
+    if path:
+        return files.read_snapshot(Path(path), now)
+    return files.parse_snapshot('{"apiVersion": "gpuyard.dev/v1", "kind": "Snapshot"}', "the site", now)

@@ -1,0 +1,67 @@
+"""The control plane of a cluster: the world of Kubernetes and its driver, wired together.
+
+Used by `yard serve` and by tests. What must survive lies in the API server; here is nothing to keep.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import replace
+
+from gpuyard.kube import credentials
+from gpuyard.kube.credentials import KubeAccess
+from gpuyard.model.outside.ports import Clock, Dice
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.runtime.clock import SteadyClock
+from gpuyard.runtime.driving.driver import Driver
+from gpuyard.runtime.driving.loop import Loop
+from gpuyard.runtime.driving.pace import Pace
+from gpuyard.runtime.driving.recovery import Recovery
+from gpuyard.worlds.kubernetes.world import ClusterSettings, KubernetesWorld
+
+__all__ = ["ClusterScheduler", "ClusterSettings", "found", "read_cluster"]
+
+SWITCH_S = 0.001
+"""Two threads share one interpreter here; the one that binds must not wait five milliseconds for its turn."""
+
+
+class ClusterScheduler:
+    """One scheduler; another may stand by beside it."""
+
+    def __init__(self, settings: ClusterSettings, clock: Clock, dice: Dice) -> None:
+        self.world = KubernetesWorld(settings, SteadyClock(clock), dice)
+        self.loop = Loop(self.world, clock, leadership=self.world)
+        self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop))
+
+    def start(self) -> None:
+        """Follow the cluster, and place what waits as soon as we lead."""
+        sys.setswitchinterval(SWITCH_S)
+        self.world.start()
+        self.driver.start()
+        gc.collect()
+        gc.freeze()
+
+    def close(self) -> None:
+        """Let go of everything; another may lead at once."""
+        self.world.close()
+        self.driver.close()
+
+    def trouble(self) -> str:
+        """What is wrong, in one sentence; nothing if all is well."""
+        return self.world.trouble() or self.driver.trouble()
+
+
+def read_cluster(access: KubeAccess, site: Snapshot, clock: Clock, dice: Dice, scheduler: str = "gpuyard") -> Snapshot:
+    """The cluster as it is now, and nothing changed by it."""
+    world = KubernetesWorld(ClusterSettings(access, site, scheduler), clock, dice)
+    world.start()
+    try:
+        return replace(world.open(), now=clock.now())
+    finally:
+        world.close()
+
+
+def found(kubeconfig: str = "", context: str = "") -> KubeAccess:
+    """The API server that is meant."""
+    return credentials.find(kubeconfig, context)

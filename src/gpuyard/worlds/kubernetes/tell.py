@@ -1,0 +1,173 @@
+"""Why a pod waits, told on the pod itself: one condition per change of reason, one event a gang.
+
+Called by `world` in its loop. What is to be told is a value per gang, and the newest wins; it is sent slowly, because
+it must never stand in the way of a binding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from gpuyard.kube.client import STRATEGIC, ApiUnreachable, KubeClient
+from gpuyard.kube.objects import PodObject
+from gpuyard.model.actions import Waiting
+from gpuyard.model.outside.ports import Clock
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.plain import is_free
+
+AFTER_S = 2.0
+"""A pod that is placed sooner is never told that it waits."""
+PAUSE_S = 0.05
+"""Between two writes: twenty a second."""
+NOTE_MAX = 1000
+"""Of an event; the API server takes 1,024 bytes."""
+UNSCHEDULABLE = "Unschedulable"
+MORE_NODES_HELP = frozenset(
+    (
+        Code.NOT_ENOUGH_GPUS,
+        Code.SHAPE_IMPOSSIBLE,
+        Code.FRAGMENTED,
+        Code.TOPOLOGY_UNMET,
+        Code.MODEL_UNAVAILABLE,
+        Code.GPUS_SICK,
+        Code.NODES_EXCLUDED,
+        Code.NOT_ENOUGH_CPU,
+        Code.NOT_ENOUGH_MEMORY,
+        Code.NODES_UNAVAILABLE,
+    )
+)
+"""Autoscalers buy nodes for whoever is `Unschedulable`, so nobody else may be called so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a pod is told."""
+
+    reason: str
+    text: str
+
+
+def message_of(reason: Reason) -> Message:
+    """In the words of `yard why`."""
+    return Message(UNSCHEDULABLE if reason.code in MORE_NODES_HELP else reason.code.value, str(reason))
+
+
+class Teller:
+    """What waits is told why. `run` is a task of the loop."""
+
+    def __init__(self, client: KubeClient, cache: Cache, clock: Clock, identity: str) -> None:
+        self.told = 0
+        """Conditions written in all."""
+        self._client = client
+        self._cache = cache
+        self._clock = clock
+        self._identity = identity
+        self._waiting: Sequence[Waiting] = ()
+        self._since: dict[str, tuple[Message, float]] = {}
+        self._sent: dict[str, Message] = {}
+        """By uid, as long as the pod waits."""
+
+    def hear(self, waiting: Sequence[Waiting]) -> None:
+        """Who waits after the last plan, and why."""
+        self._waiting = waiting
+
+    async def run(self, leads: Callable[[], bool]) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._clock.sleep(AFTER_S / 4)
+            if leads():
+                for name in self._due():
+                    await self._tell(name, self._since[name][0])
+
+    def _due(self) -> list[str]:
+        """Gangs whose reason has stood for a while and was not told yet."""
+        now = self._clock.monotonic()
+        before, self._since = self._since, {}
+        for each in self._waiting:
+            message = message_of(each.reason)
+            known = before.get(each.job)
+            self._since[each.job] = known if known is not None and known[0] == message else (message, now)
+        return [name for name, (_, since) in self._since.items() if now - since >= AFTER_S and self._untold(name)]
+
+    def _untold(self, name: str) -> bool:
+        message = self._since[name][0]
+        return any(self._knows(pod) != message for pod in self._pods(name))
+
+    def _pods(self, name: str) -> Iterable[PodObject]:
+        assumed = self._cache.assumed
+        return [pod for pod in self._cache.gang(name) if is_free(pod) and pod.metadata.uid not in assumed]
+
+    def _knows(self, pod: PodObject) -> Message | None:
+        if pod.metadata.uid in self._sent:
+            return self._sent[pod.metadata.uid]
+        said = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+        return Message(said.reason, said.message) if said is not None and said.status == "False" else None
+
+    async def _tell(self, name: str, message: Message) -> None:
+        """Every member, and one event for all of them."""
+        pods = [pod for pod in self._pods(name) if self._knows(pod) != message]
+        try:
+            for pod in pods:
+                await self._write_condition(pod, message)
+                await self._clock.sleep(PAUSE_S)
+            if pods:
+                await self._write_event(pods[0], message)
+        except ApiUnreachable:
+            return  # it is told again, by and by
+
+    async def _write_condition(self, pod: PodObject, message: Message) -> None:
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": message.reason,
+            "message": message.text,
+            "lastTransitionTime": self._now("seconds"),
+        }
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        reply = await self._client.patch(f"{_path(pod)}/status", msgspec.json.encode(body), STRATEGIC)
+        if reply.ok or reply.status in (404, 409):
+            self.told += reply.ok
+            self._sent[pod.metadata.uid] = message
+
+    async def _write_event(self, pod: PodObject, message: Message) -> None:
+        metadata = pod.metadata
+        stamp = self._now("microseconds")
+        name = f"{metadata.name[:200]}.{round(self._clock.now() * 1e9):x}"
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": metadata.namespace},
+            "eventTime": stamp,
+            "reportingController": "gpuyard",
+            "reportingInstance": self._identity[:128],
+            "action": "Scheduling",
+            "reason": "FailedScheduling",
+            "type": "Warning",
+            "note": message.text[:NOTE_MAX],
+            "regarding": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+            },
+        }
+        path = f"/apis/events.k8s.io/v1/namespaces/{metadata.namespace}/events"
+        await self._client.post(path, msgspec.json.encode(body))
+
+    def _now(self, precision: str) -> str:
+        told = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec=precision)
+        return told.replace("+00:00", "Z")
+
+    def forget(self, uid: str) -> None:
+        """It waits no longer, or is no more."""
+        self._sent.pop(uid, None)
+
+
+def _path(pod: PodObject) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -1,0 +1,337 @@
+"""A cluster as a world: it implements `worlds.base.World` over one API server.
+
+Two threads meet here. The driver's calls the methods of the seam; the world's own runs one event loop, which owns
+caches, reflectors, bindings and the lease. They meet in `observe`, where the loop translates what has changed, and in
+`apply`, where it takes over what was decided; neither waits for the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from gpuyard.kube.client import KubeClient
+from gpuyard.kube.credentials import KubeAccess
+from gpuyard.kube.lease import Election
+from gpuyard.kube.objects import NodeObject, PodObject
+from gpuyard.kube.owners import JobObject
+from gpuyard.kube.reflector import ObjectKind, Reflector
+from gpuyard.model.actions import Plan, Start
+from gpuyard.model.errors import Refused
+from gpuyard.model.events import ActionFailed, Event, TasksAssigned
+from gpuyard.model.job import Placement
+from gpuyard.model.outside.ports import Clock, Dice
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.kubernetes.bind import Binder, Binding, Ending
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.observe import Observer
+from gpuyard.worlds.kubernetes.tell import Teller
+
+SLICE_S = 0.005
+"""So long the loop translates at a time; then bindings and the lease have their turn."""
+CROWD = 256
+CROWD_S = 0.5
+"""With so many bindings in flight the driver wakes this seldom: nothing would be decided that could be sent."""
+REFUSED_S = 60.0
+"""So long a gang rests that the API server refused to bind."""
+SYNC_S = 120.0
+IDLE_S = 5.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """How a cluster is scheduled."""
+
+    access: KubeAccess
+    site: Snapshot
+    """Queues, policy and topology; its nodes and jobs are the cluster's."""
+    scheduler: str = "gpuyard"
+    """The `schedulerName` of pods that are ours to place."""
+    identity: str = ""
+    """Ours among all that stand by; "" where nothing is decided here."""
+    lease: str = "gpuyard-system/gpuyard-scheduler"
+    elects: bool = True
+
+
+class KubernetesWorld:
+    """Implements `worlds.base.World` and, over its election, `worlds.base.Leadership`."""
+
+    def __init__(self, settings: ClusterSettings, clock: Clock, dice: Dice) -> None:
+        self.settings = settings
+        self.cache = Cache()
+        self.observer = Observer(self.cache)
+        self._clock = clock
+        self._dice = dice
+        self._wake = threading.Condition()
+        self._news = False
+        self._over = False
+        self._look_at: float | None = 0.0
+        self._turned_at = 0.0
+        self._failures: list[Event] = []
+        self._resting: dict[str, float] = {}
+        self._ours = False
+        """Whether the picture is one that we have the right to act on."""
+        self.cache.news = self._has_news
+        self.reflectors: tuple[Reflector[Any], ...] = ()
+        self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
+        self._up = threading.Event()
+
+    # --- up and down ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to follow the cluster; `open` waits until all of it is known."""
+        self._thread.start()
+        self._up.wait()
+
+    def close(self) -> None:
+        """Let go of the lease when nothing is under way any more; pods notice nothing."""
+        with self._wake:
+            self._over = True
+            self._wake.notify_all()
+        if self._thread.is_alive():
+            with contextlib.suppress(TimeoutError):
+                self._ask(self._let_go(), 5.0)
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(5.0)
+
+    def _run(self) -> None:
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self.client = await KubeClient(self.settings.access, self._clock).open()
+        self.election = Election(
+            self.client, self.settings.lease, self.settings.identity or "reader", self._clock, self._dice
+        )
+        self.binder = Binder(self.client, self._clock, self._may_act, self._failed)
+        self.teller = Teller(self.client, self.cache, self._clock, self.settings.identity)
+        self.reflectors = self._reflectors()
+        tasks = [asyncio.create_task(work) for work in self._works()]
+        self._up.set()
+        await self._stopping.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.client.close()
+
+    def _works(self) -> list[Coroutine[Any, Any, None]]:
+        works: list[Coroutine[Any, Any, None]] = [each.run() for each in self.reflectors]
+        if self.settings.identity:
+            works.append(self.teller.run(self._may_act))
+            works.append(self._rest())
+            if self.settings.elects:
+                works.append(self.election.run())
+        return works
+
+    def _reflectors(self) -> tuple[Reflector[Any], ...]:
+        name, cache = self.settings.scheduler, self.cache
+        strangers = f"spec.schedulerName!={name},status.phase!=Succeeded,status.phase!=Failed"
+        kinds: tuple[tuple[ObjectKind[Any], Any], ...] = (
+            (ObjectKind("/api/v1/nodes", NodeObject), cache.nodes),
+            (ObjectKind("/apis/batch/v1/jobs", JobObject), cache.jobs),
+            (ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", f"spec.schedulerName={name}"),)), cache.pods),
+            (ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", strangers),)), cache.others),
+        )
+        return tuple(Reflector(self.client, kind, sink, self._clock, self._dice) for kind, sink in kinds)
+
+    async def _let_go(self) -> None:
+        self._ours = False
+        await self.binder.settle()
+        if self.settings.identity and self.settings.elects:
+            await self.election.resign()
+
+    def _ask(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+        """Have the loop do it, and wait."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def trouble(self) -> str:
+        """Why the cluster is not followed now, if it is not."""
+        return next((each.trouble for each in self.reflectors if each.trouble), "")
+
+    # --- the right to act ------------------------------------------------------------------------------
+
+    def held(self) -> bool:
+        """Whether we lead, and the picture that was decided on is one that we got as the leader."""
+        return self._ours and self._leads()
+
+    def _leads(self) -> bool:
+        return bool(self.settings.identity) and (not self.settings.elects or self.election.held())
+
+    def _may_act(self) -> bool:
+        return self._ours and self._leads()
+
+    # --- the seam --------------------------------------------------------------------------------------
+
+    def open(self) -> Snapshot:
+        """The cluster as the brain is to see it, once all of it is known."""
+        self._await_sync()
+        return self._ask(self._opened())
+
+    def _await_sync(self) -> None:
+        end = self._clock.monotonic() + SYNC_S
+        while not all(each.synced.is_set() for each in self.reflectors):
+            troubles = [each.trouble for each in self.reflectors if each.trouble]
+            if self._over or self._clock.monotonic() > end:
+                raise Refused(f"the cluster could not be read: {troubles[0] if troubles else 'no answer yet'}")
+            with self._wake:
+                self._wake.wait(0.02)
+
+    async def _opened(self) -> Snapshot:
+        self._failures.clear()
+        self.observer.forget()
+        async for _ in self._events():
+            pass
+        self._look_at = 0.0
+        return self._moment()
+
+    def _moment(self) -> Snapshot:
+        nodes = tuple(node for _, node in sorted(self.observer.nodes.items()))
+        jobs = tuple(job for _, job in sorted(self.observer.jobs.items()))
+        return replace(self.settings.site, now=self._clock.now(), nodes=nodes, jobs=jobs)
+
+    async def _events(self) -> AsyncIterator[Event]:
+        begun = self._clock.monotonic()
+        for event in self.observer.events():
+            yield event
+            if self._clock.monotonic() - begun > SLICE_S:
+                await asyncio.sleep(0)
+                begun = self._clock.monotonic()
+
+    def wait(self, not_before: float = 0.0) -> bool:
+        """Until something changed that the brain does not know, or the last plan wanted to be asked again."""
+        with self._wake:
+            while not self._over:
+                now = self._clock.monotonic()
+                due = min(self._due(not_before), now + IDLE_S)
+                if now >= self._due(not_before):
+                    self._news = False
+                    self._turned_at = now
+                    return True
+                self._wake.wait(max(0.0, due - now))
+        return False
+
+    def _due(self, not_before: float) -> float:
+        """When the next turn may be."""
+        crowded = self._turned_at + CROWD_S if self.binder.in_flight > CROWD else 0.0
+        wanted = 0.0 if self._news else self._look_at
+        return float("inf") if wanted is None else max(wanted, not_before, crowded)
+
+    def _has_news(self) -> None:
+        if not self._news:
+            with self._wake:
+                self._news = True
+                self._wake.notify_all()
+
+    def now(self) -> float:
+        """The present."""
+        return self._clock.now()
+
+    def observe(self) -> Sequence[Event]:
+        """What is other than it was told last."""
+        return self._ask(self._collect())
+
+    async def _collect(self) -> list[Event]:
+        leads = self._leads()
+        if leads and not self._ours:
+            await self._list_anew()
+        failures, self._failures = self._failures, []
+        events = [*failures, *[event async for event in self._events()]]
+        self._ours = leads and self._leads()
+        return events
+
+    async def _list_anew(self) -> None:
+        """Who has just come to lead has seen everything that was done before, however far behind a watch was."""
+        await asyncio.gather(*(each.list_anew() for each in self.reflectors))
+
+    def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
+        """Assume what was decided and send it on its way."""
+        look = plan.look_again_at
+        wanted = None if look is None else self._clock.monotonic() + look - self._clock.now()
+        earlier = self._look_at if self._look_at is not None and self._look_at > self._clock.monotonic() else None
+        self._look_at = min((at for at in (wanted, earlier) if at is not None), default=None)
+        return self._ask(self._submit(plan))
+
+    async def _submit(self, plan: Plan) -> list[Event]:
+        self.teller.hear(plan.waiting)
+        assumed: list[Event] = []
+        for action in plan.actions:
+            if isinstance(action, Start):
+                assumed += self._begin(action)
+        return assumed
+
+    def snapshot(self) -> Snapshot:
+        """The whole moment."""
+        return self._ask(self._whole())
+
+    async def _whole(self) -> Snapshot:
+        return self._moment()
+
+    # --- starting ----------------------------------------------------------------------------------------
+
+    def _begin(self, start: Start) -> list[Event]:
+        free = self.observer.free.get(start.job, {})
+        pods = self._chosen(start, free)
+        job = self.observer.jobs.get(start.job)
+        if pods is None or job is None:
+            return [ActionFailed(start.job, start.placements, Reason(Code.WORLD_CHANGED))]
+        placed = []
+        for place, (number, pod) in zip(start.placements, pods, strict=True):
+            del free[number]
+            placed.append(
+                self._assume(start.job, replace(place, task=number, uid=pod.metadata.uid, assigned=True), pod)
+            )
+        places = sorted((*job.placements, *placed), key=lambda place: (place.task, place.uid))
+        self.observer.jobs[start.job] = replace(job, placements=tuple(places))
+        return [TasksAssigned(start.job, tuple(placed), self._clock.now())]
+
+    def _chosen(self, start: Start, free: dict[int, str]) -> list[tuple[int, PodObject]] | None:
+        """A pod for every place: the one with that number, else any that is like it; None if there are too few."""
+        by_uid = {pod.metadata.uid: pod for pod in self.cache.gang(start.job)}
+        wanted = {place.task for place in start.placements}
+        spare = [number for number in sorted(free) if number not in wanted]
+        numbers = [place.task if place.task in free else (spare.pop(0) if spare else -1) for place in start.placements]
+        if any(number < 0 or free[number] not in by_uid for number in numbers):
+            return None
+        return [(number, by_uid[free[number]]) for number in numbers]
+
+    def _assume(self, job: str, place: Placement, pod: PodObject) -> Placement:
+        self.cache.assumed[place.uid] = place
+        self.cache.devices.take(place.uid, place.node, place.gpus)
+        self.teller.forget(place.uid)
+        self.binder.send(Binding(job, pod.metadata.namespace, pod.metadata.name, place))
+        return place
+
+    def _failed(self, binding: Binding, ending: Ending, told: str) -> None:
+        """Nobody is there: forget it, unless the API server has said meanwhile that somebody is."""
+        place = binding.place
+        if self.cache.assumed.pop(place.uid, None) is None:
+            return
+        self.cache.devices.free(place.uid)
+        job = self.observer.jobs.get(binding.job)
+        if job is not None:
+            kept = tuple(other for other in job.placements if other.uid != place.uid)
+            self.observer.jobs[binding.job] = replace(job, placements=kept)
+            reason = Reason(Code.WORLD_CHANGED, message=f"{binding.name} could not be bound: {told}")
+            self._failures.append(ActionFailed(binding.job, (place,), reason))
+        if ending is Ending.REFUSED:
+            self.observer.resting.add(binding.job)
+            self._resting[binding.job] = self._clock.monotonic() + REFUSED_S
+        self.cache.look_at(binding.job)
+
+    async def _rest(self) -> None:
+        """Gangs that were refused are tried again by and by."""
+        while True:
+            await self._clock.sleep(1.0)
+            now = self._clock.monotonic()
+            for name in [name for name, until in self._resting.items() if until <= now]:
+                del self._resting[name]
+                self.observer.resting.discard(name)
+                self.cache.look_at(name)
