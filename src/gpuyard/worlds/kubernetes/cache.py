@@ -20,7 +20,7 @@ from gpuyard.worlds.kubernetes import plain
 S = TypeVar("S", bound=ApiObject)
 
 
-class Kept(Generic[S]):
+class Objects(Generic[S]):
     """Objects of one kind by their key; a `Sink` that tells of every change, and of what was there before."""
 
     def __init__(self, changed: Callable[[S | None, S | None], None]) -> None:
@@ -75,7 +75,7 @@ class Dirty:
         return bool(self.gangs or self.nodes or self.loads)
 
 
-class Devices:
+class GivenDevices:
     """Which GPU of a node is whose, where nobody tells: the lowest free ones, until somebody does.
 
     In the mode `observe` the kubelet's device plugin chooses. Which numbers a pod has here matters to nobody; that no
@@ -117,12 +117,12 @@ class Cache:
     """Everything that is known, and what is to be looked at."""
 
     def __init__(self) -> None:
-        self.pods: Kept[PodObject] = Kept(self._pod_changed)
-        self.jobs: Kept[JobObject] = Kept(self._job_changed)
-        self.nodes: Kept[NodeObject] = Kept(self._node_changed)
-        self.others: Kept[PodObject] = Kept(self._other_changed)
+        self.pods: Objects[PodObject] = Objects(self._pod_changed)
+        self.jobs: Objects[JobObject] = Objects(self._job_changed)
+        self.nodes: Objects[NodeObject] = Objects(self._node_changed)
+        self.others: Objects[PodObject] = Objects(self._other_changed)
         self.dirty = Dirty()
-        self.devices = Devices()
+        self.devices = GivenDevices()
         self.strangers: dict[str, dict[str, Stranger]] = {}
         """By node, by uid."""
         self.members: dict[str, set[str]] = {}

@@ -32,7 +32,7 @@ OTHERS = "(others)"
 """Before the names of pods that hold GPUs and are not ours to place."""
 
 
-class Observer:
+class ClusterObserver:
     """What the brain was told last, and what it is to be told next."""
 
     def __init__(self, cache: Cache) -> None:

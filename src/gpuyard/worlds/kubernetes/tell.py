@@ -57,7 +57,7 @@ def message_of(reason: Reason) -> Message:
     return Message(UNSCHEDULABLE if reason.code in MORE_NODES_HELP else reason.code.value, str(reason))
 
 
-class Teller:
+class ConditionTeller:
     """What waits is told why. `run` is a task of the loop."""
 
     def __init__(self, client: KubeClient, cache: Cache, clock: Clock, identity: str) -> None:

@@ -29,8 +29,8 @@ from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.bind import Binder, Binding, Ending
 from gpuyard.worlds.kubernetes.cache import Cache
-from gpuyard.worlds.kubernetes.observe import Observer
-from gpuyard.worlds.kubernetes.tell import Teller
+from gpuyard.worlds.kubernetes.observe import ClusterObserver
+from gpuyard.worlds.kubernetes.tell import ConditionTeller
 
 SLICE_S = 0.005
 """So long the loop translates at a time; then bindings and the lease have their turn."""
@@ -66,7 +66,7 @@ class KubernetesWorld:
     def __init__(self, settings: ClusterSettings, clock: Clock, dice: Dice) -> None:
         self.settings = settings
         self.cache = Cache()
-        self.observer = Observer(self.cache)
+        self.observer = ClusterObserver(self.cache)
         self._clock = clock
         self._dice = dice
         self._wake = threading.Condition()
@@ -112,7 +112,7 @@ class KubernetesWorld:
             self.client, self.settings.lease, self.settings.identity or "reader", self._clock, self._dice
         )
         self.binder = Binder(self.client, self._clock, self._may_act, self._failed)
-        self.teller = Teller(self.client, self.cache, self._clock, self.settings.identity)
+        self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
         self.reflectors = self._reflectors()
         tasks = [asyncio.create_task(work) for work in self._works()]
         self._up.set()
