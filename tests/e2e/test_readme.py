@@ -80,6 +80,17 @@ def test_the_job_file_of_the_guide_is_one():
     assert files.read_submission(document, 0.0).job.name == "train"
 
 
+def test_the_training_of_the_guide_tells_how_far_it_is(shell: Shell, tmp_path: Path):
+    shell.up()
+    (tmp_path / "train.py").write_text(blocks("How far it is")[0])
+    done = shell("run", "--name", "train", "--gpus", "1", "--", sys.executable, str(tmp_path / "train.py"))
+    shown = shell("show", "train").stdout.splitlines()[0]
+    said = re.search(r"^`(train succeeded [^`]*)`", JOBS.read_text(), re.MULTILINE)
+    assert said is not None
+    assert normal(said[1]) == normal(done.stderr)[-1:]
+    assert shown.startswith("train succeeded: 12 steps, ")
+
+
 def test_the_program_of_the_guide_runs(shell: Shell, tmp_path: Path):
     shell.up()
     (tmp_path / "train.py").write_text("print('trained')\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuyard.files.reading.submissions import After
 from gpuyard.model.alerts import Alert
+from gpuyard.model.answers.progress import Progress
 from gpuyard.model.errors import NotFound
 from gpuyard.model.job import Job, Phase, Placement, Run
 from gpuyard.model.node import Closure, Node, Place
@@ -45,6 +46,7 @@ class ToyAttempt:
     tasks: Mapping[int, ToyTask]
     state: str = "running"
     why: str = ""
+    progress: Progress | None = None
     told: str = ""
     story: str = ""
     started: float | None = None

@@ -116,6 +116,10 @@ class JobProgressed:
     at: float
     done: float
     total: float = 0.0
+    saved: float | None = None
+    """When it last saved its work, if it ever said so."""
+    started: float | None = None
+    """When it began to run, where that may not be known yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gpuyard.brain.engine.reserving import eta
 from gpuyard.brain.foresee import Foresight
 from gpuyard.files import parse_snapshot
 from gpuyard.model.actions import Evict
-from gpuyard.model.events import JobGone, JobProgressed
+from gpuyard.model.events import Event, JobGone, JobProgressed, JobSeen, TasksRunning
 from gpuyard.model.snapshot import Snapshot
 
 HEADER = "apiVersion: gpuyard.dev/v1\nkind: Snapshot\nnow: 2026-01-01T03:00:00Z\n"
@@ -88,6 +88,60 @@ def test_a_job_that_tells_how_far_it_is_says_when_others_may_start():
     )
     span = eta.estimate(Draft(fleet, memory, now), fleet.jobs["next"])
     assert span == (250.0, 500.0)  # 600 steps are left at a second each, 100 s ago
+
+
+def test_who_saved_its_work_lately_is_the_victim_and_the_bill_says_so():
+    text = JOBS + "  - {name: claimant, gpus: 1, priority: 90}\n"
+    snapshot = moment(text)
+    fleet, memory = learned(snapshot, JobProgressed("a", snapshot.now - 5, 9, saved=snapshot.now - 400))
+    plan = decide.decide(fleet, memory, snapshot.now).plan
+    assert [each.job for each in plan.actions if isinstance(each, Evict)] == ["a"]  # the other loses 600 s + 30 s
+    (toll,) = Foresight(replace(snapshot, memory=memory.to_document())).outlook().bill.tolls
+    assert (toll.job, toll.lost_gpu_s) == ("a", 400 + 120)
+
+
+def test_work_saved_before_the_last_start_is_not_saved_twice():
+    snapshot = moment()
+    fleet, memory = learned(snapshot, JobProgressed("a", begun(snapshot, 9), 1, saved=begun(snapshot, -300)))
+    assert victims.unsaved(Draft(fleet, memory, snapshot.now), fleet.jobs["a"]) == 600
+
+
+def test_before_a_job_has_a_pace_of_its_own_that_of_jobs_like_it_says_when_it_ends():
+    snapshot = moment(JOBS + "  - {name: next, gpus: 2, priority: 5}\n")
+    now, memory = snapshot.now, Memory()
+    for second in (2.0, 4.0, 3.0):
+        told = [JobProgressed("c", now - 500, 100, 1000), JobProgressed("c", now - 500 + 100 * second, 200, 1000)]
+        memory = decide.observe(Fleet(snapshot), memory, [*told, JobGone("c")], now).memory
+    assert memory.of(Progresses).paces == {"default/training/1x2": (2.0, 4.0, 3.0)}
+    fleet = Fleet(snapshot)
+    memory = decide.observe(fleet, memory, [JobProgressed("c", now - 30, 900, 1000)], now).memory
+    assert eta.estimate(Draft(fleet, memory, now), fleet.jobs["next"]) == (135.0, 270.0)
+
+
+def test_a_start_and_the_first_word_may_come_in_one_breath():
+    snapshot = moment()
+    ran = snapshot.jobs[0]
+    before = Fleet(replace(snapshot, jobs=(replace(ran, placements=(), started=None), *snapshot.jobs[1:])))
+    began = begun(snapshot, 0)
+    told: list[Event] = [TasksRunning("a", ran.placements, began), JobProgressed("a", began + 70, 1, 2, None, began)]
+    assert decide.observe(before, Memory(), told, snapshot.now).memory.of(Progresses).warm_ups == {
+        "default/training/1x1": (70.0,)
+    }
+    bare = Fleet(replace(snapshot, jobs=()))
+    told = [JobSeen(ran), JobProgressed("a", began + 80, 1, 2)]
+    assert decide.observe(bare, Memory(), told, snapshot.now).memory.of(Progresses).warm_ups == {
+        "default/training/1x1": (80.0,)
+    }
+
+
+def test_counting_from_nothing_is_no_step_and_old_news_change_nothing():
+    snapshot = moment()
+    began = begun(snapshot, 0)
+    told = [JobProgressed("a", began + 1, 0, 10), JobProgressed("a", began + 60, 1, 10)]
+    _, memory = learned(snapshot, *told, JobProgressed("a", began + 90, 3, 10))
+    assert memory.of(Progresses).warm_ups == {"default/training/1x1": (60.0,)}
+    _, again = learned(snapshot, *told, JobProgressed("a", began + 90, 3, 10), *told)
+    assert again == memory
 
 
 def test_who_is_gone_is_forgotten_and_who_is_unknown_is_no_mistake():

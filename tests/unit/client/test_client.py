@@ -176,13 +176,11 @@ def test_an_async_client_without_a_yard_says_so(tmp_path: Path):
 
 def test_progress_is_written_where_the_yard_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "progress"
+    path.touch()
     monkeypatch.setenv("GPUYARD_PROGRESS", str(path))
-    assert progress(3, 10, loss=0.5)
-    assert progress(note="saved")
-    assert [json.loads(line) for line in path.read_text().splitlines()] == [
-        {"done": 3, "total": 10, "loss": 0.5},
-        {"note": "saved"},
-    ]
+    assert progress(3, 10)
+    assert progress(saved=True)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"done": 3, "total": 10}, {"saved": True}]
 
 
 def test_progress_outside_a_yard_or_on_a_full_disk_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -74,7 +74,9 @@ def test_nothing_under_the_state_folder_is_for_others_to_read(shared: TestYard):
     files = [path for path in folder.rglob("*") if path.is_file() or path.is_fifo()]
     assert len(files) > 10
     assert [path for path in files if path.stat().st_mode & 0o077] == []
-    assert [path.name for path in folder.iterdir() if path.is_dir() and path.stat().st_mode & 0o077] == ["tty"]
+    open_to_all = {path.name for path in folder.iterdir() if path.is_dir() and path.stat().st_mode & 0o077}
+    assert open_to_all == {"tty", "progress"}  # to go through, not to look around
+    assert all((folder / name).stat().st_mode & 0o777 == 0o711 for name in open_to_all)
 
 
 # --- names, keys and events belong to one owner --------------------------------------------------

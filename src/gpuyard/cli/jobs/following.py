@@ -272,5 +272,5 @@ def ending(job: Document) -> str:
     begun, ended = seconds(job.get("started")), seconds(job.get("ended"))
     took = f" after {words.duration(ended - begun)}" if begun and ended else ""
     code = f" {exits.with_code(int(job['exit_code']))}" if job.get("exit_code") else ""
-    why = f": {job['message']}" if job.get("message") and job["phase"] != "succeeded" else ""
+    why = f": {job['message']}" if job.get("message") else ""
     return f"{job['name']} {job['phase']}{took}{code}{why}"

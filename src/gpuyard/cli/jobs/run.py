@@ -132,7 +132,7 @@ def _stay(client: Client, name: str, document: Document) -> int:
         following.Output(client, following.speakers_of(document | {"name": name})).follow()
     following.await_phase(client, name, "ended", SystemClock())
     job = client.job(name)
-    if job["phase"] != "succeeded":
+    if job["phase"] != "succeeded" or job.get("message"):  # a success says no more than how far it came
         terminal.say(f"{following.ending(job)}.")
     return following.exit_code_of(job)
 

@@ -22,6 +22,7 @@ ACTIVE = ("starting", "running", "stopping")
 WAITING = ("waiting", "held")
 HOUR_S = 3600.0
 HOLDER_FIELDS = ("user", "queue", "class", "phase", "held_gpus", "asked_gpus")
+JOB_FIELDS = ("name", "user", "queue", "phase", "held_gpus", "asked_gpus", "started", "progress")
 
 
 @options.command(
@@ -29,13 +30,17 @@ HOLDER_FIELDS = ("user", "queue", "class", "phase", "held_gpus", "asked_gpus")
     """
     yard top
     yard top --by queue --once
+    yard top --by job
     """,
 )
-@click.option("--by", type=click.Choice(("user", "queue", "class")), default="user", show_default=True)
+@click.option("--by", type=click.Choice(("user", "queue", "class", "job")), default="user", show_default=True)
 @click.option("--once", is_flag=True, help="Print it and leave, also on a terminal.")
 @listing_options()
 def top(by: str, once: bool, wish: TableWish) -> None:
-    """Who holds which GPUs, and who waits for how many; live on a terminal."""
+    """Who holds which GPUs, and who waits for how many; live on a terminal.
+
+    By job: what runs, how far it is by its own word, and when it will be done.
+    """
     import sys
 
     drawn = wish.form in ("table", "wide")
@@ -44,9 +49,32 @@ def top(by: str, once: bool, wish: TableWish) -> None:
     def ask(client: Client) -> list[Document]:
         if drawn:
             terminal.write(_headline(client.status()))
+        if by == "job":
+            return working(client.jobs(fields=JOB_FIELDS))
         return holders(client.jobs(fields=HOLDER_FIELDS), by)
 
-    live_tables.show(_holder_listing(by), ask, replace(wish, watch=stays and not once))
+    listing = WORKING if by == "job" else _holder_listing(by)
+    live_tables.show(listing, ask, replace(wish, watch=stays and not once))
+
+
+def working(jobs: Sequence[Document]) -> list[Document]:
+    """The jobs that hold GPUs, those with most first."""
+    found = [job for job in jobs if job["phase"] in ACTIVE]
+    return sorted(found, key=lambda job: (-float(job.get("held_gpus", 0)), str(job["name"])))
+
+
+WORKING: Listing[Document] = Listing(
+    "job",
+    (
+        column("JOB", lambda job: job["name"], cuts=True),
+        column("USER", lambda job: job.get("user") or "-"),
+        column("GPUS", job_tables.gpus, right=True),
+        column("RUN", job_tables.run_time, right=True),
+        column("PROGRESS", job_tables.progress, wraps=True),
+    ),
+    lambda job: job,
+    "No job runs.",
+)
 
 
 def holders(jobs: Sequence[Document], by: str) -> list[Document]:
@@ -79,7 +107,7 @@ def _holder_listing(by: str) -> Listing[Document]:
 def _headline(status: Document) -> str:
     return (
         f"{status['gpus']} GPUs: {status['gpus_held']} held, {status['gpus_free']} free, {status['gpus_sick']} sick; "
-        f"{status['running']} jobs running, {status['waiting']} waiting\n"
+        f"{words.counted(status['running'], 'job')} running, {status['waiting']} waiting\n"
     )
 
 

@@ -53,6 +53,7 @@ def _facts(job: Document) -> Iterator[tuple[str, str]]:
     yield "where", job_tables.where(job) if job.get("placements") else ""
     yield "submitted", _when(job.get("submitted"))
     yield "started", _spell(job)
+    yield "progress", job_tables.progress(job) if job.get("progress") else ""
     yield "ended", _when(job.get("ended"))
     yield "limits", _limits(job)
     yield "counts", _counts(job)

@@ -78,7 +78,8 @@ def _where(answer: Document, now: float) -> str:
         return f"{name} is {phase} on {places}: {told}."
     begun = live_tables.seconds(answer.get("started"))
     since = "" if begun is None else f", since {words.duration(now - begun)}"
-    return f"{name} is {phase} on {places}{since}; nothing stands in its way."
+    far = f": {job_tables.progress(answer)}" if answer.get("progress") else ""
+    return f"{name} is {phase} on {places}{since}; nothing stands in its way{far}."
 
 
 def _how(answer: Document) -> str:

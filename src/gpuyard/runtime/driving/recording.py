@@ -65,8 +65,8 @@ def event_document(event: Event) -> Data:
             return ["running", name, _places(placements), at]
         case JobEvicted(name, at):
             return ["evicted", name, at]
-        case JobProgressed(name, at, done, total):
-            return ["progress", name, at, done, total]
+        case JobProgressed(name, at, done, total, saved, started):
+            return ["progress", name, at, done, total, saved, started]
         case ActionFailed(name, placements, reason):
             return ["undone", name, _places(placements), reason.code.value, reason.message]
         case TasksStopping(name, placements):

@@ -44,7 +44,7 @@ from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.launching import orders
-from gpuyard.worlds.local.launching.launch import Supervisors
+from gpuyard.worlds.local.launching.launch import PROGRESS, Supervisors
 from gpuyard.worlds.local.ports import FaultPoint, no_fault
 from gpuyard.worlds.local.seam.archive import StoreArchive
 from gpuyard.worlds.local.seam.breakage import Fault
@@ -130,9 +130,9 @@ class ControlPlane:
         self.store = Store(folder / FILE, self._fault)
         self.archive = StoreArchive(self.store)
         self.launcher = Supervisors(folder, self.clock, self._fault, own_cgroup())
-        if self.settings.shared:  # people find the sockets of their terminals, and can look nowhere else
-            folder.chmod(0o711)
-            (folder / "tty").chmod(0o711)
+        if self.settings.shared:  # people find the sockets of their terminals and the pipes of their tasks, and can
+            for open_to_all in (folder, folder / "tty", folder / PROGRESS):  # look nowhere else
+                open_to_all.chmod(0o711)
         around = orders.surroundings(str(folder.resolve()), self.settings.environ, self.settings.shared)
         self.desk = Desk(self.store, self.launcher, self.clock, around)
         life = Lifecycle(

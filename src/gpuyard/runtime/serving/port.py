@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from gpuyard.files.reading.submissions import After, Submission
 from gpuyard.model.alerts import Alert
+from gpuyard.model.answers.progress import Progress
 from gpuyard.model.job import Job, Phase, Placement, Run
 from gpuyard.model.node import Closure, Node, Place
 from gpuyard.model.ownership import Caps, Owner
@@ -63,6 +64,10 @@ class AttemptRecord(Protocol):
     def stopped(self) -> float | None: ...
     @property
     def ended(self) -> float | None: ...
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is by its own word."""
+
     @property
     def told(self) -> str:
         """For whom it was stopped and what was lost, in words for its owner."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from gpuyard.model.answers.progress import Progress
+
 FaultPoint = Callable[[str], None]
 """Called with the name of a place where a crash would hurt most; tests kill the process there."""
 
@@ -28,6 +30,11 @@ class TaskKey(NamedTuple):
     def name(self) -> str:
         """In one word."""
         return f"{self.job}.{self.attempt}.{self.serial}"
+
+    @property
+    def file(self) -> str:
+        """As a file is named: short, because sockets allow no long paths."""
+        return "-".join(map(str, self))
 
     @property
     def told(self) -> str:
@@ -63,6 +70,8 @@ class TaskOrder:
     """The name of the container that the command runs, if it runs one; the command's first word is the engine."""
     home: str = "/"
     """The submitter's own folder, as the machine knows it."""
+    progress: bool = False
+    """Whether it is to have a pipe to tell its progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +96,9 @@ class TaskWarning:
 
 
 class Report(NamedTuple):
-    """What became of one task: `ready`, `running`, `ended` (with its outcome), `doubted`: it is over, and it is not
-    proven that nothing of it is left; or `hindered`: nothing of it runs, but something could not be cleared away."""
+    """What became of one task: `ready`, `running`, `progress` (it told how far it is), `ended` (with its outcome),
+    `doubted`: it is over, and it is not proven that nothing of it is left; or `hindered`: nothing of it runs, but
+    something could not be cleared away."""
 
     key: TaskKey
     kind: str
@@ -97,6 +107,8 @@ class Report(NamedTuple):
     outcome: str = ""
     exit: int | None = None
     told: str = ""
+    progress: Progress | None = None
+    """What it told of itself, with `progress` and `ended`."""
 
 
 class DeviceKeeper(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpuyard.model.actions import Move, Plan, Waiting
-from gpuyard.model.events import Event, JobSeen, QueuesChanged
+from gpuyard.model.events import Event, JobProgressed, JobSeen, QueuesChanged
 from gpuyard.model.job import Phase
 from gpuyard.model.node import CORDONED, Place
 from gpuyard.model.outside.phrases import counted
@@ -30,6 +30,8 @@ from gpuyard.worlds.local.seam.requests import Requests
 
 IDLE_S = 60.0
 """The longest sleep; nobody is disturbed by it."""
+PROGRESS_S = 15.0
+"""How long the brain may not know how far jobs are: nobody is decided about meanwhile."""
 FLUSH_S = 0.2
 """How long what may be forgotten is kept from the disk."""
 
@@ -92,6 +94,7 @@ class LocalWorld:
                 for report in self.desk.launcher.reports():
                     self._hear(report)
                 self._on_time()
+            self._heed_progress()
             if self.desk.trouble:
                 self.desk.retry()
             now = self.desk.monotonic()
@@ -148,6 +151,12 @@ class LocalWorld:
             self._flush_at = now + FLUSH_S
         elif now >= self._flush_at and not self.desk.trouble:
             self.desk.retry()
+
+    def _heed_progress(self) -> None:
+        """What jobs tell of their progress is heard with the next turn, and no turn is long in coming."""
+        if any(isinstance(event, JobProgressed) for event in self.desk.events):
+            soon = self.desk.monotonic() + PROGRESS_S
+            self._look_at = soon if self._look_at is None else min(self._look_at, soon)
 
     def _on_time(self) -> None:
         now = self.desk.monotonic()

@@ -59,7 +59,7 @@ def on_devices(rows: Iterable[JobRow], node: int) -> tuple[list[JobRow], list[in
 
 def lost(draft: Draft, row: JobRow) -> float:
     """What stopping the job loses for each of its GPUs, in seconds."""
-    return max(0.0, draft.now - row.unsaved_since) + victims.warm_up(draft, row)
+    return victims.unsaved(draft, row) + victims.warm_up(draft, row)
 
 
 def _pushes(draft: Draft, claimant: JobRow, devices: dict[JobRow, int], short: int, least: float) -> tuple[bool, bool]:

@@ -102,7 +102,7 @@ def profile(draft: Draft, row: JobRow) -> Profile:
             gang_may_go=free and not in_min_runtime(draft, row),
             extras_may_go=free,
             evictions=evictions(draft, row),
-            lost=max(0.0, draft.now - row.unsaved_since),
+            lost=unsaved(draft, row),
             warm_up=warm_up(draft, row),
             youth=row.youth,
         )
@@ -205,6 +205,13 @@ def lost_work(draft: Draft, unit: Unit, restarts: bool | None = None) -> float:
     """GPU-seconds since the last checkpoint, and those a restart spends warming up; an extra alone costs no restart."""
     known = profile(draft, unit.row)
     return (known.lost + (known.warm_up if (not unit.extra if restarts is None else restarts) else 0.0)) * unit.cost
+
+
+def unsaved(draft: Draft, row: JobRow) -> float:
+    """Seconds of work since its last checkpoint: by what is told of the job, or by its own word since it started."""
+    said = draft.saved.get(row.name)
+    since = row.unsaved_since if said is None else max(said, row.unsaved_since)
+    return max(0.0, draft.now - since)
 
 
 def warm_up(draft: Draft, row: JobRow) -> float:

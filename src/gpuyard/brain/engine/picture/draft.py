@@ -61,7 +61,7 @@ class Draft:
         self.quota_waits = 0
         """Jobs found waiting for a limit or quota only."""
         self.evictions = memory.of(Evictions).times
-        self.warm_ups = memory.of(Progresses).warm_ups
+        self.warm_ups, self.saved = memory.of(Progresses).warm_ups, memory.of(Progresses).saved
         self.refused_before = memory.of(Refusals).at
         self.refused: dict[str, float] = {}
         """Claims that found no room, and when they were last asked."""

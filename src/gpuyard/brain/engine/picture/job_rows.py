@@ -114,9 +114,8 @@ class JobRow:
 
     @property
     def family(self) -> str:
-        """Jobs whose restarts cost alike: same queue, class and shape."""
-        shape = "+".join(f"{group.tasks}x{group.request.gpus}" for group in self.groups)
-        return f"{self.job.queue}/{self.class_name}/{shape}"
+        """Jobs whose restarts cost alike."""
+        return family_of(self.job)
 
     def cost(self) -> int:
         """GPUs it holds, in grains."""
@@ -198,6 +197,12 @@ class JobRow:
         fresh = (number for number in range(group.tasks) if number not in taken)
         numbers = list(itertools.islice(itertools.chain(fresh, again), count))
         return numbers + list(range(group.tasks, group.tasks + count - len(numbers)))
+
+
+def family_of(job: Job) -> str:
+    """Jobs whose restarts cost alike and whose steps last alike: same queue, class and shape."""
+    shape = "+".join(f"{group.tasks}x{group.request.gpus}" for group in job.task_groups())
+    return f"{job.queue}/{job.job_class.value}/{shape}"
 
 
 def rank_in_queue(row: JobRow) -> Rank:

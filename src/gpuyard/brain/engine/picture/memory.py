@@ -124,11 +124,16 @@ Headway = tuple[float, float, float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Progresses(Part):
-    """How far jobs are that tell it, and what restarts cost: seconds from start to first progress, per family."""
+    """How far jobs are that tell it, and what their families have shown: jobs of one queue, class and shape."""
 
     name: ClassVar[str] = "progress"
     jobs: Mapping[str, Headway] = field(default_factory=dict)
     warm_ups: Times = field(default_factory=dict)
+    """What restarts cost: seconds from start to first progress."""
+    paces: Times = field(default_factory=dict)
+    """Seconds that a step took, of jobs that are gone."""
+    saved: Mapping[str, float] = field(default_factory=dict)
+    """When jobs last said that their work is saved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
-from gpuyard.brain.engine.picture.memory import Durations, Progresses
+from gpuyard.brain.engine.picture.memory import Durations, Headway, Progresses
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.queueing import admission
 
@@ -28,6 +28,9 @@ MOST_AHEAD = 8
 
 FEWEST_SEEN = 5
 """Fewer jobs that ended teach nothing about those that run."""
+
+FEWEST_PACES = 3
+"""The same of steps, which differ less among jobs that are alike."""
 
 Ending = Callable[[JobRow], float | None]
 """When a running job ends; None if nobody knows."""
@@ -88,15 +91,26 @@ def _expected_end(draft: Draft, row: JobRow, part: float) -> float | None:
 
 
 def _told_end(draft: Draft, row: JobRow) -> float | None:
-    """By what the job itself tells of its progress: what is left, at the pace of its steps so far."""
-    told = draft.memory.of(Progresses).jobs.get(row.name)
-    if told is None or told[0] != row.started:
+    """By what the job itself tells of its progress: what is left, at the pace of its steps so far, or, before it has
+    one, at the pace of jobs like it."""
+    known = draft.memory.of(Progresses)
+    told = known.jobs.get(row.name)
+    if told is None or told[0] != row.started or told[5] <= told[4]:
         return None
-    _, first_at, first_done, at, done, total = told
-    if done <= first_done or total <= done:
-        return None
-    end = at + (total - done) * (at - first_at) / (done - first_done)
-    return end if end > draft.now else None
+    _, _, _, at, done, total = told
+    step = seconds_a_step(told) or _usual_step(known.paces.get(row.family, ()))
+    end = at + (total - done) * step
+    return end if step and end > draft.now else None
+
+
+def seconds_a_step(told: Headway) -> float:
+    """How long a step of the job took so far; 0 while it has told only once."""
+    _, first_at, first_done, at, done, _ = told
+    return (at - first_at) / (done - first_done) if done > first_done else 0.0
+
+
+def _usual_step(seen: tuple[float, ...]) -> float:
+    return sorted(seen)[len(seen) // 2] if len(seen) >= FEWEST_PACES else 0.0
 
 
 def _learned_end(draft: Draft, row: JobRow, start: float) -> float | None:

@@ -17,6 +17,7 @@ from gpuyard.cli.rendering.listings import live_tables
 from gpuyard.cli.rendering.listings.live_tables import amount, seconds
 from gpuyard.cli.rendering.listings.tables import Listing, TableWish, column
 from gpuyard.client import Client
+from gpuyard.model.answers import progress as steps
 from gpuyard.runtime.clock import SystemClock
 
 Document = dict[str, Any]
@@ -33,6 +34,7 @@ WIDE_FIELDS = (
     "message",
     "priority",
     "placements",
+    "progress",
 )
 NAME_FIELDS = ("name", "user", "queue", "class", "phase", "array", "submitted", "started", "ended")
 
@@ -207,6 +209,20 @@ def reason(job: Document) -> str:
     return str(told["code"]) if told else "-"
 
 
+def progress(job: Document) -> str:
+    """How far it is by its own word: `3,000 of 12,000 steps, 3.4 steps/s, about 44m left, last checkpoint 4m ago`."""
+    told, now = job.get("progress"), _CLOCK.now()
+    if not told:
+        return "-"
+    left, saved = seconds(told.get("ends")), seconds(told.get("saved"))
+    return steps.listed(
+        steps.steps(told["done"], told.get("total", 0.0)),
+        steps.speed(told.get("steps_per_second", 0.0)),
+        f"about {words.duration(left - now)} left" if left is not None else "",
+        f"last checkpoint {words.duration(now - saved)} ago" if saved is not None else "",
+    )
+
+
 def where(job: Document) -> str:
     """The nodes its tasks run on."""
     from gpuyard.model.job import Placement
@@ -244,6 +260,7 @@ JOBS: Listing[Document] = Listing(
         column("CLASS", lambda job: job.get("class", "training"), wide=True),
         column("PRIORITY", lambda job: job.get("priority", "-"), right=True, wide=True),
         column("WHERE", where, wide=True, wraps=True),
+        column("PROGRESS", progress, wide=True, wraps=True),
         column("WHY", sentence, wide=True, wraps=True),
     ),
     lambda job: job,

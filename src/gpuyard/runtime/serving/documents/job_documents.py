@@ -12,6 +12,7 @@ from typing import Any
 from gpuyard.files.explanations import reason_document
 from gpuyard.files.units import write_time
 from gpuyard.files.writing import job_document
+from gpuyard.model.answers.progress import Progress
 from gpuyard.model.job import Job, Phase, Placement
 from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Reason, without_names
@@ -77,6 +78,17 @@ def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else write_time(seconds)
 
 
+def progress_document(progress: Progress | None) -> Document | None:
+    """How far an attempt is by its own word, if it told; `ends` is when it will be done at its pace so far."""
+    if progress is None:
+        return None
+    document = {
+        "done": progress.done, "total": progress.total or None, "steps_per_second": round(progress.pace, 6) or None,
+        "at": _moment(progress.at), "saved": _moment(progress.saved), "ends": _moment(progress.ends()),
+    }  # fmt: skip
+    return {key: value for key, value in document.items() if value is not None}
+
+
 OWN: tuple[tuple[str, Callable[[JobRecord], Any]], ...] = (
     ("name", lambda job: job.name),
     ("id", lambda job: job.id),
@@ -85,6 +97,7 @@ OWN: tuple[tuple[str, Callable[[JobRecord], Any]], ...] = (
     ("held_gpus", _held_gpus),
     ("placements", lambda job: None if job.attempt is None else places_of(job)),
     ("started", lambda job: _moment(job.started)),
+    ("progress", lambda job: None if job.attempt is None else progress_document(job.attempt.progress)),
     ("waiting_since", lambda job: None if job.attempt is not None or job.over else _moment(job.waits)),
     ("ended", lambda job: _moment(job.ended)),
     ("array", lambda job: None if job.member is None else job.template.name),
@@ -137,6 +150,7 @@ def attempt_document(attempt: AttemptRecord) -> Document:
         **({"why": attempt.why} if attempt.why else {}),
         **({"message": attempt.told} if attempt.told else {}),
         **{key: write_time(moment) for key, moment in times.items() if moment is not None},
+        **({"progress": progress_document(attempt.progress)} if attempt.progress is not None else {}),
         "tasks": [_task_document(task) for task in attempt.tasks.values()],
     }
 
@@ -168,7 +182,8 @@ def standing_document(job: JobRecord) -> Document:
     if attempt is not None and attempt.why:
         return document | {"message": f"it is being {attempt.story}"}
     if job.phase is Phase.RUNNING:
-        return document | {"started": _moment(job.started)}
+        told = None if attempt is None else progress_document(attempt.progress)
+        return document | {"started": _moment(job.started)} | ({"progress": told} if told else {})
     return document | {"message": job.told or job.phase.value}
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuyard.model.events import Event, TasksAssigned, TasksRunning
+from gpuyard.model.events import Event, JobProgressed, TasksAssigned, TasksRunning
 from gpuyard.model.node import Node, Pool
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.local.launching.holdings import Holdings
@@ -68,8 +68,8 @@ class Desk:
 
     @property
     def has_news(self) -> bool:
-        """Whether the brain should hear soon: that what it planned has begun can wait for the next turn."""
-        return any(not isinstance(event, TasksAssigned | TasksRunning) for event in self.events)
+        """Whether the brain should hear soon: that what it planned has begun, and goes on, can wait."""
+        return any(not isinstance(event, TasksAssigned | TasksRunning | JobProgressed) for event in self.events)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[Batch]:

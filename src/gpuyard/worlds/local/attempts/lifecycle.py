@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from gpuyard.model.events import JobEvicted, JobSeen, TasksAssigned, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
-from gpuyard.worlds.local.attempts import giving_up
+from gpuyard.worlds.local.attempts import giving_up, progressing
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.gates import REST_MAX_S, Gates
 from gpuyard.worlds.local.launching import holdings, orders
@@ -190,7 +190,10 @@ class Lifecycle:
                 self._ready(entry, attempt, task)
             case "running":
                 self._running(entry, attempt, task, report)
+            case "progress":
+                progressing.hear(self.desk, entry, attempt, task, report.progress)
             case "ended":
+                progressing.hear(self.desk, entry, attempt, task, report.progress)
                 self._ended(entry, attempt, task, report)
             case "doubted":
                 self.desk.say("withheld", entry, attempt=attempt.number, message=withheld(task.placement, report.told))
@@ -257,7 +260,7 @@ class Lifecycle:
         self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)
         price = ledger.gpu_hour(self.desk.pools.get(node.pool)) if node is not None else 0.0
-        lost, gpus = ledger.is_lost(entry, attempt, task), gpus_of(entry, task, node)
+        lost, gpus = ledger.lost_since(entry, attempt, task), gpus_of(entry, task, node)
         ledger.book(self.desk.batch, entry, ledger.Use(attempt.created, report.at, gpus, price, lost))
 
     def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:
@@ -366,7 +369,7 @@ class Lifecycle:
     def _timed_out(self, entry: Entry, attempt: Attempt) -> None:
         limit = entry.description().time_limit or 0.0
         code = next((task.exit for task in attempt.tasks.values() if task.exit), None)
-        self.over(entry, Phase.FAILED, f"ran into its time limit of {limit:g} s", code)
+        self.over(entry, Phase.FAILED, _and_so_far(f"ran into its time limit of {limit:g} s", attempt), code)
 
     def _enough(self, entry: Entry, attempt: Attempt) -> None:
         """The gang has what it must have; tasks that had no room so far come now."""
@@ -375,11 +378,11 @@ class Lifecycle:
         if left := entry.left():
             self.wait_again(entry, f"{len(entry.succeeded)} tasks have succeeded, {len(left)} are left")
         else:
-            self.over(entry, Phase.SUCCEEDED, "", 0)
+            self.over(entry, Phase.SUCCEEDED, _and_so_far("", attempt), 0)
 
     def _given_up(self, entry: Entry, attempt: Attempt) -> None:
         if attempt.why == "cancelled":
-            self.over(entry, Phase.CANCELLED, entry.told or "cancelled", None)
+            self.over(entry, Phase.CANCELLED, _and_so_far(entry.told or "cancelled", attempt), None)
             return
         entry.evictions += attempt.why in ("preempted", "moved", "drained")
         if attempt.why in ("preempted", "drained"):
@@ -389,7 +392,7 @@ class Lifecycle:
             self._go_on_elsewhere(entry)
             return
         self.unfollow(entry)
-        self.wait_again(entry, f"attempt {attempt.number} was {attempt.story}")
+        self.wait_again(entry, _and_so_far(f"attempt {attempt.number} was {attempt.story}", attempt))
 
     def unfollow(self, entry: Entry) -> None:
         """A move that is no longer wanted, or no longer possible, is written off."""
@@ -426,7 +429,7 @@ class Lifecycle:
         self.launch(entry)
 
     def _failed(self, entry: Entry, attempt: Attempt, first: Task) -> None:
-        told = f"rank {first.rank}: {first.told or end_in_words(first.exit)}"
+        told = _and_so_far(f"rank {first.rank}: {first.told or end_in_words(first.exit)}", attempt)
         run = entry.description().run
         if first.outcome == "timeout":  # nobody decided, and its supervisor did
             self._timed_out(entry, attempt)
@@ -483,6 +486,13 @@ class Lifecycle:
                 for follower, told in doomed:
                     if not follower.over:
                         self.over(follower, Phase.CANCELLED, told, None)
+
+
+def _and_so_far(told: str, attempt: Attempt) -> str:
+    """How an attempt ended, and how far it came by its own word."""
+    ended = max((task.ended or 0.0 for task in attempt.tasks.values()), default=0.0)
+    far = attempt.progress.ending(ended) if attempt.progress is not None else ""
+    return "; ".join(filter(None, (told, far)))
 
 
 def _told_places(places: Iterable[Placement]) -> list[dict[str, object]]:

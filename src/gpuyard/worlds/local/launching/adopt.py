@@ -11,15 +11,18 @@ import contextlib
 import os
 import pathlib
 import signal
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from math import inf
 
+from gpuyard.model.answers.progress import Progress
+from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.local.supervising import descent
 from gpuyard.worlds.local.supervising.confine import clear, path_of, removed
 from gpuyard.worlds.local.supervising.notes import Order, read_pairs, start_ticks
 from gpuyard.worlds.local.supervising.supervisor import KILL
 
-TOLD = ("ready", "running", "hindered")
+TOLD = ("ready", "running", "hindered", "progress")
 """What a supervisor tells while it lives, each in a file of that name."""
 SUSPECTS_NAMED = 3
 MANAGERS = ("systemd", "init")
@@ -49,6 +52,25 @@ def read(path: pathlib.Path) -> dict[str, str]:
         return dict(read_pairs(str(path)))
     except OSError:
         return {}
+
+
+def moment(said: Mapping[str, str], clock: Clock, boot: str) -> float:
+    """When a supervisor wrote a note, by our own time: the machine's may have been set since."""
+    now = clock.now()
+    ago = clock.monotonic() - float(said.get("monotonic") or inf)
+    if ago >= 0.0 and said.get("boot", boot) == boot:
+        return now - ago
+    return float(said.get("at") or now)
+
+
+def progress(said: Mapping[str, str], clock: Clock, boot: str) -> Progress | None:
+    """What a supervisor noted of its task's progress, by our own time; nothing if it noted nothing in this boot."""
+    if said.get("boot") != boot or "total" not in said:
+        return None
+    behind = clock.now() - clock.monotonic()
+    at = {key: round(float(said[key]) + behind, 3) for key in ("first_at", "at", "saved") if key in said}
+    done = {key: float(said[key]) for key in ("first_done", "done", "total")}
+    return Progress(at["first_at"], done["first_done"], at["at"], done["done"], done["total"], at.get("saved"))
 
 
 def look(folder: pathlib.Path, boot: str) -> Found | None:

@@ -6,7 +6,6 @@ operator vouches for it; the task's devices stay its own for as long.
 
 from __future__ import annotations
 
-import math
 import pathlib
 from collections.abc import Callable, Container
 from dataclasses import dataclass
@@ -104,18 +103,11 @@ class Burials:
 
     def _ending(self, key: TaskKey, said: dict[str, str], told: str) -> Report:
         exit_code = int(said["exit"]) if said.get("exit") and said["outcome"] != "lost" else None
-        at = self._moment(said)
+        at = adopt.moment(said, self._clock, self._boot)
+        progress = adopt.progress(adopt.read(self._folder_of(key) / "progress"), self._clock, self._boot)
         if told:
-            return Report(key, "ended", at, 0, "lost", None, told)
-        return Report(key, "ended", at, 0, said["outcome"], exit_code, said.get("told", ""))
-
-    def _moment(self, said: dict[str, str]) -> float:
-        """When a task ended, by our own time: the machine's may have been set since it began."""
-        now = self._clock.now()
-        ago = self._clock.monotonic() - float(said.get("monotonic") or math.inf)
-        if ago >= 0.0 and said.get("boot", self._boot) == self._boot:
-            return now - ago
-        return float(said.get("at") or now)
+            return Report(key, "ended", at, 0, "lost", None, told, progress)
+        return Report(key, "ended", at, 0, said["outcome"], exit_code, said.get("told", ""), progress)
 
 
 def withheld(place: Placement, doubt: str) -> str:

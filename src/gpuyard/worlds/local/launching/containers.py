@@ -27,6 +27,8 @@ class Box:
     name: str
     devices: tuple[str, ...] = ()
     uid: int = -1
+    pipe: str = ""
+    """Where the task tells how far it is; the same path inside."""
 
 
 def find(path: str) -> str:
@@ -38,11 +40,16 @@ def find(path: str) -> str:
     return next((os.path.abspath(each) for each in found if each), "")
 
 
+def can_mount(path: str) -> bool:
+    """Whether a path can be given to a container by the words of its engine."""
+    return ":" not in path
+
+
 def check(run: Run, engine: str) -> None:
     """Whether it can be run here in its image."""
     if run.image.startswith("-"):
         raise Refused(f"run.image is the name of an image, such as docker.io/library/python:3.12, not {run.image}")
-    if ":" in run.workdir:
+    if not can_mount(run.workdir):
         raise Refused(f"run.workdir cannot be given to an image: {run.workdir} holds a colon; choose another folder")
     if not engine:
         raise Refused(
@@ -61,6 +68,8 @@ def command(run: Run, box: Box, env: Mapping[str, str]) -> tuple[str, ...]:
     words = [box.engine, "run", "--rm", f"--name={box.name}", "--network=host", "--ipc=host"]
     words += [f"--device=nvidia.com/gpu={device}" for device in box.devices]
     words += [f"--env={each}" for each in sorted(env) if each not in OWN_TO_THE_IMAGE]
+    if box.pipe:
+        words.append(f"--volume={box.pipe}:{box.pipe}")
     if run.workdir:
         words += [f"--volume={run.workdir}:{run.workdir}", f"--workdir={run.workdir}"]
     if os.path.basename(box.engine) == "docker" and box.uid >= 0:

@@ -51,6 +51,8 @@ BOOT = (
 """Imported and not run as a script, so that its compiled form is kept: that halves the start."""
 
 TERM_GRACE_S = 10.0
+PROGRESS = "progress"
+"""The folder with the pipes by which tasks tell how far they are."""
 
 
 class Supervisors:
@@ -74,7 +76,7 @@ class Supervisors:
         self._burials = Burials(clock, self.boot, self.task_folder)
         self._ending: set[TaskKey] = set()
         """What a start finds and ends, until it has been seen off."""
-        for name in ("runs", "tty"):
+        for name in ("runs", "tty", PROGRESS):
             (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fifo = _fifo(folder / "notify")
         self._woken, self._waker = os.pipe()
@@ -118,6 +120,7 @@ class Supervisors:
             "engine": order.command[0] if order.container else "", "home": order.home,
             "within": repr(self.removal_s),
             "tty": str(self.terminal(order.key)) if order.tty else "",
+            "progress": str(self.folder / PROGRESS / order.key.file) if order.progress else "",
         }  # fmt: skip
         args = [("arg", word) for word in order.command]
         return [*pairs.items(), *args, *((ENV + name, value) for name, value in order.env)]
@@ -248,6 +251,8 @@ class Supervisors:
 
     def forget(self, job: int, attempt: int) -> None:
         """The attempt is over and written down; its output stays."""
+        for left in (self.folder / PROGRESS).glob(f"{job}-{attempt}-*"):  # by supervisors that were killed
+            left.unlink(missing_ok=True)
         shutil.rmtree(self.folder / "runs" / str(job) / str(attempt), ignore_errors=True)
 
     def strays(self) -> list[pathlib.Path]:
@@ -269,7 +274,7 @@ class Supervisors:
                     self.bury(keys, "")
                     strays += [stray(key, self.task_folder(key)) for key in keys if key in self._burials]
                     if not any(key in self._burials for key in keys):
-                        shutil.rmtree(attempt, ignore_errors=True)
+                        self.forget(int(job.name), int(attempt.name))
             if int(job.name) in old and not any(each.key.job == int(job.name) for each in strays):
                 shutil.rmtree(job, ignore_errors=True)
         return strays
@@ -316,8 +321,11 @@ class Supervisors:
     def _report(self, key: TaskKey, kind: str) -> Report:
         """What a live supervisor has told, by its own file."""
         said, now = adopt.read(self.task_folder(key) / kind), self._clock.now()
+        if kind == "progress":
+            return Report(key, kind, now, progress=adopt.progress(said, self._clock, self.boot))
         if kind != "hindered":
-            return Report(key, kind, now, int(said.get("pid") or 0))
+            at = adopt.moment(said, self._clock, self.boot) if kind == "running" else now
+            return Report(key, kind, at, int(said.get("pid") or 0))
         told = said.get("told", "its container could not be ended")
         if not said.get("withheld"):
             return Report(key, kind, now, told=told)
@@ -356,7 +364,7 @@ class Supervisors:
 
     def terminal(self, key: TaskKey) -> pathlib.Path:
         """The socket of a task's terminal; its path is short, because sockets allow no long ones."""
-        return self.folder / "tty" / "-".join(map(str, key))
+        return self.folder / "tty" / key.file
 
     def terminal_of(self, job: int, attempt: int, serial: int) -> pathlib.Path:
         """The same, for those who know no keys."""

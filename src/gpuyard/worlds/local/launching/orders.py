@@ -23,6 +23,9 @@ from gpuyard.worlds.local.state.records import Attempt, Entry, Task
 KEPT = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """What a task inherits from the server: where programs are and how text is written, never how libraries load."""
 
+PIPE = "GPUYARD_PROGRESS"
+"""The variable that tells a task where to tell how far it is."""
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS = "127.0.0.1"
 TERM_GRACE_S = 10.0
@@ -38,6 +41,8 @@ class Surroundings:
     base: Mapping[str, str]
     engine: str = ""
     """The program that runs images, by its whole path; empty where there is none."""
+    pipes: str = ""
+    """The folder of the pipes by which tasks tell how far they are."""
 
 
 def surroundings(folder: str, environ: Mapping[str, str], shared: bool = False) -> Surroundings:
@@ -46,7 +51,8 @@ def surroundings(folder: str, environ: Mapping[str, str], shared: bool = False) 
     base = {"PATH": PATH} | base
     if shared:
         base["PATH"] = ":".join(filter(everybodys, base["PATH"].split(":"))) or PATH
-    return Surroundings(hashlib.sha256(os.fsencode(folder)).hexdigest()[:12], base, containers.find(base["PATH"]))
+    mark = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    return Surroundings(mark, base, containers.find(base["PATH"]), f"{folder}/progress")
 
 
 def everybodys(folder: str) -> bool:
@@ -93,6 +99,7 @@ def order(entry: Entry, attempt: Attempt, task: Task, node: Node, around: Surrou
         tty=job.run.tty,
         container=container_name(env) if job.run.image else "",
         home=_person(entry.owner).get("HOME", "/"),
+        progress=PIPE in env,
     )
 
 
@@ -117,6 +124,9 @@ def environment(entry: Entry, attempt: Attempt, task: Task, node: Node, around: 
         "GPUYARD_GPUS": ",".join(map(str, task.placement.gpus)),
         "GPUYARD_MARK": f"{around.mark}-{entry.id}-{attempt.number}-{task.serial}",
     }  # fmt: skip
+    env.pop(PIPE, None)  # no job names a path that a container is given
+    if around.pipes and (not job.run.image or containers.can_mount(around.pipes)):
+        env[PIPE] = f"{around.pipes}/{TaskKey(entry.id, attempt.number, task.serial).file}"
     if entry.member is not None:
         env |= {"GPUYARD_ARRAY": entry.template.name, "GPUYARD_ARRAY_INDEX": str(entry.member)}
     return env
@@ -196,7 +206,8 @@ def _command(entry: Entry, task: Task, node: Node, env: Mapping[str, str], engin
     if not run.image:
         return run.command
     real = tuple(uuid for uuid in devices_of(node, task) if any(gpu.uuid for gpu in node.gpus))
-    return containers.command(run, containers.Box(engine, container_name(env), real, entry.owner.uid), env)
+    box = containers.Box(engine, container_name(env), real, entry.owner.uid, env.get(PIPE, ""))
+    return containers.command(run, box, env)
 
 
 def container_name(env: Mapping[str, str]) -> str:

@@ -38,7 +38,8 @@ def _verb(action: Evict | Move) -> str:
 
 
 def _lost(desk: Desk, entry: Entry, attempt: Attempt) -> str:
-    worked = desk.now() - attempt.started if attempt.started is not None else 0.0
+    since = attempt.unsaved_since
+    worked = desk.now() - since if since is not None else 0.0
     return work_lost(worked, entry.description().checkpoint is not None)
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 from gpuyard import files
+from gpuyard.model.answers.progress import Progress
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import MAIN, Job, Phase, Placement, TaskGroup, one_group
 from gpuyard.model.ownership import Owner
@@ -202,13 +204,21 @@ def save_job(batch: Batch, entry: Entry) -> None:
 def save_attempt(batch: Batch, entry: Entry, attempt: Attempt) -> None:
     """An attempt as it stands now, tasks aside."""
     batch.add(
-        "INSERT INTO attempts(job, number, boot, state, why, created, started, ended, port, stopped, told) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job, number) DO UPDATE SET state=excluded.state, "
+        "INSERT INTO attempts(job, number, boot, state, why, created, started, ended, port, stopped, told, progress) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(job, number) DO UPDATE SET state=excluded.state, "
         "why=excluded.why, started=excluded.started, ended=excluded.ended, port=excluded.port, boot=excluded.boot, "
-        "stopped=excluded.stopped, told=excluded.told",
+        "stopped=excluded.stopped, told=excluded.told, progress=excluded.progress",
         (entry.id, attempt.number, attempt.boot, attempt.state, attempt.why, attempt.created, attempt.started,
-         attempt.ended, attempt.port, attempt.stopped, attempt.told),
+         attempt.ended, attempt.port, attempt.stopped, attempt.told, _progress_text(attempt.progress)),
     )  # fmt: skip
+
+
+def _progress_text(progress: Progress | None) -> str:
+    return "" if progress is None else json.dumps(astuple(progress))
+
+
+def _progress_of(text: str) -> Progress | None:
+    return Progress(*json.loads(text)) if text else None
 
 
 def save_tasks(batch: Batch, entry: Entry, attempt: Attempt, tasks: Iterable[Task]) -> None:
@@ -400,9 +410,9 @@ def attempts(store: Store, job: int, number: int | None = None) -> list[Attempt]
     """Attempts of a job with their tasks: all of them, or one."""
     only = "" if number is None else " AND number=?"
     parameters = (job,) if number is None else (job, number)
-    columns = "number, created, boot, state, why, started, ended, port, stopped, told"
+    columns = "number, created, boot, state, why, started, ended, port, stopped, told, progress"
     found = {
-        row[0]: Attempt(*row)
+        row[0]: replace(Attempt(*row[:10]), progress=_progress_of(row[10]))
         for row in store.rows(f"SELECT {columns} FROM attempts WHERE job=?{only} ORDER BY number", parameters)
     }
     only = only.replace("number", "attempt")

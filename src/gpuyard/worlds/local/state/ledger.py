@@ -5,6 +5,7 @@ Written in the same commit as the task's end, so the sums are exact whatever cra
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from gpuyard.model.node import Pool
@@ -29,8 +30,8 @@ class Use(NamedTuple):
     end: float
     gpus: float
     price: float
-    lost: bool
-    """Whether its work has to be done again."""
+    lost_since: float = inf
+    """From when on its work has to be done again."""
 
 
 def book(batch: Batch, entry: Entry, use: Use) -> None:
@@ -38,19 +39,22 @@ def book(batch: Batch, entry: Entry, use: Use) -> None:
     if not use.gpus:
         return
     for day in range(int(use.begin // DAY_S), int(use.end // DAY_S) + 1):
-        held = max(0.0, min(use.end, (day + 1) * DAY_S) - max(use.begin, day * DAY_S)) * use.gpus
+        begin, end = max(use.begin, day * DAY_S), min(use.end, (day + 1) * DAY_S)
+        held, lost = (max(0.0, end - since) * use.gpus for since in (begin, max(begin, use.lost_since)))
         batch.add(
             "INSERT INTO ledger(day, queue, user, owner, tasks, gpu_seconds, money, lost) "
             "VALUES (?, ?, ?, ?, 1, ?, ?, ?) ON CONFLICT(day, queue, user, owner) DO UPDATE SET tasks=tasks+1, "
             "gpu_seconds=gpu_seconds+excluded.gpu_seconds, money=money+excluded.money, lost=lost+excluded.lost",
             (day, entry.template.job.queue, entry.owner.user, entry.owner.identity, held, held * use.price / HOUR_S,
-             held * use.lost),
+             lost),
         )  # fmt: skip
 
 
-def is_lost(entry: Entry, attempt: Attempt, task: Task) -> bool:
-    """Whether the task's work has to be done again: it was stopped for somebody else, or died through no fault of its
-    own. One that saves its work when it is told to stop loses nothing by being told."""
-    if task.outcome == "lost":
-        return True
-    return task.outcome == "stopped" and attempt.why in UNDONE and entry.description().checkpoint is None
+def lost_since(entry: Entry, attempt: Attempt, task: Task) -> float:
+    """From when on the task's work has to be done again: since it last saved it, if it was stopped for somebody else,
+    or died through no fault of its own. One that saves its work when it is told to stop loses nothing by being told."""
+    stopped = task.outcome == "stopped" and attempt.why in UNDONE and entry.description().checkpoint is None
+    if task.outcome != "lost" and not stopped:
+        return inf
+    saved = attempt.progress.saved if attempt.progress is not None else None
+    return attempt.created if saved is None else max(attempt.created, saved)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuyard.files.reading.submissions import After
+from gpuyard.model.answers.progress import Progress
 from gpuyard.model.job import Bundle, Job, Phase, Placement, TaskGroup
 from gpuyard.model.node import Node
 from gpuyard.model.ownership import Owner
@@ -106,7 +107,17 @@ class Attempt:
     """When it was told to stop."""
     told: str = ""
     """For whom it was stopped and what was lost, in words for its owner."""
+    progress: Progress | None = None
+    """How far it is by the word of the lowest rank that tells."""
+    speaker: int | None = None
+    """That rank."""
     tasks: dict[int, Task] = field(default_factory=dict)
+
+    @property
+    def unsaved_since(self) -> float | None:
+        """Since when it has worked without saving that, by its own word; None if it has not begun."""
+        saved = self.progress.saved if self.progress is not None else None
+        return self.started if self.started is None or saved is None else max(self.started, saved)
 
     @property
     def story(self) -> str:

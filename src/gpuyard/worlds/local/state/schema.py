@@ -116,5 +116,8 @@ ALTER TABLE attempts ADD COLUMN told TEXT NOT NULL DEFAULT '';
 """
 """When an attempt was told to stop, and for whom and what its job lost by it, in words that its owner may read."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE, _WAITS, _STOPPED)
+_PROGRESS = "ALTER TABLE attempts ADD COLUMN progress TEXT NOT NULL DEFAULT '';"
+"""What an attempt told of its own progress, as a list of numbers."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE, _WAITS, _STOPPED, _PROGRESS)
 """What to run to come from version n to n + 1."""

@@ -19,7 +19,8 @@ class Mouth:
 
     def say(self, kind: str) -> None:
         """A word to the control plane, if one is there; if not, it will read our files."""
-        self.untold.append(kind)
+        if kind not in self.untold:
+            self.untold.append(kind)
         self.say_again()
 
     def say_again(self) -> None:

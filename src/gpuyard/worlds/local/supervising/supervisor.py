@@ -29,6 +29,7 @@ from gpuyard.worlds.local.supervising.confine import (
 from gpuyard.worlds.local.supervising.mouth import Mouth
 from gpuyard.worlds.local.supervising.notes import Order, Pairs, boot_id, claim, identity, read_pairs, write_pairs
 from gpuyard.worlds.local.supervising.output import Log
+from gpuyard.worlds.local.supervising.progress_pipe import ProgressPipe
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Supervisor:
         self.hindrance = ""
         self.mouth = Mouth(order.text("notify"), order.text("key"))
         self.terminal: Terminal | None = None
+        self.progress = ProgressPipe("")
         self.wake, self._wake_end = os.pipe()
         os.set_blocking(self._wake_end, False)
         os.set_blocking(self.wake, False)
@@ -161,6 +163,7 @@ class Supervisor:
             return
         self._put("spare", [("", "-" * SPARE_BYTES)])
         self.log = Log(self.order.text("log"))
+        self.progress = ProgressPipe(self.order.text("progress"), int(self.order.text("uid") or -1))
         output = self._spawn()
         if output < 0:
             return
@@ -178,6 +181,8 @@ class Supervisor:
         self._bury()
         if self.terminal is not None:
             self.terminal.close()
+        self.progress.close(time.monotonic())
+        self._keep_progress()
         written = [("outcome", outcome), ("exit", str(code)), ("told", told), *moment()]
         while not self._written(written):
             self._sleep(FULL_S)
@@ -316,7 +321,7 @@ class Supervisor:
         self.began = time.monotonic()
         for descriptor in (failing, gate, *([child_end] if self.terminal is None else [])):
             os.close(descriptor)
-        write_pairs("running", [*identity(self.pid), ("at", repr(time.time()))])
+        write_pairs("running", [*identity(self.pid), *moment()])
         self._open_gate(opening)
         wrong = self._heard_out(failed, self.order.number("limit"))
         if wrong:
@@ -371,11 +376,15 @@ class Supervisor:
                 if time.monotonic() > drained:
                     break
             self._look(limit)
+            if self.progress.hear(time.monotonic()):
+                self._keep_progress()
+                self.mouth.say("progress")
             output = self._serve(output, self._patience(limit, drained))
 
     def _serve(self, output: int, patience: float) -> int:
         """Wait for whoever has something for us or takes something from us; where output comes from next."""
         reading, writing = [self.wake, *([output] if output >= 0 else [])], []
+        reading += self.progress.readable(time.monotonic())
         if self.terminal is not None:
             reading += self.terminal.readable()
             writing = self.terminal.writable(output)
@@ -385,6 +394,10 @@ class Supervisor:
         if self.terminal is not None:
             self.terminal.serve(readable, writable, output)
         return self._copy(output) if output in readable else output
+
+    def _keep_progress(self) -> None:
+        if told := self.progress.pairs():
+            self._put("progress", [*told, ("boot", boot_id())])
 
     def _somebody_is_behind(self) -> bool:
         return self.terminal is not None and bool(self.terminal.writable(-1))
@@ -505,6 +518,7 @@ class Supervisor:
             due.append(self.began + limit)
         if drained:
             due.append(drained)
+        due += self.progress.due(now)
         longest = FULL_S if self.mouth.untold else 30.0
         return max(0.0, min([longest, *(moment - now for moment in due)]))
 
