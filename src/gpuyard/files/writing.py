@@ -7,7 +7,7 @@ is written here gives the same snapshot.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -29,7 +29,7 @@ from gpuyard.model.job import (
     TaskGroup,
     Toleration,
 )  # fmt: skip
-from gpuyard.model.node import CORDONED, Budget, Closure, Effect, Health, Node, Pool, Taint
+from gpuyard.model.node import CORDONED, Budget, Closure, Effect, Gpu, Health, Node, Pool, Taint
 from gpuyard.model.policy import Policy
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, NO_QUOTA, ROOT, Allowance, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request, as_gpus
@@ -92,7 +92,9 @@ def node_document(node: Node) -> Data:
         uuids=[gpu.uuid for gpu in node.gpus] if any(gpu.uuid for gpu in node.gpus) else None,
         cpu=write_cpu(node.cpu) if node.cpu != UNLIMITED else None,
         memory=write_bytes(node.memory) if node.memory != UNLIMITED else None,
-        islands=_islands(node),
+        islands=_parted(node, lambda gpu: gpu.island),
+        switches=_parted(node, lambda gpu: gpu.switch),
+        numa=_parted(node, lambda gpu: gpu.numa),
         domains=dict(node.domains),
         labels=dict(node.labels),
         taints=[_taint(taint) for taint in node.taints],
@@ -124,11 +126,11 @@ def _closure(closure: Closure | None) -> Data | None:
     return _given(reason=closure.reason, by=closure.by, drains=closure.drains, force=closure.force, since=since)
 
 
-def _islands(node: Node) -> list[list[int]] | None:
-    numbers = {gpu.island for gpu in node.gpus}
+def _parted(node: Node, part: Callable[[Gpu], int]) -> list[list[int]] | None:
+    numbers = {part(gpu) for gpu in node.gpus}
     if len(numbers) <= 1:
         return None
-    return [[gpu.index for gpu in node.gpus if gpu.island == number] for number in sorted(numbers)]
+    return [[gpu.index for gpu in node.gpus if part(gpu) == number] for number in sorted(numbers)]
 
 
 def _taint(taint: Taint) -> Data:

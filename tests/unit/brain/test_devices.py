@@ -53,7 +53,7 @@ def test_whole_devices_come_from_few_islands_and_suspects_last(
     islands: tuple[str, ...], free: str, suspect: str, count: int, taken: str
 ):
     masks = parted(*islands)
-    found = devices.whole_devices(masks, bits(*map(int, free)), bits(*map(int, suspect)), count)
+    found = devices.whole_devices((masks,), bits(*map(int, free)), bits(*map(int, suspect)), count)
     assert found == tuple(map(int, taken))
 
 
@@ -66,10 +66,66 @@ def test_no_other_choice_touches_fewer_islands(free: int):
     islands = parted("01", "235", "46")
     there = [g for g in range(7) if free >> g & 1]
     for count in range(1, len(there) + 1):
-        taken = devices.whole_devices(islands, free, 0, count)
+        taken = devices.whole_devices((islands,), free, 0, count)
         assert len(taken) == count
         assert set(taken) <= set(there)
         assert fewest_islands(islands, list(taken), count) == fewest_islands(islands, there, count)
+
+
+PCIE = (parted("0", "1", "2", "3", "4", "5", "6", "7"), parted("01", "23", "45", "67"), parted("0123", "4567"))
+SWITCHED = (parted("01234567"), parted("01", "23", "45", "67"), parted("0123", "4567"))
+PAIRS = (parted("02", "13", "46", "57"), parted("0123", "4567"))
+
+
+@pytest.mark.parametrize(
+    ("grades", "free", "count", "taken"),
+    [
+        (PCIE, "01234567", 2, "01"),
+        (PCIE, "1234567", 2, "23"),  # behind one switch, not two that lie next to each other
+        (PCIE, "0234567", 1, "0"),  # a pair stays whole
+        (PCIE, "1235", 2, "23"),
+        (PCIE, "0246", 2, "02"),  # no switch has two: one NUMA node
+        (PCIE, "01234567", 4, "0123"),
+        (PCIE, "0134567", 4, "4567"),  # a NUMA node that has them all
+        (PCIE, "0145", 3, "014"),
+        (PCIE, "0234567", 3, "023"),  # the NUMA node that has just three
+        (PCIE, "134", 2, "13"),
+        (PCIE, "01234567", 6, "014567"),
+        (SWITCHED, "01234567", 2, "01"),
+        (SWITCHED, "1234567", 2, "23"),
+        (SWITCHED, "1234567", 4, "4567"),
+        (SWITCHED, "023457", 3, "023"),
+        (PAIRS, "01234567", 2, "02"),  # NVLink before anything else
+        (PAIRS, "012357", 4, "0123"),  # two pairs of one NUMA node
+        (PAIRS, "0157", 2, "57"),
+        (PAIRS, "0156", 2, "01"),  # no link joins two: the tighter NUMA node, then the lower
+    ],
+)
+def test_where_no_link_joins_them_devices_lie_behind_one_switch_else_in_one_numa_node(
+    grades: tuple[tuple[int, ...], ...], free: str, count: int, taken: str
+):
+    found = devices.whole_devices(grades, bits(*map(int, free)), 0, count)
+    assert found == tuple(map(int, taken))
+
+
+@pytest.mark.parametrize("grades", [PCIE, SWITCHED, PAIRS])
+def test_whatever_is_near_to_what_so_many_free_devices_are_found_as_were_asked_for(grades):
+    for free in range(1, 256):
+        for count in range(1, free.bit_count() + 1):
+            taken = devices.whole_devices(grades, free, 0, count)
+            assert len(taken) == len(set(taken)) == count
+            assert all(free >> g & 1 for g in taken)
+
+
+@pytest.mark.parametrize("free", range(1, 256))
+def test_no_other_choice_touches_fewer_switches_where_one_holds_them(free: int):
+    there = [g for g in range(8) if free >> g & 1]
+    for count in range(1, len(there) + 1):
+        for islands in PCIE[1:]:
+            if fewest_islands(islands, there, count) == 1:
+                taken = devices.whole_devices(PCIE, free, 0, count)
+                assert fewest_islands(islands, list(taken), count) == 1
+                break
 
 
 NODE = """

@@ -64,6 +64,8 @@ def nodes(draw: Draw, name: str) -> Node:
             draw(st.sampled_from([None, None, (), ("1g.10gb", "2g.20gb")])),
             f"GPU-{index}" if uuids else "",
             closed=draw(CLOSURES),
+            switch=index // 2,
+            numa=islands[index],
         )
         for index in range(count)
     ]

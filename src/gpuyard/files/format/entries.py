@@ -125,6 +125,12 @@ class NodeEntry:
     islands: tuple[tuple[int, ...], ...] = slot(
         ListOf(ListOf(GPU_INDEX, least=1)), "GPUs that NVLink joins, by number; left out, all are one island.", ()
     )
+    switches: tuple[tuple[int, ...], ...] = slot(
+        ListOf(ListOf(GPU_INDEX, least=1)), "GPUs behind one PCIe switch, likewise: next best to NVLink.", ()
+    )
+    numa: tuple[tuple[int, ...], ...] = slot(
+        ListOf(ListOf(GPU_INDEX, least=1)), "GPUs of one NUMA node, likewise: next best to a switch.", ()
+    )
     domains: tuple[tuple[str, str], ...] = slot(MapOf(NAME), "Its place in the topology: domain by level.", ())
     labels: tuple[tuple[str, str], ...] = slot(LABELS, "As in Kubernetes.", ())
     taints: tuple[TaintEntry, ...] = slot(ListOf(EntryOf(lambda: TaintEntry)), "As in Kubernetes.", ())

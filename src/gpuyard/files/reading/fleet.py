@@ -96,11 +96,12 @@ _PLAIN: dict[int, tuple[Gpu, ...]] = {}
 
 def _gpus(entry: NodeEntry, at: Path, problems: Problems) -> tuple[Gpu, ...]:
     barred = entry.health or entry.unhealthy or entry.closed_gpus or isinstance(entry.cordoned, tuple)
-    if not (entry.islands or barred or entry.mig or entry.uuids):
+    if not (entry.islands or entry.switches or entry.numa or barred or entry.mig or entry.uuids):
         # Most nodes are like this, and equal tuples need not be made ten thousand times.
         return _PLAIN.setdefault(entry.gpus, tuple(Gpu(index) for index in range(entry.gpus)))
     before = problems.count
-    islands, health, slices = _islands(entry, at, problems), _health(entry, at, problems), _slices(entry, at, problems)
+    health, slices = _health(entry, at, problems), _slices(entry, at, problems)
+    islands, switches, numa = (_parted(entry, key, at, problems) for key in ("islands", "switches", "numa"))
     closed = _closed_gpus(entry, at, problems)
     if entry.uuids and len(entry.uuids) != entry.gpus:
         problems.blame((*at, "uuids"), f"has {entry.gpus} GPUs but {len(entry.uuids)} uuids")
@@ -115,6 +116,8 @@ def _gpus(entry: NodeEntry, at: Path, problems: Problems) -> tuple[Gpu, ...]:
             slices.get(index),
             uuids[index],
             closed=closed.get(index),
+            switch=switches[index],
+            numa=numa[index],
         )
         for index in range(entry.gpus)
     )
@@ -130,20 +133,21 @@ def gpus_there(gpus: int) -> str:
     return f"its GPUs are 0 to {gpus - 1}" if gpus > 1 else "its only GPU is 0" if gpus else "it has no GPUs"
 
 
-def _islands(entry: NodeEntry, at: Path, problems: Problems) -> dict[int, int]:
-    """GPU to island; every GPU is in exactly one."""
-    if not entry.islands:
+def _parted(entry: NodeEntry, key: str, at: Path, problems: Problems) -> dict[int, int]:
+    """GPU to island, or what else parts them; every GPU is in exactly one."""
+    parts: tuple[tuple[int, ...], ...] = getattr(entry, key)
+    if not parts:
         return dict.fromkeys(range(entry.gpus), 0)
     found: dict[int, int] = {}
-    for number, island in enumerate(entry.islands):
-        for index in island:
-            _exists(index, entry, (*at, "islands", number), problems)
+    for number, part in enumerate(parts):
+        for index in part:
+            _exists(index, entry, (*at, key, number), problems)
             if index in found:
-                problems.add((*at, "islands", number), f"islands names GPU {index} twice")
+                problems.add((*at, key, number), f"{key} names GPU {index} twice")
             found[index] = number
     missing = [str(index) for index in range(entry.gpus) if index not in found]
     if missing:
-        problems.add((*at, "islands"), f"islands leaves out GPU {', '.join(missing)}")
+        problems.add((*at, key), f"{key} leaves out GPU {', '.join(missing)}")
     return found
 
 

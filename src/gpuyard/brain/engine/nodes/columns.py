@@ -109,7 +109,9 @@ class Columns:
         self.width = max((len(node.gpus) for node in nodes), default=0)
         self.breadth = max(self.width, 1)
         """What GPUs of a node are told as a share of."""
-        self.islands = [_island_masks(node) for node in nodes]
+        self.islands = [_masks(node, _island) for node in nodes]
+        self.grades = [_grades(node, islands) for node, islands in zip(nodes, self.islands, strict=True)]
+        """What of a node is near to each other, nearest first: NVLink islands, PCIe switches, NUMA nodes."""
         self.layout = [self._layouts.setdefault(masks, len(self._layouts)) for masks in self.islands]
         self.island_masks = list(self._layouts)
         self.usable = [_mask(node, _usable) for node in nodes]
@@ -412,11 +414,21 @@ def _levels(nodes: Sequence[Node], names: Sequence[str]) -> dict[str, Level]:
     return levels
 
 
-def _island_masks(node: Node) -> tuple[int, ...]:
+def _masks(node: Node, number: Callable[[Gpu], int]) -> tuple[int, ...]:
     masks: dict[int, int] = {}
     for gpu in node.gpus:
-        masks[gpu.island] = masks.get(gpu.island, 0) | 1 << gpu.index
+        masks[number(gpu)] = masks.get(number(gpu), 0) | 1 << gpu.index
     return tuple(sorted(masks.values(), key=lambda mask: mask & -mask))
+
+
+def _island(gpu: Gpu) -> int:
+    return gpu.island
+
+
+def _grades(node: Node, islands: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """A grade in which all are together tells nobody apart, and is left out."""
+    coarser = (_masks(node, lambda gpu: gpu.switch), _masks(node, lambda gpu: gpu.numa))
+    return (islands, *(masks for masks in coarser if len(masks) > 1 and masks != islands))
 
 
 def _usable(gpu: Gpu) -> bool:

@@ -49,7 +49,7 @@ def is_same_machine(one: Node, other: Node) -> bool:
 
 
 def _devices(node: Node) -> list[tuple[object, ...]]:
-    return [(gpu.index, gpu.island, gpu.slices) for gpu in node.gpus]
+    return [(gpu.index, gpu.island, gpu.switch, gpu.numa, gpu.slices) for gpu in node.gpus]
 
 
 def is_described_alike(one: Node, other: Node) -> bool:

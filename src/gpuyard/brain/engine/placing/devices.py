@@ -1,4 +1,5 @@
-"""Which GPUs inside a node: one NVLink island if it can, the tightest; shares on devices already shared (rule 12).
+"""Which GPUs inside a node: one NVLink island if it can, the tightest; else behind one PCIe switch, else of one NUMA
+node; shares on devices already shared (rule 12).
 
 Called by `topology` once the node is chosen; assumes that the task fits there.
 """
@@ -22,7 +23,7 @@ def pick(columns: Columns, request: TaskRequest, node: int, island: int) -> Pick
         free = columns.free_mask[node] & inside
         if free.bit_count() < request.gpus:
             return None
-        return whole_devices(columns.islands[node], free, columns.suspect[node] & free, request.gpus), ()
+        return whole_devices(columns.grades[node], free, columns.suspect[node] & free, request.gpus), ()
     if request.resources.shared:
         device = _shared_device(columns, request, node, inside)
         return None if device is None else ((device,), ())
@@ -39,27 +40,32 @@ def island_for(columns: Columns, node: int, gpus: int) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def whole_devices(islands: tuple[int, ...], free: int, suspect: int, count: int) -> tuple[int, ...]:
-    """`count` devices out of the `free` bits: healthy ones first, then as few islands as can be, the tightest."""
+def whole_devices(grades: tuple[tuple[int, ...], ...], free: int, suspect: int, count: int) -> tuple[int, ...]:
+    """`count` devices out of the `free` bits: healthy ones first, then as near to each other as can be."""
     healthy = free & ~suspect
     if healthy.bit_count() >= count:
-        return _bits(_from_islands(islands, healthy, count))
-    return _bits(healthy | _from_islands(islands, free & suspect, count - healthy.bit_count()))
+        return _bits(_nearest(grades, healthy, count))
+    return _bits(healthy | _nearest(grades, free & suspect, count - healthy.bit_count()))
 
 
-def _from_islands(islands: tuple[int, ...], free: int, count: int) -> int:
-    taken = 0
-    while count:
-        parts = [mask & free for mask in islands]
-        holding = [part for part in parts if part.bit_count() >= count]
+def _nearest(grades: tuple[tuple[int, ...], ...], free: int, count: int) -> int:
+    """The tightest island that holds them all, of the first grade that has one, and inside it by the other grades
+    again; where none does, as few islands as can be."""
+    for number, islands in enumerate(grades):
+        holding = [part for mask in islands if (part := mask & free).bit_count() >= count]
         if holding:
             best = min(holding, key=lambda part: (part.bit_count(), part & -part))
-            return taken | _lowest(best, count)
-        best = max(parts, key=lambda part: (part.bit_count(), -(part & -part)))
-        taken |= best
-        free &= ~best
-        count -= best.bit_count()
-    return taken
+            return _nearest(grades[:number] + grades[number + 1 :], best, count)
+    if not grades or not count:
+        return _lowest(free, count)
+    best = max(_joining(grades, free), key=lambda part: (part.bit_count(), -(part & -part)))
+    return best | _nearest(grades, free & ~best, count - best.bit_count())
+
+
+def _joining(grades: tuple[tuple[int, ...], ...], free: int) -> list[int]:
+    """The free parts of the first grade that joins any two of them: cards without NVLink are no islands to fill up."""
+    parts = [[mask & free for mask in islands] for islands in grades]
+    return next((each for each in parts if any(part.bit_count() > 1 for part in each)), parts[0])
 
 
 def _lowest(mask: int, count: int) -> int:
@@ -89,7 +95,7 @@ def _shared_device(columns: Columns, request: TaskRequest, node: int, inside: in
     if fitting and not (min(fitting)[0] and healthy_free):
         return min(fitting)[2]
     if free and need <= WHOLE:
-        return whole_devices(columns.islands[node], free, suspect & free, 1)[0]
+        return whole_devices(columns.grades[node], free, suspect & free, 1)[0]
     return None
 
 
