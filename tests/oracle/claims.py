@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import combinations, product
 from typing import NamedTuple
 
-from tests.oracle.places import Load, TooLarge, arrange, asks, asks_again, circular, lifted
+from tests.oracle.places import Load, TooLarge, arrange, asks, asks_again, circle_in, circular, lifted
 from tests.oracle.shapes import Amounts, Budget, Job, Moment, Spot, State, total
 from tests.oracle.shares import (
     Shares,
@@ -53,11 +53,13 @@ class View:
     moment: Moment
     shares: Shares
     strict: bool
+    began: State | None = None
+    """Where all stood when the plan began that led here: its net change has no circle (rule 26)."""
 
     @classmethod
-    def of(cls, moment: Moment, strict: bool) -> View:
+    def of(cls, moment: Moment, strict: bool, began: State | None = None) -> View:
         """A reading."""
-        return cls(moment, fair_shares(moment), strict)
+        return cls(moment, fair_shares(moment), strict, began)
 
 
 class Claim:
@@ -101,8 +103,18 @@ class Claim:
         for name in movers:
             wanted += asks_again(self.moment.jobs[name], state[name])
         before = {name: state[name] for name in movers}
-        suits = lambda after: not circular(self.moment, before, after) and self._beside(after, near)  # noqa: E731
+
+        def suits(after: State) -> bool:
+            return not circular(self.moment, before, after) and self._beside(after, near) and self._told(left, after)
+
         return arrange(load, wanted, suits)
+
+    def _told(self, left: State, after: State) -> bool:
+        """Whether the plan that led here may also do this: its net change has no circle then."""
+        if self.view.began is None:
+            return True
+        stands = {name: (*left.get(name, ()), *after.get(name, ())) for name in {*left, *after}}
+        return not circle_in(self.view.began, stands)
 
     def _beside(self, after: State, units: Iterable[Unit]) -> bool:
         """Whether each of these lay on a node where the claimant then runs."""

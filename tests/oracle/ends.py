@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
+from tests.oracle import rounds
 from tests.oracle.claims import Claim, View, headroom, listed
-from tests.oracle.places import Load, TooLarge, arrange, asks, below_caps, lifted, shuns, together
+from tests.oracle.places import Load, TooLarge, arrange, asks, below_caps, circle_in, lifted, shuns, together
 from tests.oracle.plans import Plan, Planner, Verdict, after, changed, end_moment, places, read_plan
 from tests.oracle.shapes import Job, Moment, Spot, State
 from tests.oracle.shares import stays_within_quota, use
@@ -18,7 +19,7 @@ Closed = frozenset[tuple[str, int]]
 def nobody_is_refused(moment: Moment, plan: Plan) -> Iterator[Verdict]:
     """Rules 9, 15 to 19: in the end state no waiting job has a lawful start, move or take left."""
     end = _with_budgets_left(moment, plan, end_moment(moment, plan))
-    view = View.of(end, strict=True)
+    view = View.of(end, strict=True, began=moment.state)
     for name in sorted(end.jobs):
         job = end.jobs[name]
         if end.complete(job, end.state[name]) or job.held or not job.can_complete:
@@ -56,6 +57,8 @@ def _left_undone(claim: Claim, closed: Closed) -> Iterator[Verdict]:
         return
     for mixed in (False, True):
         for units, movers in claim.takes(mixed, closed):
+            if rounds.comes_round(claim, units, movers):
+                continue
             aside = f", and {', '.join(movers)} moved" if movers else ""
             kind = "refused-mixed" if movers else "refused-take"
             yield Verdict(kind, name, f"{name} waits and may take {listed(units)}{aside}")
@@ -242,6 +245,8 @@ def planning_again_changes_nothing(moment: Moment, plan: Plan, planner: Planner)
     if any(changed(moment, plan, name) for budget in moment.budgets for name in budget.jobs):
         return
     again = read_plan(planner(after(moment, plan)))
+    if circle_in(moment.state, again.end) and not circle_in(moment.state, plan.end):
+        return  # told as one plan, those moves would be a circle, which no plan has
     for action in again.actions:
         yield Verdict("restless", action.job, f"planning again wants {type(action).__name__.lower()} {action.job}")
         return

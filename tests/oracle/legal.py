@@ -9,7 +9,7 @@ from itertools import combinations
 
 from tests.oracle.claims import Claim, Unit, View, budget_broken, in_min_runtime
 from tests.oracle.places import Load, busy, lifted, shuns, suits_group, together
-from tests.oracle.plans import UNASKED, Evict, Move, Plan, Start, Verdict, changed, places
+from tests.oracle.plans import UNASKED, Evict, Move, Plan, Start, Verdict, changed, end_moment, places
 from tests.oracle.shapes import Job, Moment, Spot, State
 from tests.oracle.shares import fair_shares, stays_within_share, use
 
@@ -80,8 +80,8 @@ def bounds_are_kept(moment: Moment, plan: Plan) -> Iterator[Verdict]:
 
 
 def shares_are_right(moment: Moment, plan: Plan) -> Iterator[Verdict]:
-    """Rule 6, as printed."""
-    shares = fair_shares(moment)
+    """Rule 6, as printed: of the end, where parts of GPUs cost what they cost on the cards they got."""
+    shares = fair_shares(end_moment(moment, plan))
     for name, printed in sorted(plan.shares.items()):
         if name in shares and abs(float(shares[name][0]) - printed) > 0.001:
             yield Verdict("share", name, f"{name} is due {float(shares[name][0]):.3f} GPUs, the plan says {printed}")
@@ -275,7 +275,8 @@ def shrinking_keeps_the_minimum(moment: Moment, plan: Plan) -> Iterator[Verdict]
 
 def takers_have_a_right(moment: Moment, plan: Plan) -> Iterator[Verdict]:
     """Rules 16 to 18: whoever stops for a claimant could go in some order in which each has to."""
-    view = View.of(moment, strict=False)
+    view, late = View.of(moment, strict=False), fair_shares(end_moment(moment, plan))
+    views = [view] if late == view.shares else [view, replace(view, shares=late)]
     for claimant in sorted({e.claimant for e in plan.evicts if e.code not in UNASKED}):
         evicts = [e for e in plan.evicts if e.claimant == claimant and e.code not in UNASKED]
         if claimant not in moment.jobs:
@@ -285,7 +286,7 @@ def takers_have_a_right(moment: Moment, plan: Plan) -> Iterator[Verdict]:
             yield Verdict("in-vain", claimant, f"{evicts[0].job} is stopped for {claimant}, which gets nothing")
             continue
         units = [u for e in evicts for u in units_of(moment, e)]
-        if not _some_history(view, plan, claimant, units) and not _some_chain(view, plan, units):
+        if not any(_some_history(v, plan, claimant, units) or _some_chain(v, plan, units) for v in views):
             names = ", ".join(e.job for e in evicts)
             yield Verdict("no-right", claimant, f"{claimant} had no right to stop {names}")
 
@@ -326,41 +327,43 @@ def _some_history(view: View, plan: Plan, claimant: str, units: list[Unit]) -> b
 def _some_chain(view: View, plan: Plan, units: list[Unit]) -> bool:
     """Whether each could go, one after the other, for somebody who waited: the net change names the last of a chain.
 
-    Those who wait may start in between, and who has one above it in its own queue may have waited meanwhile; nothing is
-    asked of what a side can bear.
+    Those who wait may start in between; and whoever runs and could be stopped for one of them may have waited
+    meanwhile, have claimed, and stand again. Nothing is asked of what a side can bear.
     """
-    moment = view.moment
-    waited = [n for n, j in sorted(moment.jobs.items()) if not moment.complete(j, moment.state.get(n, ()))]
-    above = {
-        q: max([moment.jobs[n].priority for n in waited if moment.jobs[n].queue == q] or [0]) for q in moment.queues
-    }
-    waited += [n for n, j in sorted(moment.jobs.items()) if n not in waited and j.priority < above[j.queue]]
-    if len(waited) < 2:
-        return False
+    moment, going = view.moment, {unit.job for unit in units}
     seen: set[tuple[frozenset[Unit], frozenset[str]]] = set()
-    ran = {n for n in waited if moment.complete(moment.jobs[n], moment.state.get(n, ()))}
 
-    def go(left: frozenset[Unit], started: frozenset[str], state: State) -> bool:
+    def go(left: frozenset[Unit], waits: frozenset[str], state: State) -> bool:
         if not left:
             return True
-        if (left, started) in seen:
+        if (left, waits) in seen:
             return False
-        seen.add((left, started))
-        for name in waited:
-            if name in started:
-                continue
-            claim = Claim(view, {**state, name: ()} if name in ran else state, name)
+        seen.add((left, waits))
+        for name in sorted(waits):
+            claim = Claim(view, state, name)
             for unit in left:
                 first = unit.extra or not any(u.extra and u.job == unit.job for u in left)
                 goes = first and claim.right(unit.job, claim.used)
-                if goes and go(left - {unit}, started, lifted(state, [(unit.job, unit.spots)])):
+                if goes and go(left - {unit}, waits, lifted(state, [(unit.job, unit.spots)])):
                     return True
-            spots = plan.end.get(name) or (*state.get(name, ()), *_pretended(moment, claim.job, state.get(name, ())))
-            if go(left, started | {name}, {**state, name: spots}):
+            spots = _when_started(moment, plan, name, state)
+            if go(left, waits - {name}, {**state, name: spots}):
                 return True
+            for other in sorted(n for n in state if state[n] and n not in waits | going and moment.jobs[n].preemptible):
+                if claim.right(other, claim.used) and go(left, waits | {other}, {**state, other: ()}):
+                    return True
         return False
 
-    return go(frozenset(units), frozenset(), moment.state)
+    waited = (n for n, j in moment.jobs.items() if not moment.complete(j, moment.state.get(n, ())))
+    return go(frozenset(units), frozenset(waited), moment.state)
+
+
+def _when_started(moment: Moment, plan: Plan, name: str, state: State) -> tuple[Spot, ...]:
+    """What a job holds that starts in between: as the plan has it, as it stood, or somewhere."""
+    job, spots = moment.jobs[name], plan.end.get(name) or moment.state.get(name, ())
+    if moment.complete(job, spots):
+        return spots
+    return (*state.get(name, ()), *_pretended(moment, job, state.get(name, ())))
 
 
 def _grows(view: View, state: State, claimant: str, units: list[Unit]) -> bool:

@@ -120,6 +120,23 @@ def circular(moment: Moment, before: State, after: State) -> bool:
     return bool(left)
 
 
+def circle_in(before: State, after: State) -> bool:
+    """Whether the net change from one state to the other has jobs that move in a circle, each to where the next one
+    was; those who keep a place, come or go are in none."""
+
+    def devices(one: tuple[Spot, ...], other: tuple[Spot, ...]) -> set[Key]:
+        kept = Counter((s.group, s.node, s.gpus, s.mig) for s in other)
+        return {(s.node, g) for s in one if not kept[s.group, s.node, s.gpus, s.mig] for g in s.gpus}
+
+    names = [name for name in after if after[name] and before.get(name)]
+    old = {name: devices(before[name], after[name]) for name in names}
+    new = {name: devices(after[name], before[name]) for name in names}
+    left = {name for name in names if new[name] and old[name]}
+    while ready := {n for n in left if not any(new[n] & old[other] for other in left if other != n)}:
+        left -= ready
+    return bool(left)
+
+
 class _Search:
     def __init__(self, load: Load, wanted: list[Ask], suits: Callable[[State], bool]) -> None:
         self.load = load

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
-from tests.oracle.claims import Claim, View
+from tests.oracle.claims import Claim, Closed, View
 from tests.oracle.places import TooLarge
 from tests.oracle.plans import Plan, Verdict, places
 from tests.oracle.shapes import Job, Moment, State, read_time
@@ -71,16 +72,18 @@ def reservations_say_when(moment: Moment, plan: Plan) -> Iterator[Verdict]:
             yield Verdict("until", entry["job"], f"{entry['job']} can start {when}, not as told: {entry.get('until')}")
 
 
-def _readings(moment: Moment, plan: Plan) -> list[tuple[bool, str]]:
-    """Whether the limit of a job that moves begins anew; and whether members on their way out stay, go with their job,
-    or are as good as gone: the rules say neither."""
+def _readings(moment: Moment, plan: Plan) -> list[tuple[bool, str, bool]]:
+    """Whether the limit of a job that moves begins anew; whether members on their way out stay, go with their job, or
+    are as good as gone; and whether what is kept for another is open to this one: the rules say none of it."""
     anew = (True, False) if plan.moves else (True,)
     leave = ("stay", "go", "gone") if moment.going else ("stay",)
-    return [(one, other) for one in anew for other in leave]
+    open_too = (True, False) if len(plan.reserves) > 1 else (True,)
+    return list(product(anew, leave, open_too))
 
 
-def _start(moment: Moment, plan: Plan, name: str, anew: bool, leave: str) -> float | None:
+def _start(moment: Moment, plan: Plan, name: str, anew: bool, leave: str, open_too: bool) -> float | None:
     """The first moment at which the job fits if every job runs to its limit; None if limits do not say."""
+    closed = frozenset() if open_too else _kept_for_others(plan, name)
     ends = {n: _ends(moment, plan, n, anew) for n, spots in plan.end.items() if spots}
     ends |= {n: _limit_ends(moment, n) for n, _ in moment.going if n not in ends}
     for at in sorted({end for end in ends.values() if end is not None}):
@@ -89,9 +92,15 @@ def _start(moment: Moment, plan: Plan, name: str, anew: bool, leave: str) -> flo
         going = () if leave == "gone" else tuple(m for m in moment.going if leave == "stay" or m[0] not in gone)
         then = replace(moment, going=going, state=state)
         claim = Claim(View.of(then, strict=False), state, name)
-        if claim.fits(state):
+        if claim.fits(state, (), closed):
             return at
     return None
+
+
+def _kept_for_others(plan: Plan, name: str) -> Closed:
+    """Devices that the plan keeps for others, who will run there then."""
+    others = [entry for entry in plan.reserves if entry["job"] != name]
+    return frozenset((place["node"], gpu) for entry in others for place in entry["placements"] for gpu in place["gpus"])
 
 
 def _ends(moment: Moment, plan: Plan, name: str, anew: bool) -> float | None:

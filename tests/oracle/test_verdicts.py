@@ -9,8 +9,8 @@ import pytest
 
 from tests.oracle.judge import judge
 from tests.oracle.moments import draw
-from tests.oracle.places import Load
-from tests.oracle.shapes import Document, read
+from tests.oracle.places import Load, circle_in
+from tests.oracle.shapes import Document, Spot, read, spot_of
 from tests.oracle.shares import fair_shares, first_in_order
 
 NOW = "2026-01-01T00:00:00Z"
@@ -421,6 +421,56 @@ def test_a_reservation_says_when_time_limits_let_it_begin():
     for until, expected in ((None, set()), ("2026-01-01T01:00:00Z", {"until"})):
         told["actions"] = [kept | ({"until": until} if until else {})]
         assert {v.kind for v in judge(document, lambda _: told, again=False)} == expected
+
+
+def in_turn(*others: str) -> Document:
+    """`high` may stop `low` of its own queue; whoever of the others is there may then take in turn."""
+    jobs = [
+        {"name": "low", "gpus": 2, "at": ["n1:0+1"]},
+        {"name": "firm", "queue": "b", "gpus": 2, "at": ["n0:0+1"]},
+        {"name": "high", "gpus": 3, "priority": 90},
+        {"name": "third", "queue": "b", "gpus": 2, "priority": 10},
+        {"name": "fourth", "queue": "b", "gpus": 3},
+    ]
+    queues = [{"name": "a", "quota": 2}, {"name": "b", "quota": 4}]
+    return moment(nodes(3, 3), queues, [job for job in jobs if "at" in job or job["name"] in others])
+
+
+def test_who_may_stop_a_lower_priority_is_not_left_waiting():
+    assert kinds(in_turn("high")) == {"refused-take"}
+
+
+def test_claims_that_lead_back_to_where_all_stood_are_not_made():
+    assert kinds(in_turn("high", "third", "fourth")) == set()
+
+
+def test_jobs_that_change_places_move_in_a_circle_and_those_that_follow_each_other_do_not():
+    here, there, far = (tuple(read_spots(at)) for at in ("n0:0", "n0:1", "n1:0"))
+    assert circle_in({"x": here, "y": there}, {"x": there, "y": here})
+    assert not circle_in({"x": here, "y": there}, {"x": there, "y": far})
+    assert not circle_in({"x": here, "y": there}, {"x": there, "y": ()})
+
+
+def read_spots(*at: str) -> list[Spot]:
+    """Places as the oracle has them."""
+    return [spot_of(place(text)) for text in at]
+
+
+def test_one_who_was_stopped_may_claim_in_turn_before_it_stands_again():
+    queues = [{"name": "d", "quota": 0.5}, {"name": "b", "quota": 1, "parent": "d"}]
+    queues += [{"name": "a", "quota": 1, "parent": "d"}, {"name": "c", "quota": 0}]
+    chain = moment(
+        nodes(2, 2, 2),
+        queues,
+        [
+            {"name": "back", "queue": "b", "gpus": 1, "at": ["n0:0"]},
+            {"name": "gone", "queue": "a", "gpus": 2, "at": ["n1:0+1", "n2:0+1"], "priority": 10},
+            {"name": "stays", "queue": "c", "gpus": 1, "at": ["n0:1"]},
+            {"name": "x", "queue": "c", "gpus": 1},
+        ],
+    )
+    told = kinds(chain, evict("gone", "x"), start("x", "n1:1", after=("gone",)))
+    assert "no-right" not in told
 
 
 # --- best, in order, and staying --------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ class Foresight:
             if sorted(before) != sorted(self.fleet.jobs[name].held):
                 changed = True
                 self.origin.setdefault(name, before)
-                self.fleet.note_size(self.fleet.jobs[name])
+                self.fleet.note_kept(self.fleet.jobs[name])
         self.because.update(draft.because)
         self.served.update(draft.served)
         self.deadlocks += [deadlock for deadlock in draft.deadlocks if deadlock not in self.deadlocks]

@@ -6,6 +6,7 @@ A claim is asked anew before each victim goes, because every victim changes what
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from gpuyard.brain.engine.giving_way.reclaim import Reclaim
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, Footing, JobRow
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import Amounts, minus
 from gpuyard.model.policy import AcrossQueues
 from gpuyard.model.reasons import Code
 
@@ -24,12 +25,14 @@ MOST_ORDERED = 6
 class Rights:
     """Rights by queue and priority, worked out once for all who stand alike there."""
 
-    __slots__ = ("footings", "in_time", "now")
+    __slots__ = ("footings", "in_time", "inside", "now")
 
     def __init__(self) -> None:
         self.now: dict[Footing, Code | None] = {}
         self.in_time: dict[Footing, bool] = {}
         self.footings: frozenset[Footing] | None = None
+        self.inside: dict[int, list[tuple[int, Amounts]]] = {}
+        """What could go in a branch of the claimant's, by queue."""
 
 
 class Claim:
@@ -47,6 +50,8 @@ class Claim:
         """As they are supposed to be."""
         self._supposed: dict[tuple[object, ...], int] = {}
         """How often more or less is supposed to be held than is, by queue and amounts; empty where nothing is."""
+        self._footings_supposed: Counter[Footing] = Counter()
+        """How many units are supposed to stand there more than do, or fewer."""
         self._rights_at = -1
         policy = draft.policy
         self.critical = (
@@ -79,8 +84,8 @@ class Claim:
         return self._standing
 
     def right_in_time(self, victim: JobRow) -> bool:
-        """Whether the claimant could have a right to take from the victim once lower priorities of its own queue are
-        gone."""
+        """Whether the claimant could have a right to take from the victim once others are gone whom it may take from:
+        lower priorities of its own queue, and queues of its own branch."""
         return victim is not self.row and self._right_in_time(victim.footing)
 
     def _right_in_time(self, footing: Footing) -> bool:
@@ -95,20 +100,36 @@ class Claim:
         """Where those preemptible jobs stand whom the claimant may take from, now or in time."""
         rights = self._known()
         if rights.footings is None:
-            holders = self.draft.fleet.priorities
-            all_there = (Footing(queue, priority) for queue, counts in holders.items() for priority in counts)
-            rights.footings = frozenset(footing for footing in all_there if self._right_in_time(footing))
+            rights.footings = frozenset(footing for footing in self._taken_up() if self._right_in_time(footing))
         return rights.footings
 
+    def _taken_up(self) -> list[Footing]:
+        """Where preemptible jobs stand, or are supposed to."""
+        held = self.draft.fleet.priorities.items()
+        found = [Footing(queue, priority) for queue, counts in held for priority in counts]
+        return [*found, *(footing for footing, more in self._footings_supposed.items() if more > 0)]
+
     def _gets_right(self, victim: Footing) -> bool:
-        if not self._some_below(self.draft.fleet.priorities.get(self.row.queue, {})):
+        """Whether there is a right once all have gone who could, inside of where the victim's queue parts."""
+        if victim.queue in (NO_QUEUE, self.row.queue):
             return False
-        used, firm = self.tree.used[self.row.queue], self.tree.firm[self.row.queue]
-        loose = [amount - kept for amount, kept in zip(used, firm, strict=True)]
-        self.tree.suppose(self.row.queue, loose, False, -1)
+        inside = self._could_go_in(self.reclaim.parting(victim.queue).ours)
+        for queue, loose in inside:
+            self.tree.suppose(queue, loose, False, -1)
         right = self._right(victim)
-        self.tree.suppose(self.row.queue, loose, False, 1)
+        for queue, loose in inside:
+            self.tree.suppose(queue, loose, False, 1)
         return right is not None
+
+    def _could_go_in(self, branch: int) -> list[tuple[int, Amounts]]:
+        """What could go for the claimant in its own branch, which opens its right to those beyond. Whether somebody
+        there could go follows from what lies further in, so this ends."""
+        found, tree = self._known().inside, self.tree
+        if branch not in found:
+            there = [f for f in self._taken_up() if f.queue != NO_QUEUE and branch in tree.paths[f.queue]]
+            queues = sorted({footing.queue for footing in there if self._right_in_time(footing)})
+            found[branch] = [(q, minus(tree.used[q], tree.firm[q])) for q in queues]
+        return found[branch]
 
     # --- in which order -------------------------------------------------------------------------------------------
 
@@ -191,6 +212,7 @@ class Claim:
 
     def suppose(self, unit: Unit, gone: bool) -> None:
         """Suppose that a unit is gone, or back; whoever supposes takes it back."""
+        self._footings_supposed[unit.row.footing] += -1 if gone else 1
         for held in unit.places:
             vector = self.draft.fleet.vector(held.cost, held.cpu, held.memory, held.node)
             if any(vector):

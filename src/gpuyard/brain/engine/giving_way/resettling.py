@@ -198,11 +198,13 @@ class Settling:
         return moved, stopped
 
     def _try_to_move(self, unit: Unit) -> bool:
+        """Whether it found a place, and none that is kept from the claimant."""
         with self.draft.trial() as trial:
-            if self._move_one(unit):
+            with keeping.held_off(self.draft, self.draft.binding):
+                found = self._move_one(unit)
+            if found:
                 trial.keep()
-                return True
-        return False
+        return found
 
     def _move_one(self, unit: Unit) -> bool:
         if unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig:

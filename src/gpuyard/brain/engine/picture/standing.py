@@ -194,10 +194,13 @@ class Standing:
             if not sizes[cost]:
                 del sizes[cost]
 
-    def note_size(self, row: JobRow) -> None:
-        """A plan that is kept has given the job so much; for pictures that no world speaks to any more."""
+    def note_kept(self, row: JobRow) -> None:
+        """A plan that is kept has given the job what it holds now; for pictures that no world speaks to any more. There
+        a part of a GPU may cost another share of it, and the job's queue then asks for another amount."""
         if row.held and row.queue != NO_QUEUE:
             self._sizes.setdefault(row.queue, {}).setdefault(row.cost(), 1)
+        self._demand(row, -1)
+        self._demand(row, 1)
 
     def largest_gangs(self) -> list[tuple[int, int]]:
         """Queues that hold something, and the most that one job of each held when the world last spoke, in grains."""

@@ -240,8 +240,9 @@ class _Tree:
         return lacks <= 0
 
     def _largest(self, group: Bundle | TaskGroup, first: int) -> int:
-        """What the largest task of a group asks for."""
-        return max(self.row.requests[leaf].gpus for leaf in range(first, first + leaf_count(group)))
+        """What the largest task of a group asks for, parts of GPUs included, in grains."""
+        costs, requests = self.draft.fleet.costs, self.row.requests
+        return max(costs.least(requests[leaf])[0] for leaf in range(first, first + leaf_count(group)))
 
     def complete(self, group: Bundle | TaskGroup, leaf: int) -> bool:
         """Whether the group has its minimum."""

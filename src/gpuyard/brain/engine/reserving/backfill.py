@@ -67,11 +67,22 @@ def hold_again(draft: Draft) -> None:
             hold(draft, kept)
 
 
-def hold_against(draft: Draft, row: JobRow) -> None:
-    """Put the reservations of this plan that bind the job back in force, once the cycle has taken them off."""
-    for kept in in_force(draft):
-        if not kept.stand_in.held and _binds(draft, kept, row):
-            hold(draft, kept)
+def hold_against(draft: Draft, row: JobRow, extras: bool = False) -> list[Kept]:
+    """Put the reservations of this plan that bind the job back in force, once the cycle has taken them off; all of them
+    bind its extras. Returns those that were."""
+    found = [kept for kept in in_force(draft) if not kept.stand_in.held and (extras or _binds(draft, kept, row))]
+    for kept in found:
+        hold(draft, kept)
+    return found
+
+
+@contextmanager
+def held_against(draft: Draft, row: JobRow, extras: bool = False) -> Iterator[None]:
+    """The same for a while."""
+    found = hold_against(draft, row, extras)
+    yield
+    for kept in found:
+        draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
 
 
 def _binds(draft: Draft, kept: Kept, row: JobRow) -> bool:

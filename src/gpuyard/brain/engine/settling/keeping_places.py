@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.circles import circle
@@ -15,9 +16,13 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.placing import gang, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
+from gpuyard.brain.engine.reserving import backfill
 from gpuyard.model.reasons import Code, Reason
 
 Origin = Mapping[str, tuple[Held, ...]]
+
+MOST_ORDERED = 4
+"""Jobs of which every order is tried."""
 
 
 def keep_places(draft: Draft, origin: Origin) -> bool:
@@ -83,13 +88,20 @@ def _displaced(row: JobRow, before: tuple[Held, ...]) -> bool:
 def _all_back(draft: Draft, origin: Origin, back: list[JobRow]) -> bool:
     """Lift what is new and in the way, put these jobs where they were, place the others anew; all or nothing."""
     others = [row for row in _rows(draft, origin) if row not in back and _has_new(row, origin[row.name])]
-    largest = sorted(others, key=lambda row: -max((held.cost for held in row.held), default=0))
-    orders = [others, largest] if largest != others else [others]
+    orders = _orders(others)
     if any(_back_around(draft, origin, back, order) for order in orders):
         return True
     shrunk = any(len(row.held) < len(origin[row.name]) for row in back)  # it may keep its other places instead
     turned = {**origin, **{row.name: origin[row.name][::-1] for row in back}}
     return shrunk and any(_back_around(draft, turned, back, order) for order in orders)
+
+
+def _orders(rows: list[JobRow]) -> list[list[JobRow]]:
+    """In which orders jobs look for places: all there are if few look, else by rank and the largest first."""
+    if len(rows) <= MOST_ORDERED:
+        return [list(order) for order in permutations(rows)]
+    largest = sorted(rows, key=lambda row: -max((held.cost for held in row.held), default=0))
+    return [rows, largest] if largest != rows else [rows]
 
 
 def _back_around(draft: Draft, origin: Origin, back: list[JobRow], others: list[JobRow]) -> bool:
@@ -133,10 +145,10 @@ def _free_again(draft: Draft, row: JobRow, held: Held) -> bool:
 
 
 def _refill(draft: Draft, row: JobRow, size: int) -> bool:
-    """Bring the job back to as many tasks as the plan gave it."""
-    if not row.complete() and not gang.start(draft, row):
-        return False
-    while len(row.held) < size:
-        if not gang.grow(draft, row):
-            return False
-    return len(row.held) == size
+    """Bring the job back to as many tasks as the plan gave it, on nothing that is kept for somebody else."""
+    with backfill.held_against(draft, row):
+        started = row.complete() or gang.start(draft, row)
+    with backfill.held_against(draft, row, extras=True):
+        while started and len(row.held) < size:
+            started = gang.grow(draft, row)
+    return started and len(row.held) == size

@@ -20,3 +20,8 @@ def times(amounts: Amounts, count: int) -> Amounts:
 def plus(left: Amounts, right: Amounts) -> Amounts:
     """The cost of both."""
     return [a + b for a, b in zip(left, right, strict=True)]
+
+
+def minus(left: Amounts, right: Amounts) -> Amounts:
+    """What is left of the one without the other."""
+    return [a - b for a, b in zip(left, right, strict=True)]
