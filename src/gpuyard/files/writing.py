@@ -90,8 +90,6 @@ def node_document(node: Node) -> Data:
         gpu_memory=write_bytes(node.gpu_memory) if node.gpu_memory != known_memory else None,
         architecture=node.architecture if node.architecture != known_architecture else None,
         uuids=[gpu.uuid for gpu in node.gpus] if any(gpu.uuid for gpu in node.gpus) else None,
-        cpu=write_cpu(node.cpu) if node.cpu != UNLIMITED else None,
-        memory=write_bytes(node.memory) if node.memory != UNLIMITED else None,
         islands=_parted(node, lambda gpu: gpu.island),
         switches=_parted(node, lambda gpu: gpu.switch),
         numa=_parted(node, lambda gpu: gpu.numa),
@@ -103,7 +101,13 @@ def node_document(node: Node) -> Data:
         mig=slices,
         taken=_given(cpu=write_cpu(node.taken.cpu), memory=write_bytes(node.taken.memory)),
         **_closed(node),
-    )
+    ) | {
+        key: written
+        for key, amount, written in (
+            ("cpu", node.cpu, write_cpu(node.cpu)), ("memory", node.memory, write_bytes(node.memory)),
+        )
+        if amount != UNLIMITED  # none at all is an amount, too
+    }  # fmt: skip
 
 
 def _closed(node: Node) -> Data:

@@ -1,0 +1,97 @@
+"""How much a pod needs, by the rules of kubelet and scheduler: containers, init containers, sidecars, overhead, resize.
+
+Amounts by resource name, CPU in milli-cores, the rest whole; nothing negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from gpuyard.kube.objects import Amounts, Container, ContainerStatus, PodObject, PodSpec, Resources
+from gpuyard.kube.quantities import milli, whole
+
+Needs = dict[str, int]
+
+CPU, MEMORY = "cpu", "memory"
+AMPLE = 1 << 56
+"""More than any machine has, and little enough that sums of it stay within 64 bits."""
+
+_POD_LEVEL = (CPU, MEMORY)
+_HUGE = "hugepages-"
+
+
+def needs_of(spec: PodSpec) -> Needs:
+    """What one pod takes of a node once it is bound there."""
+    return _needs(spec, lambda container: _asked(container.resources))
+
+
+def held_by(pod: PodObject) -> Needs:
+    """What a bound pod holds: while it is resized the most of what it asks for, was given, and still uses."""
+    statuses = [*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())]
+    given = {status.name: status for status in statuses}
+    hopeless = _resize_is_infeasible(pod)
+
+    def holds(container: Container) -> Needs:
+        status = given.get(container.name)
+        return _most(_given(status), {} if status and hopeless else _asked(container.resources))
+
+    held = _needs(pod.spec, holds)
+    return _most(held, _amounts(pod.status.allocated_resources)) if pod.spec.resources else held
+
+
+def _resize_is_infeasible(pod: PodObject) -> bool:
+    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions or ())
+
+
+def _needs(spec: PodSpec, of: Callable[[Container], Needs]) -> Needs:
+    """All containers and sidecars together, or while it starts an init container and the sidecars so far."""
+    running, peak = total(map(of, spec.containers or ())), Needs()
+    sidecars: Needs = {}
+    for init in spec.init_containers or ():
+        if init.restart_policy == "Always":
+            sidecars = total((sidecars, of(init)))
+            peak = _most(peak, sidecars)
+        else:
+            peak = _most(peak, total((sidecars, of(init))))
+    needs = _most(total((running, sidecars)), peak)
+    return total((needs | _pod_level(spec.resources), _amounts(spec.overhead)))
+
+
+def _pod_level(resources: Resources | None) -> Needs:
+    """What a pod asks for as a whole takes the place of the sum; only these resources can be asked for so."""
+    asked = _asked(resources)
+    return {name: amount for name, amount in asked.items() if name in _POD_LEVEL or name.startswith(_HUGE)}
+
+
+def _asked(resources: Resources | None) -> Needs:
+    """A limit without a request is a request."""
+    return _amounts({**(resources.limits or {}), **(resources.requests or {})}) if resources else {}
+
+
+def _given(status: ContainerStatus | None) -> Needs:
+    if status is None:
+        return {}
+    return _most(_amounts(status.allocated_resources), _amounts(status.resources.requests if status.resources else {}))
+
+
+def _amounts(amounts: Amounts | None) -> Needs:
+    return {name: amount_of(name, amounts) for name in amounts or ()}
+
+
+def amount_of(name: str, amounts: Amounts | None) -> int:
+    """One amount in the unit of its resource; 0 if it is not there."""
+    found = (amounts or {}).get(name)
+    return max(0, min(AMPLE, milli(found) if name == CPU else whole(found)))
+
+
+def total(parts: Iterable[Mapping[str, int]]) -> Needs:
+    """All of them together."""
+    added: Needs = {}
+    for part in parts:
+        for name, amount in part.items():
+            added[name] = min(AMPLE, added.get(name, 0) + amount)
+    return added
+
+
+def _most(one: Mapping[str, int], other: Mapping[str, int]) -> Needs:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}

@@ -1,0 +1,101 @@
+"""Which GPUs a pod asks for: whole ones, slices, or a part of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gpuyard.kube.objects import Metadata
+from gpuyard.model.resources import MILLI, WHOLE
+from gpuyard.worlds.kubernetes.asking.amounts import AMPLE, Needs
+from gpuyard.worlds.kubernetes.asking.marks import (
+    FRACTION,
+    GPU_MEMORY,
+    KAI_FRACTION,
+    KAI_MEMORY,
+    MIG_PREFIX,
+    SHARED_GPU,
+    WHOLE_GPUS,
+    ClusterSettings,
+)  # fmt: skip
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
+
+MIB = 1 << 20
+MANY = 10_000
+"""Devices that no node has; more of them need no counting."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesAsked:
+    """What of the GPUs; `resource` is the name they are had by, which nodes must offer."""
+
+    gpus: int = 0
+    share: int = 0
+    gpu_memory: int = 0
+    mig: tuple[tuple[str, int], ...] = ()
+    resource: str = ""
+
+
+NONE = DevicesAsked()
+
+
+def is_device(resource: str) -> bool:
+    """Whether a resource is a GPU, or part of one."""
+    return resource in WHOLE_GPUS or resource == SHARED_GPU or resource.startswith(MIG_PREFIX)
+
+
+def profile_of(resource: str) -> str:
+    """The MIG profile of a resource name: `nvidia.com/mig-1g.10gb.me` is `1g.10gb+me`."""
+    slice_, _, media = resource.removeprefix(MIG_PREFIX).partition("gb")
+    return f"{slice_}gb{media.replace('.', '+', 1)}"
+
+
+def asked_for(needs: Needs, metadata: Metadata, settings: ClusterSettings) -> DevicesAsked | Refusal:
+    """The devices among a pod's needs, and what its annotations say of parts."""
+    asked = {name: min(amount, MANY) for name, amount in sorted(needs.items()) if amount and is_device(name)}
+    kinds = {MIG_PREFIX if name.startswith(MIG_PREFIX) else name for name in asked}
+    part = metadata.annotation(FRACTION) or metadata.annotation(KAI_FRACTION)
+    memory = metadata.annotation(GPU_MEMORY) or metadata.annotation(KAI_MEMORY)
+    if len(kinds) + bool(part) + bool(memory) > 1:
+        names = [*asked, *(["a fraction of one"] if part else []), *(["memory of one"] if memory else [])]
+        return Refusal(
+            RefusalName.TWO_KINDS_OF_GPU, f"it asks for {' and '.join(names)}, and a pod has GPUs of one kind"
+        )
+    if part or memory:
+        return _part(part, memory, settings)
+    if not kinds:
+        return NONE
+    if MIG_PREFIX in kinds:
+        return DevicesAsked(mig=tuple(sorted((profile_of(name), count) for name, count in asked.items())))
+    name, count = next(iter(asked.items()))
+    if name != SHARED_GPU:
+        return DevicesAsked(gpus=count, resource=name)
+    if count > 1:
+        told = f"it asks for {count} {SHARED_GPU}, which would be parts of perhaps one device; ask for 1"
+        return Refusal(RefusalName.SHARED_COUNT, told)
+    return DevicesAsked(share=max(MILLI, WHOLE // max(1, settings.replicas)), resource=name)
+
+
+def _part(part: str, memory: str, settings: ClusterSettings) -> DevicesAsked | Refusal:
+    if not settings.fractions:
+        told = "it asks for part of a GPU by annotation, and nobody on these nodes holds tasks to their part"
+        return Refusal(RefusalName.SHARING_NOT_OFFERED, told)
+    if memory:
+        return DevicesAsked(gpu_memory=int(memory) * MIB) if _counts(memory) else _bad_part("gpu-memory", memory)
+    share = _share(part)
+    return DevicesAsked(share=share) if MILLI <= share <= WHOLE else _bad_part("gpu-fraction", part)
+
+
+def _counts(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 0 < int(text[:20]) <= AMPLE // MIB
+
+
+def _share(text: str) -> int:
+    try:
+        return int(Fraction(text[:40]) * WHOLE)
+    except (ValueError, ZeroDivisionError):
+        return 0
+
+
+def _bad_part(key: str, text: str) -> Refusal:
+    return Refusal(RefusalName.SHARING_NOT_OFFERED, f"its annotation {key} is {text[:40]!r}, which is no part of a GPU")

@@ -1,0 +1,67 @@
+"""The labels and annotations that are read, ours and others', and what a cluster's operator may settle about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuyard.model.topology import NODE
+
+OURS = "gpuyard.dev/"
+POOL = OURS + "pool"
+QUEUE = OURS + "queue"
+CLASS = OURS + "class"
+TIME_LIMIT = OURS + "time-limit"
+PREEMPTIBLE = OURS + "preemptible"
+MODELS = OURS + "models"
+GANG = OURS + "gang"
+GANG_TASKS = OURS + "gang-tasks"
+GANG_MIN = OURS + "gang-min"
+REQUIRED_LEVEL = OURS + "topology-required"
+PREFERRED_LEVEL = OURS + "topology-preferred"
+FRACTION = OURS + "gpu-fraction"
+GPU_MEMORY = OURS + "gpu-memory"
+TASK = OURS + "task"
+"""Which member of its gang a pod is; written with its Binding where nothing else numbers it."""
+GPUS = OURS + "gpus"
+"""On a pod the UUIDs it was given; as a label that every node is seen to bear, the resource its GPUs are had by."""
+
+KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
+KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+HOSTNAME = "kubernetes.io/hostname"
+
+WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
+SHARED_GPU = "nvidia.com/gpu.shared"
+MIG_PREFIX = "nvidia.com/mig-"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """What the operator of a cluster settled, as far as reading its objects needs it."""
+
+    scheduler_names: tuple[str, ...] = ("gpuyard",)
+    levels: tuple[tuple[str, str], ...] = (
+        ("zone", "topology.kubernetes.io/zone"),
+        ("block", "topology.gpuyard.dev/block"),
+        ("rack", "topology.gpuyard.dev/rack"),
+    )
+    """Levels above the node, outermost first, each with the label of nodes that tells its domain."""
+    queues: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Queues with the namespaces that may use them; none named: all. Without any queue there is `default` alone."""
+    namespace_queues: Mapping[str, str] = field(default_factory=dict)
+    """The queue of a namespace whose pods name none."""
+    default_queue: str = "default"
+    fractions: bool = False
+    """Whether parts of a GPU can be had: somebody on the nodes must hold tasks to their part."""
+    replicas: int = 1
+    """Into how many `nvidia.com/gpu.shared` each device is divided."""
+
+    def level(self, key: str) -> str:
+        """The level that a label, or its own name, means; "" if nobody settled it."""
+        if key in (HOSTNAME, NODE):
+            return NODE
+        return next((level for level, label in self.levels if key in (level, label)), "")
+
+
+DEFAULTS = ClusterSettings()

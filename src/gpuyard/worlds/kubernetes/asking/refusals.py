@@ -1,0 +1,41 @@
+"""What a cluster may ask for and cannot have here, each by its name: told on the pod, never passed over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class RefusalName(Enum):
+    """The reason of `PodScheduled=False` and of the event. Closed: a new one is a promise to users."""
+
+    TWO_KINDS_OF_GPU = "TwoKindsOfGpu"
+    SHARED_COUNT = "SharedCount"
+    SHARING_NOT_OFFERED = "SharingNotOffered"
+    CLAIM_UNSUPPORTED = "ClaimUnsupported"
+    TOLERATION = "Toleration"
+    POD_AFFINITY = "PodAffinity"
+    VOLUME_UNBOUND = "VolumeUnbound"
+    VOLUME_IN_USE = "VolumeInUse"
+    TOPOLOGY_UNKNOWN = "TopologyUnknown"
+    QUEUE_UNKNOWN = "QueueUnknown"
+    QUEUE_FORBIDDEN = "QueueForbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A "never" before the brain is asked: what was asked for, why not, what next."""
+
+    reason: RefusalName
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason.value}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something asked for that is left out or replaced, while the pod is scheduled all the same: an event says so."""
+
+    about: str
+    message: str

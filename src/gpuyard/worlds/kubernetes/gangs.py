@@ -1,0 +1,138 @@
+"""Pods as jobs of the model. Pure: API objects in, values out, or a refusal by name.
+
+`seat_of(pod, owners)` tells the gang a pod is in (its job's name), or that its owner is not known yet (`Parked`);
+`gather(pods, owners, settings, places)` makes the job of all pods of one gang, with who sits where; `places` has where
+they are or will be. First match of the rules decides. `foreign_of(pod, gpus)` is a pod of others that holds GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuyard.kube.objects import PodObject, moment
+from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
+from gpuyard.model.topology import TopologyAsk
+from gpuyard.worlds.kubernetes import pods
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ClusterSettings
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, Remark
+from gpuyard.worlds.kubernetes.gathering import members
+from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE
+from gpuyard.worlds.kubernetes.gathering.groups import KUEUE, MARKED, POD_GROUP
+from gpuyard.worlds.kubernetes.gathering.layouts import Layout, Owners, Parked, Rule, Seat, Way
+from gpuyard.worlds.kubernetes.gathering.members import Chair, Places, Seating, place_of
+from gpuyard.worlds.kubernetes.gathering.wishes import GangWishes, wishes_of
+
+RULES: tuple[Rule, ...] = (MARKED, POD_GROUP, KUEUE, *BY_OWNER, SINGLE)
+"""The table of gangs, row by row: the first that knows a pod has it."""
+
+NO_PLACES: Places = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A gang as it is now. Without a job where there is nothing to run: it is over, or suspended."""
+
+    name: str
+    job: Job | None
+    refusal: Refusal | None = None
+    chairs: tuple[Chair, ...] = ()
+    """Every member, with the group and number that placements of a plan name."""
+    way: Way = Way.DELETE
+    owner_kind: str = ""
+    owner: str = ""
+    """`namespace/name` of who is suspended."""
+    remarks: tuple[Remark, ...] = ()
+
+
+def seat_of(pod: PodObject, owners: Owners) -> Seat | Parked:
+    """Which gang it is in."""
+    for rule in RULES:
+        found = rule.seat(pod, owners, rule)
+        if found is not None:
+            return found
+    raise AssertionError("the last rule takes every pod")
+
+
+def gather(
+    gang: Sequence[PodObject], owners: Owners, settings: ClusterSettings = DEFAULTS, places: Places = NO_PLACES
+) -> Gathered | Parked:
+    """The job of all pods of one gang that there are, those that ended included."""
+    found = [seat_of(pod, owners) for pod in gang]
+    parked = next((each for each in found if isinstance(each, Parked)), None)
+    if parked is not None:
+        return parked
+    sitting = [_sitting(pod, seat, places) for pod, seat in zip(gang, found, strict=True) if isinstance(seat, Seat)]
+    first = next(seat for seat in found if isinstance(seat, Seat))
+    layout = first.rule.layout(first.gang, gang, owners, settings)
+    if isinstance(layout, Refusal):
+        return Gathered(first.gang, None, layout)
+    there = [pod for pod in gang if not pods.is_over(pod)]
+    wishes = wishes_of(layout, there or gang, settings)
+    seating = members.seated(layout, sitting, settings)
+    for told in (wishes, seating):
+        if isinstance(told, Refusal):
+            return _gathered(layout, None, told)
+    assert isinstance(wishes, GangWishes)
+    assert isinstance(seating, Seating)
+    job = _job(layout, wishes, seating, places) if there else None
+    return _gathered(layout, job, None, seating.chairs, wishes.remarks)
+
+
+def _sitting(pod: PodObject, seat: Seat, places: Places) -> members.Sitting:
+    """One that is on its way to a node has the number that it was sent there with."""
+    sent = places.get(pod.metadata.uid) if seat.number is None and not pods.is_bound(pod) else None
+    return pod, seat.role, sent.task if sent is not None else seat.number
+
+
+def _gathered(
+    layout: Layout,
+    job: Job | None,
+    refusal: Refusal | None,
+    chairs: tuple[Chair, ...] = (),
+    remarks: tuple[Remark, ...] = (),
+) -> Gathered:
+    owner = layout.owner.key if layout.owner is not None and layout.owner_kind else ""
+    return Gathered(layout.name, job, refusal, chairs, layout.way, layout.owner_kind, owner, remarks)
+
+
+def _job(layout: Layout, wishes: GangWishes, seating: Seating, places: Places) -> Job:
+    made = [pods.submitted(chair.pod) for chair in seating.chairs]
+    started = [moment(chair.pod.status.start_time) for chair in seating.chairs if chair.pod.status.start_time]
+    placed = tuple(members.placed(seating.chairs, places))
+    return Job(
+        name=layout.name,
+        gang=_gang(seating.groups, wishes.topology),
+        queue=wishes.queue,
+        user=seating.chairs[0].pod.metadata.namespace,
+        job_class=wishes.job_class,
+        priority=wishes.priority,
+        preemptible=wishes.preemptible,
+        submitted=moment(layout.owner.creation_timestamp) if layout.owner else min(made),
+        started=min(started) if started and placed else None,
+        models=wishes.models,
+        time_limit=wishes.time_limit,
+        placements=placed,
+        on_hold=layout.suspended or _all_gated(seating.chairs),
+    )
+
+
+def _gang(groups: tuple[TaskGroup, ...], topology: TopologyAsk) -> Bundle:
+    if len(groups) == 1:
+        return one_group(groups[0], topology)
+    return Bundle("", groups, len(groups), topology)
+
+
+def _all_gated(chairs: Sequence[Chair]) -> bool:
+    waiting = [chair.pod for chair in chairs if not pods.is_over(chair.pod) and not pods.is_bound(chair.pod)]
+    return bool(waiting) and all(map(pods.is_gated, waiting))
+
+
+def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Job:
+    """A pod that is not ours and holds GPUs: not ours to move. Its CPU and memory are counted with its node."""
+    name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}"
+    found = pods.task_of(pod)
+    request = found.request if isinstance(found, TaskGroup) else TaskGroup().request
+    group = TaskGroup(request=pods.devices_alone(request, len(gpus)))
+    place, made = place_of(pod, gpus, mig), pods.submitted(pod)
+    return Job(name, one_group(group), queue="", submitted=made, started=made, placements=(place,), foreign=True)

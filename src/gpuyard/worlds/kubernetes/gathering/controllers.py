@@ -1,0 +1,340 @@
+"""Gangs by whoever makes their pods: JobSet, LeaderWorkerSet, Ray, Kubeflow, Job; and pods that are none.
+
+Each row has how a pod is known as a member and what its owner says of all members, also of those that do not exist yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuyard.kube.objects import PodObject
+from gpuyard.kube.owners import (
+    JobObject,
+    JobSetObject,
+    JobSpec,
+    KubeflowObject,
+    LeaderWorkerSetObject,
+    RayClusterObject,
+    RayWorkers,
+    ReplicatedJob,
+)  # fmt: skip
+from gpuyard.worlds.kubernetes.asking.marks import TASK, ClusterSettings
+from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout, Owners, Parked, Rule, Seat, Way, number
+
+JOB, JOBSET = "Job.batch", "JobSet.jobset.x-k8s.io"
+LWS, RAY = "LeaderWorkerSet.leaderworkerset.x-k8s.io", "RayCluster.ray.io"
+KUBEFLOW = tuple(
+    f"{name}.kubeflow.org" for name in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
+)
+
+_JOBSET, _LWS, _RAY, _TRAINING = (
+    "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "ray.io/", "training.kubeflow.org/",
+)  # fmt: skip
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+HEAD, LEADER, WORKER = "head", "leader", "worker"
+
+
+def ordinal(pod: PodObject) -> int | None:
+    """Which of its siblings a pod is: by completion, worker, replica or pod index, else as its Binding kept it."""
+    metadata = pod.metadata
+    for key in (_INDEX, _LWS + "worker-index", _TRAINING + "replica-index", "apps.kubernetes.io/pod-index", TASK):
+        told = number(metadata.label(key) or metadata.annotation(key))
+        if told is not None:
+            return told
+    return None
+
+
+# --- JobSet --------------------------------------------------------------------------------------
+
+
+def _jobset_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
+    name, role = pod.metadata.label(_JOBSET + "jobset-name"), pod.metadata.label(_JOBSET + "replicatedjob-name")
+    if not name:
+        return None
+    found = owners.find(JOBSET, f"{pod.metadata.namespace}/{name}", JobSetObject)
+    if not isinstance(found, JobSetObject):
+        return found
+    gang = f"{pod.metadata.namespace}/jobset/{name}"
+    made = next((job for job in found.spec.replicated_jobs or () if job.name == role), None)
+    place = number(pod.metadata.label(_JOBSET + "job-index")) or 0
+    index = number(pod.metadata.annotation(_INDEX) or pod.metadata.label(_INDEX))
+    told = None if made is None or index is None else place * _pods_of(made.template.spec) + index
+    return Seat(f"{gang}/{role}" if _in_turn(found) else gang, rule, role, told)
+
+
+def _jobset_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+    key = f"{pods[0].metadata.namespace}/{pods[0].metadata.label(_JOBSET + 'jobset-name')}"
+    found = owners.find(JOBSET, key, JobSetObject)
+    if not isinstance(found, JobSetObject):
+        return Layout(name)
+    mine = pods[0].metadata.label(_JOBSET + "replicatedjob-name") if _in_turn(found) else ""
+    return Layout(
+        name,
+        owner=found.metadata,
+        roles=tuple(_replicated(job) for job in found.spec.replicated_jobs or () if mine in ("", job.name)),
+        way=Way.SUSPEND,
+        owner_kind=JOBSET,
+        suspended=bool(found.spec.suspend),
+        promised=bool(found.metadata.annotation(_EXCLUSIVE) or pods[0].metadata.annotation(_EXCLUSIVE)),
+        deadline=_deadline(job.template.spec for job in found.spec.replicated_jobs or ()),
+    )
+
+
+def _in_turn(jobset: JobSetObject) -> bool:
+    """Whether its jobs wait for one another: as one gang none would ever start."""
+    policy = jobset.spec.startup_policy
+    waits = any(job.depends_on for job in jobset.spec.replicated_jobs or ())
+    return waits or (policy is not None and policy.startup_policy_order == "InOrder")
+
+
+def _replicated(job: ReplicatedJob) -> GangRole:
+    replicas = 1 if job.replicas is None else job.replicas
+    return GangRole(job.name, replicas * _pods_of(job.template.spec), template=job.template.spec.template)
+
+
+def _pods_of(spec: JobSpec) -> int:
+    """How many of its pods there are at once."""
+    parallel = 1 if spec.parallelism is None else spec.parallelism
+    return min(parallel, parallel if spec.completions is None else spec.completions)
+
+
+def _deadline(specs: Iterator[JobSpec]) -> int | None:
+    return min((spec.active_deadline_seconds for spec in specs if spec.active_deadline_seconds), default=None)
+
+
+# --- LeaderWorkerSet -----------------------------------------------------------------------------
+
+
+def _lws_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
+    name, group = pod.metadata.label(_LWS + "name"), pod.metadata.label(_LWS + "group-index")
+    if not (name and group):
+        return None
+    found = owners.find(LWS, f"{pod.metadata.namespace}/{name}", LeaderWorkerSetObject)
+    if isinstance(found, Parked):
+        return found
+    index = number(pod.metadata.label(_LWS + "worker-index")) or 0
+    gang = f"{pod.metadata.namespace}/leaderworkerset/{name}-{group}"
+    return Seat(gang, rule, WORKER, index - 1) if index else Seat(gang, rule, LEADER, 0)
+
+
+def _lws_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+    key = f"{pods[0].metadata.namespace}/{pods[0].metadata.label(_LWS + 'name')}"
+    found = owners.find(LWS, key, LeaderWorkerSetObject)
+    told = max((n for pod in pods if (n := number(pod.metadata.annotation(_LWS + "size")))), default=None)
+    if not isinstance(found, LeaderWorkerSetObject):
+        roles = (GangRole(LEADER, 1), GangRole(WORKER, told - 1)) if told and told > 1 else (GangRole(LEADER, 1),)
+        return Layout(name, roles=roles, way=Way.DELETE_LEADER)
+    template = found.spec.leader_worker_template
+    size = told or template.size or 1
+    leader = GangRole(LEADER, 1, template=template.leader_template or template.worker_template)
+    workers = (GangRole(WORKER, size - 1, template=template.worker_template),) if size > 1 else ()
+    exclusive = found.metadata.annotation(_LWS + "exclusive-topology")
+    return Layout(
+        name,
+        owner=found.metadata,
+        roles=(leader, *workers),
+        way=Way.DELETE_LEADER,
+        owner_kind=LWS,
+        promised=bool(exclusive) or found.spec.startup_policy == "LeaderReady",
+    )
+
+
+# --- Ray -----------------------------------------------------------------------------------------
+
+
+def _ray_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
+    """The pod that submits a RayJob has no node type: it comes once the cluster is up, and is none of it."""
+    name, kind = pod.metadata.label(_RAY + "cluster"), pod.metadata.label(_RAY + "node-type")
+    if not (name and kind):
+        return None
+    found = owners.find(RAY, f"{pod.metadata.namespace}/{name}", RayClusterObject)
+    if not isinstance(found, RayClusterObject):
+        return found
+    role = HEAD if kind == HEAD else pod.metadata.label(_RAY + "group") or WORKER
+    return Seat(f"{pod.metadata.namespace}/raycluster/{name}", rule, role, ordinal(pod))
+
+
+def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+    found = owners.find(
+        RAY, f"{pods[0].metadata.namespace}/{pods[0].metadata.label(_RAY + 'cluster')}", RayClusterObject
+    )
+    if not isinstance(found, RayClusterObject):
+        return Layout(name)
+    workers = (_ray_workers(group) for group in found.spec.worker_group_specs or () if not group.suspend)
+    return Layout(
+        name,
+        owner=found.metadata,
+        roles=(
+            GangRole(HEAD, 1, template=found.spec.head_group_spec.template),
+            *(role for role in workers if role.tasks),
+        ),
+        way=Way.SUSPEND,
+        owner_kind=RAY,
+        suspended=bool(found.spec.suspend),
+    )
+
+
+def _ray_workers(group: RayWorkers) -> GangRole:
+    """The autoscaler changes the number; the minimum is the gang."""
+    hosts = group.num_of_hosts or 1
+    tasks = (group.replicas if group.replicas is not None else group.min_replicas or 0) * hosts
+    least = max(1, min(tasks, (group.min_replicas or 0) * hosts))
+    return GangRole(group.group_name or WORKER, tasks, least, template=group.template)
+
+
+# --- Kubeflow ------------------------------------------------------------------------------------
+
+
+def _kubeflow_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
+    name = pod.metadata.label(_TRAINING + "job-name")
+    if not name:
+        return None
+    kind, found = _kubeflow(pod, owners)
+    if not isinstance(found, KubeflowObject):
+        return found
+    role = pod.metadata.label(_TRAINING + "replica-type") or pod.metadata.label(_TRAINING + "job-role")
+    gang = f"{pod.metadata.namespace}/{kind.partition('.')[0].lower()}/{name}"
+    return Seat(gang, rule, role.lower() or WORKER, ordinal(pod))
+
+
+def _kubeflow(pod: PodObject, owners: Owners) -> tuple[str, KubeflowObject | Parked | None]:
+    """Its owner: of the kind that it names, else of whichever kind has the name."""
+    key = f"{pod.metadata.namespace}/{pod.metadata.label(_TRAINING + 'job-name')}"
+    named = pod.metadata.controller
+    kinds = [kind for kind in KUBEFLOW if named is not None and kind.startswith(named.kind + ".")] or list(KUBEFLOW)
+    looked = [(kind, owners.find(kind, key, KubeflowObject)) for kind in kinds]
+    there = [each for each in looked if isinstance(each[1], KubeflowObject)]
+    return (there or [each for each in looked if each[1] is not None] or [("", None)])[0]
+
+
+def _kubeflow_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+    kind, found = _kubeflow(pods[0], owners)
+    if not isinstance(found, KubeflowObject):
+        return Layout(name)
+    policy, elastic = found.spec.run_policy, found.spec.elastic_policy
+    scheduling = policy.scheduling_policy if policy else None
+    fewest = elastic.min_replicas if elastic else None
+    roles = []
+    for role, made in sorted(found.spec.replica_specs.items()):
+        tasks = 1 if made.replicas is None else made.replicas
+        least = min(fewest, tasks) if fewest and role == "Worker" else None
+        roles.append(GangRole(role.lower(), tasks, least, template=made.template))
+    return Layout(
+        name,
+        owner=found.metadata,
+        roles=tuple(role for role in roles if role.tasks),
+        least=scheduling.min_available if scheduling else None,
+        way=Way.SUSPEND,
+        owner_kind=kind,
+        suspended=bool(policy and policy.suspend),
+        queue=(scheduling.queue or "") if scheduling else "",
+        deadline=policy.active_deadline_seconds if policy else None,
+    )
+
+
+# --- Job -----------------------------------------------------------------------------------------
+
+
+def _job_of(pod: PodObject, owners: Owners) -> JobObject | Parked | None:
+    owner = pod.metadata.controller
+    if owner is None or owner.kind != "Job" or not owner.api_version.startswith("batch/"):
+        return None
+    return owners.find(JOB, f"{pod.metadata.namespace}/{owner.name}", JobObject)
+
+
+def _job_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
+    found = _job_of(pod, owners)
+    if not isinstance(found, JobObject):
+        return found
+    return Seat(found.metadata.key, rule, number=ordinal(pod)) if _is_gang(found.spec) else None
+
+
+def _is_gang(spec: JobSpec) -> bool:
+    """An indexed Job all of whose pods run at once; or one of a single pod, which is taken back as a gang is."""
+    parallel = 1 if spec.parallelism is None else spec.parallelism
+    if parallel <= 1 and spec.completions in (None, 1):
+        return True
+    return spec.completion_mode == "Indexed" and parallel == spec.completions
+
+
+def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+    found = _job_of(pods[0], owners)
+    if not isinstance(found, JobObject):
+        return Layout(name)
+    spec = found.spec
+    ended = frozenset(_indexes(found.status.completed_indexes))
+    return Layout(
+        name,
+        owner=found.metadata,
+        roles=(GangRole(tasks=max(1, _pods_of(spec)), template=spec.template, ended=ended),),
+        way=Way.SUSPEND,
+        owner_kind=JOB,
+        suspended=bool(spec.suspend),
+        deadline=spec.active_deadline_seconds,
+    )
+
+
+def _indexes(text: str) -> Iterator[int]:
+    """`0,2-4` as numbers."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        low, high = number(first), number(last or first)
+        if low is not None and high is not None:
+            yield from range(low, min(high, low + 100_000) + 1)
+
+
+# --- pods that are no gang -----------------------------------------------------------------------
+
+
+def _single_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat:
+    """By its own name; where a Job has the same, a word more tells them apart."""
+    taken = (JOB, pod.metadata.key) in owners.objects
+    name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}" if taken else pod.metadata.key
+    return Seat(name, rule, number=0)
+
+
+def _single_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+    owner = pods[0].metadata.controller
+    job = _job_of(pods[0], owners)
+    harmless = owner is not None
+    if isinstance(job, JobObject):
+        harmless = _bears_disruption(job.spec)
+    return Layout(name, roles=(GangRole(tasks=1),), way=Way.DELETE, harmless=harmless, family=_family(pods[0]))
+
+
+def _bears_disruption(spec: JobSpec) -> bool:
+    """Whether a pod that was taken back does not count as failed."""
+    for rule in (spec.pod_failure_policy.rules if spec.pod_failure_policy else None) or ():
+        on = rule.on_pod_conditions or ()
+        if any(c.type == "DisruptionTarget" and c.status in ("", "True") for c in on):
+            return rule.action == "Ignore"
+    return False
+
+
+def _family(pod: PodObject) -> str:
+    """Whose replicas a pod is one of: its owner, and of a ReplicaSet the Deployment above it."""
+    owner = pod.metadata.controller
+    if owner is None:
+        return ""
+    name = owner.name.removesuffix(f"-{pod.metadata.label('pod-template-hash') or '?'}")
+    return f"{pod.metadata.namespace}/{name}"
+
+
+JOBSETS = Rule("JobSet", _jobset_seat, _jobset_layout)
+LEADER_WORKERS = Rule("LeaderWorkerSet", _lws_seat, _lws_layout)
+RAY_CLUSTERS = Rule("RayCluster", _ray_seat, _ray_layout)
+TRAININGS = Rule("Kubeflow", _kubeflow_seat, _kubeflow_layout)
+JOBS = Rule("Job", _job_seat, _job_layout)
+SINGLE = Rule("pod", _single_seat, _single_layout)
+BY_OWNER = (JOBSETS, LEADER_WORKERS, RAY_CLUSTERS, TRAININGS, JOBS)
+
+
+def of_owner(pod: PodObject, owners: Owners) -> Layout | None:
+    """The gang that the pod's owner would make of it, were it not in another."""
+    for rule in BY_OWNER:
+        seat = rule.seat(pod, owners, rule)
+        if isinstance(seat, Seat):
+            found = rule.layout(seat.gang, (pod,), owners, ClusterSettings())
+            return found if isinstance(found, Layout) else None
+    return _single_layout("", (pod,), owners, ClusterSettings())

@@ -1,0 +1,188 @@
+"""Pods of one gang as task groups: who is of which group, which number, and who is still to come.
+
+Members of one role are one group as long as they are alike to the brain. A pod that differs gets a group of its own;
+one that runs and was resized meanwhile does not, for what it holds beyond its group's request is counted with its node.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuyard.kube.objects import PodObject
+from gpuyard.model.job import Placement, TaskGroup
+from gpuyard.model.resources import Request
+from gpuyard.worlds.kubernetes import pods
+from gpuyard.worlds.kubernetes.asking.marks import ClusterSettings
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Chair:
+    """A pod as a member: its group and number, which a plan's placements name."""
+
+    pod: PodObject
+    group: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """The groups of a gang, and who sits where."""
+
+    groups: tuple[TaskGroup, ...]
+    chairs: tuple[Chair, ...]
+
+
+Places = Mapping[str, Placement]
+"""Where pods are or will be, by uid, as the world knows or assumes it; group and number are found here."""
+
+Sitting = tuple[PodObject, str, int | None]
+"""A pod, its role, and its number where it is told."""
+
+
+def seated(layout: Layout, members: Sequence[Sitting], settings: ClusterSettings) -> Seating | Refusal:
+    """All members in groups; refused if one of them cannot be had."""
+    groups: list[TaskGroup] = []
+    chairs: list[Chair] = []
+    for role in _roles(layout, members):
+        mine = sorted(
+            (m for m in members if m[1] == role.name), key=lambda m: (pods.submitted(m[0]), m[0].metadata.name)
+        )
+        kinds = _kinds(role, mine, settings)
+        if isinstance(kinds, Refusal):
+            return kinds
+        for place, (prototype, alike) in enumerate(kinds):
+            part = role if place == 0 else GangRole(_other_name(role, prototype))
+            others = sum(len(_still_there(rest)) for i, (_, rest) in enumerate(kinds) if i != place)
+            there = _numbered(alike, part)
+            groups.append(_group(part, prototype, there, others if place == 0 else 0, layout))
+            chairs += there
+    return Seating(_with_minimum(tuple(groups), layout), tuple(chairs))
+
+
+def _roles(layout: Layout, members: Iterable[Sitting]) -> list[GangRole]:
+    """Those that the owner names, and those that only pods have."""
+    known = {role.name: role for role in layout.roles}
+    found = sorted({role for _, role, _ in members} - known.keys())
+    there = {role for _, role, _ in members}
+    named = [role for role in layout.roles if role.tasks is not None or role.name in there]
+    return [*named, *(GangRole(name) for name in found)]
+
+
+def _kinds(
+    role: GangRole, members: Sequence[Sitting], settings: ClusterSettings
+) -> list[tuple[TaskGroup, list[Sitting]]] | Refusal:
+    """Members that are alike, each kind with one of them; of a role that has none yet, what it will be made from."""
+    kinds: list[tuple[TaskGroup, list[Sitting]]] = []
+    for member in sorted(members, key=lambda m: pods.is_bound(m[0]) or pods.is_over(m[0])):
+        found = pods.task_of(member[0], settings)
+        if isinstance(found, Refusal):
+            if pods.is_bound(member[0]) or pods.is_over(member[0]):
+                found = TaskGroup()  # it runs, whatever we think of it
+            else:
+                return found
+        settled = pods.is_bound(member[0]) or pods.is_over(member[0])
+        same = next(
+            (alike for known, alike in kinds if known == found or (settled and _as_devices(known, found))), None
+        )
+        if same is None:
+            kinds.append((found, [member]))
+        else:
+            same.append(member)
+    if kinds or role.template is None:
+        return kinds
+    made = pods.group_of(role.template.spec, role.template.metadata, settings)
+    return made if isinstance(made, Refusal) else [(made, [])]
+
+
+def _as_devices(known: TaskGroup, found: TaskGroup) -> bool:
+    """Whether they hold the same GPUs, whatever else has been changed since."""
+    return _gpus(known.request) == _gpus(found.request)
+
+
+def _gpus(request: Request) -> object:
+    return request.gpus, request.share, request.gpu_memory, request.mig
+
+
+def _other_name(role: GangRole, prototype: TaskGroup) -> str:
+    """Named after what it asks for, so that it is the same whoever comes first."""
+    return f"{role.name}-{zlib.crc32(repr(prototype).encode()):08x}"
+
+
+def _still_there(members: Iterable[Sitting]) -> list[Sitting]:
+    return [m for m in members if not pods.is_leaving(m[0]) and not (pods.is_over(m[0]))]
+
+
+def _numbered(members: Sequence[Sitting], role: GangRole) -> list[Chair]:
+    """Numbers as they are told, the lowest free for the rest; one that leaves keeps its number beside its successor."""
+    told = {number for pod, _, number in members if number is not None}
+    taken = told | set(role.ended)
+    chairs = []
+    for pod, _, number in members:
+        if number is None:
+            number = next(n for n in range(len(taken) + 1) if n not in taken)
+            taken.add(number)
+        chairs.append(Chair(pod, role.name, number))
+    return chairs
+
+
+def _group(role: GangRole, prototype: TaskGroup, chairs: Sequence[Chair], elsewhere: int, layout: Layout) -> TaskGroup:
+    """How many there are to be, are there, have ended, and do not exist yet."""
+    ended = set(role.ended) | {c.task for c in chairs if c.pod.status.phase == "Succeeded"}
+    there = {c.task for c in chairs if not pods.is_over(c.pod) and not pods.is_leaving(c.pod)} - ended
+    ready = {c.task for c in chairs if c.task in there and not pods.is_gated(c.pod)}
+    wanted = len(there | ended) if role.tasks is None else role.tasks - elsewhere
+    tasks = max(1, wanted, len(there | ended))
+    absent = 0 if layout.promised else max(0, tasks - len(ended) - len(ready))
+    return replace(
+        prototype,
+        name=role.name,
+        tasks=tasks,
+        min=tasks if role.least is None else max(1, min(role.least, tasks)),
+        topology=role.topology,
+        succeeded=len(ended),
+        absent=absent,
+        ended=tuple(sorted(ended)),
+    )
+
+
+def _with_minimum(groups: tuple[TaskGroup, ...], layout: Layout) -> tuple[TaskGroup, ...]:
+    """A minimum of all together: members that do not exist yet fill it up; the smaller groups are needed first."""
+    least = layout.least
+    if least is None or not groups or any(role.least is not None for role in layout.roles):
+        return groups
+    lacking = least - sum(group.tasks for group in groups)
+    if lacking > 0:
+        first = max(groups, key=lambda group: group.tasks)
+        more = replace(first, tasks=first.tasks + lacking, absent=first.absent + (0 if layout.promised else lacking))
+        return _all_needed(tuple(more if group is first else group for group in groups))
+    left, minima = least, {}
+    for group in sorted(groups, key=lambda group: (group.tasks, group.name)):
+        minima[group.name] = max(1, min(group.tasks, left))
+        left = max(0, left - group.tasks)
+    return tuple(replace(group, min=minima[group.name]) for group in groups)
+
+
+def _all_needed(groups: tuple[TaskGroup, ...]) -> tuple[TaskGroup, ...]:
+    return tuple(replace(group, min=group.tasks) for group in groups)
+
+
+def placed(chairs: Iterable[Chair], places: Places) -> list[Placement]:
+    """Where members are or will be, each with its group and number."""
+    there = ((chair, places[chair.pod.metadata.uid]) for chair in chairs if chair.pod.metadata.uid in places)
+    return [replace(place, group=chair.group, task=chair.task) for chair, place in there if not pods.is_over(chair.pod)]
+
+
+def place_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Placement:
+    """The place of a bound pod that holds these devices."""
+    return Placement(
+        pod.spec.node_name,
+        gpus,
+        mig=mig,
+        terminating=pods.is_leaving(pod),
+        assigned=pod.status.phase != "Running",
+        uid=pod.metadata.uid,
+    )

@@ -1,0 +1,154 @@
+"""What the members of a gang say about the whole: queue, class, priority, models, limits, topology.
+
+A mark that cannot be read is a remark and the default holds; a queue that does not exist or is not theirs is a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuyard.files.units import Wrong, read_duration
+from gpuyard.kube.objects import PodObject
+from gpuyard.model.job import JobClass
+from gpuyard.model.topology import ANYWHERE, TopologyAsk
+from gpuyard.worlds.kubernetes.asking.marks import (
+    CLASS,
+    KUEUE_PREFERRED,
+    KUEUE_REQUIRED,
+    MODELS,
+    PREEMPTIBLE,
+    PREFERRED_LEVEL,
+    QUEUE,
+    REQUIRED_LEVEL,
+    TIME_LIMIT,
+    ClusterSettings,
+)  # fmt: skip
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
+from gpuyard.worlds.kubernetes.gathering.groups import known_levels
+from gpuyard.worlds.kubernetes.gathering.layouts import Layout
+
+_KAI_QUEUE = "kai.scheduler/queue"
+_VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"
+_TRUTH = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class GangWishes:
+    """All of them, as the model's job has them."""
+
+    queue: str
+    job_class: JobClass
+    priority: int | None
+    preemptible: bool | None
+    models: tuple[str, ...]
+    time_limit: float | None
+    topology: TopologyAsk
+    remarks: tuple[Remark, ...]
+
+
+class _Marks:
+    """The marks of a gang: of its pods, else of its owner; and what was wrong with them."""
+
+    def __init__(self, layout: Layout, pods: Sequence[PodObject]) -> None:
+        self._bearers = [*(pod.metadata for pod in pods), *([layout.owner] if layout.owner else [])]
+        self.remarks: list[Remark] = []
+
+    def get(self, *keys: str) -> str:
+        """The first there is."""
+        for bearer in self._bearers:
+            for key in keys:
+                told = bearer.annotation(key) or bearer.label(key)
+                if told:
+                    return told
+        return ""
+
+    def wrong(self, key: str, value: str, wanted: str) -> None:
+        """Left aside, with a word."""
+        self.remarks.append(Remark(key, f"{key} is {value[:40]!r} and not {wanted}; it is left aside"))
+
+
+def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ClusterSettings) -> GangWishes | Refusal:
+    """What the gang says of itself."""
+    marks = _Marks(layout, pods)
+    queue = _queue(marks, layout, pods[0].metadata.namespace, settings)
+    topology = _topology(marks, layout, settings)
+    for found in (queue, topology):
+        if isinstance(found, Refusal):
+            return found
+    return GangWishes(
+        queue=str(queue),
+        job_class=_class(marks),
+        priority=_priority(pods),
+        preemptible=_preemptible(marks, layout),
+        models=tuple(dict.fromkeys(filter(None, (name.strip() for name in marks.get(MODELS).split(","))))),
+        time_limit=_time_limit(marks, layout, pods),
+        topology=topology if isinstance(topology, TopologyAsk) else ANYWHERE,
+        remarks=tuple(marks.remarks),
+    )
+
+
+def _queue(marks: _Marks, layout: Layout, namespace: str, settings: ClusterSettings) -> str | Refusal:
+    """By its mark, its group, its namespace. Rights are a namespace's, for pods are made by controllers."""
+    asked = marks.get(QUEUE) or layout.queue or marks.get(_KAI_QUEUE)
+    name = asked or settings.namespace_queues.get(namespace, settings.default_queue)
+    if not settings.queues:
+        if not asked or asked == settings.default_queue:
+            return settings.default_queue
+        return Refusal(RefusalName.QUEUE_UNKNOWN, f"it names the queue {name}, and this cluster has no queues")
+    if name not in settings.queues:
+        there = ", ".join(sorted(settings.queues)[:8])
+        told = f"it names the queue {name}" if asked else f"it names no queue, and {name}, the default,"
+        return Refusal(RefusalName.QUEUE_UNKNOWN, f"{told} which does not exist; there is {there}")
+    allowed = settings.queues[name]
+    if allowed and namespace not in allowed:
+        return Refusal(RefusalName.QUEUE_FORBIDDEN, f"the queue {name} is not for the namespace {namespace}")
+    return name
+
+
+def _class(marks: _Marks) -> JobClass:
+    told = marks.get(CLASS)
+    known = {each.value: each for each in JobClass}
+    if told and told not in known:
+        marks.wrong(CLASS, told, f"one of {', '.join(known)}")
+    return known.get(told, JobClass.TRAINING)
+
+
+def _priority(pods: Sequence[PodObject]) -> int | None:
+    """Of a class that was named; the API's 0 is no wish. The lowest, where members differ."""
+    named = [pod.spec.priority for pod in pods if pod.spec.priority_class_name and pod.spec.priority is not None]
+    return min(named, default=None)
+
+
+def _preemptible(marks: _Marks, layout: Layout) -> bool | None:
+    """As it says; else not, if it would not come back by itself."""
+    told = marks.get(PREEMPTIBLE, _VOLCANO_PREEMPTABLE)
+    if told and told not in _TRUTH:
+        marks.wrong(PREEMPTIBLE, told, "true or false")
+    if told in _TRUTH:
+        return _TRUTH[told]
+    if layout.preemptible is not None:
+        return layout.preemptible
+    return None if layout.harmless else False
+
+
+def _time_limit(marks: _Marks, layout: Layout, pods: Sequence[PodObject]) -> float | None:
+    limits = [float(pod.spec.active_deadline_seconds) for pod in pods if pod.spec.active_deadline_seconds]
+    if layout.deadline:
+        limits.append(float(layout.deadline))
+    told = marks.get(TIME_LIMIT)
+    if told:
+        try:
+            limits.append(read_duration(told))
+        except Wrong:
+            marks.wrong(TIME_LIMIT, told, "a duration such as 90s, 10m or 2h")
+    return min((limit for limit in limits if limit > 0), default=None)
+
+
+def _topology(marks: _Marks, layout: Layout, settings: ClusterSettings) -> TopologyAsk | Refusal:
+    asked = known_levels(
+        marks.get(REQUIRED_LEVEL, KUEUE_REQUIRED), marks.get(PREFERRED_LEVEL, KUEUE_PREFERRED), settings
+    )
+    if isinstance(asked, Refusal):
+        return asked
+    return TopologyAsk(asked.required or layout.topology.required, asked.preferred or layout.topology.preferred)

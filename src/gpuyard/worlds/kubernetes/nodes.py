@@ -1,0 +1,207 @@
+"""One node in the model's words. Pure: API objects in, values out.
+
+`is_managed(node)` tells whether it is kept at all; `node_of(node, load, before, settings, holding)` gives the model's
+node: its inventory from labels and allocatable, taints, what others take, and why it is closed, if it is. `before` is
+what was told of it last: a kubelet that restarts forgets its GPUs for a moment, and we do not.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from gpuyard.files.data.gpu_models import architecture_of, memory_of
+from gpuyard.kube.objects import Amounts, NodeObject, NodeTaint
+from gpuyard.kube.quantities import whole
+from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Effect, Gpu, Health, Load, Node, Taint
+from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY, amount_of
+from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, profile_of
+from gpuyard.worlds.kubernetes.asking.marks import (
+    DEFAULTS,
+    GPUS,
+    MIG_PREFIX,
+    POOL,
+    SHARED_GPU,
+    WHOLE_GPUS,
+    ClusterSettings,
+)  # fmt: skip
+
+PRODUCT, COUNT, GPU_MEMORY, FAMILY, REPLICAS = (
+    f"nvidia.com/gpu.{name}" for name in ("product", "count", "memory", "family", "replicas")
+)
+DEVICES_MAX = 62
+"""More devices of one node than this are not told apart; the rest is left idle."""
+SLICES = 7
+
+_LIFECYCLE = "node.kubernetes.io/"
+_TOLD_OTHERWISE = {_LIFECYCLE + name for name in ("not-ready", "unreachable", "unschedulable")}
+"""Taints that only repeat what closes the node."""
+_FAMILIES = {"ada-lovelace": "ada"}
+_DECORATION = re.compile(r"^(?:NVIDIA-)?(?:Tesla-)?|-SHARED$")
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who holds what of its GPUs now: device numbers, and how many of those held are known to be sick."""
+
+    held: frozenset[int] = frozenset()
+    sick_held: int = 0
+
+
+NOBODY = Holding()
+
+
+def is_managed(node: NodeObject) -> bool:
+    """Whether we look after it: it has GPUs, or bears the label of a pool."""
+    known = {**(node.status.capacity or {}), **(node.status.allocatable or {})}
+    return any(is_device(name) for name in known) or _has_count(node) or POOL in (node.metadata.labels or {})
+
+
+def node_of(
+    node: NodeObject,
+    load: Load = NO_LOAD,
+    before: Node | None = None,
+    settings: ClusterSettings = DEFAULTS,
+    holding: Holding = NOBODY,
+) -> Node:
+    """The node as the brain sees it."""
+    labels = node.metadata.labels or {}
+    resource = _resource(node)
+    gpus, away = _inventory(node, resource, before, holding)
+    model = _DECORATION.sub("", labels.get(PRODUCT, "")) if gpus else ""
+    seen = {**labels, **({GPUS: resource} if resource else {})}
+    closed = _closed(node) or away
+    return Node(
+        name=node.metadata.name,
+        pool=labels.get(POOL, ""),
+        model=model,
+        architecture=_architecture(labels, model),
+        gpu_memory=whole(labels.get(GPU_MEMORY)) * MIB or memory_of(model),
+        gpus=gpus,
+        cpu=amount_of(CPU, node.status.allocatable),
+        memory=amount_of(MEMORY, node.status.allocatable),
+        domains=tuple((level, labels[key]) for level, key in settings.levels if labels.get(key)),
+        labels=tuple(sorted(seen.items())),
+        taints=tuple(_taint(taint) for taint in node.spec.taints or () if _repels(taint, closed)),
+        closed=closed,
+        taken=load,
+    )
+
+
+def _architecture(labels: dict[str, str], model: str) -> str:
+    family = labels.get(FAMILY, "").lower()
+    return architecture_of(model) or _FAMILIES.get(family, family)
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+
+def _has_count(node: NodeObject) -> bool:
+    return whole(node.metadata.label(COUNT)) > 0
+
+
+def _resource(node: NodeObject) -> str:
+    """The name by which its GPUs are had; slices have names of their own."""
+    known = {**(node.status.allocatable or {}), **(node.status.capacity or {})}
+    there = [name for name in (*WHOLE_GPUS, SHARED_GPU) if whole(known.get(name))]
+    if there:
+        return there[0]
+    return WHOLE_GPUS[0] if _has_count(node) and not any(name.startswith(MIG_PREFIX) for name in known) else ""
+
+
+def _inventory(
+    node: NodeObject, resource: str, before: Node | None, holding: Holding
+) -> tuple[tuple[Gpu, ...], Closure | None]:
+    """Its devices, and whether whoever advertises them is away."""
+    there, usable = _devices(node, node.status.capacity, resource), _devices(node, node.status.allocatable, resource)
+    slices = _sliced(node, there)
+    if there and not usable and not slices:
+        return _kept(before, there), PLUGIN_AWAY
+    if there or slices:
+        sick = max(0, there - usable - holding.sick_held)
+        return tuple(_plain(there, sick, holding)) + slices, None
+    if before is not None and before.gpus:
+        return before.gpus, PLUGIN_AWAY
+    count = min(whole(node.metadata.label(COUNT)), DEVICES_MAX)
+    return tuple(map(Gpu, range(count))), PLUGIN_AWAY if count else None
+
+
+PLUGIN_AWAY = Closure(reason="its GPUs are not offered: the device plugin is away")
+
+
+def _kept(before: Node | None, count: int) -> tuple[Gpu, ...]:
+    if before is not None and len(before.gpus) == count:
+        return before.gpus
+    return tuple(map(Gpu, range(count)))
+
+
+def _devices(node: NodeObject, amounts: Amounts | None, resource: str) -> int:
+    """How many there are; those that are shared by a name of their own stand for one device together."""
+    count = whole((amounts or {}).get(resource)) if resource else 0
+    if resource == SHARED_GPU:
+        count //= max(1, whole(node.metadata.label(REPLICAS)))
+    return max(0, min(count, DEVICES_MAX))
+
+
+def _plain(there: int, sick: int, holding: Holding) -> list[Gpu]:
+    """Whole devices; so many of those that nobody holds are sick, the last first, until an agent tells which."""
+    idle = [index for index in range(there) if index not in holding.held]
+    bad = set(idle[len(idle) - min(sick, len(idle)) :])
+    return [Gpu(index, health=Health.SICK if index in bad else Health.HEALTHY) for index in range(there)]
+
+
+def _sliced(node: NodeObject, first: int) -> tuple[Gpu, ...]:
+    """MIG slices laid on devices: which slice is on which is not told, only that no device has more than it can."""
+    amounts = node.status.allocatable or {}
+    slices = [profile_of(name) for name in sorted(amounts) if name.startswith(MIG_PREFIX) for _ in _each(amounts[name])]
+    laid: list[list[str]] = []
+    room: list[int] = []
+    for profile in sorted(slices, key=lambda profile: (-_width(profile), profile)):
+        place = next((i for i, free in enumerate(room) if free >= _width(profile)), len(room))
+        if place == len(room):
+            laid.append([])
+            room.append(SLICES)
+        laid[place].append(profile)
+        room[place] -= _width(profile)
+    room_left = max(0, DEVICES_MAX - first)
+    return tuple(Gpu(first + i, slices=tuple(sorted(on))) for i, on in enumerate(laid[:room_left]))
+
+
+def _each(amount: object) -> range:
+    return range(min(whole(str(amount)), SLICES * DEVICES_MAX))
+
+
+def _width(profile: str) -> int:
+    head = profile.split("g.", 1)[0]
+    return min(SLICES, int(head)) if head.isdecimal() else 1
+
+
+# --- conditions ----------------------------------------------------------------------------------
+
+
+def _closed(node: NodeObject) -> Closure | None:
+    """Why nothing new goes there: somebody cordoned it, or its kubelet does not answer for it."""
+    if node.spec.unschedulable:
+        return CORDONED
+    if node.metadata.deletion_timestamp is not None:
+        return Closure(reason="it is being deleted")
+    ready = next((c for c in node.status.conditions or () if c.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        word = "not reachable" if ready is not None and ready.status == "Unknown" else "not ready"
+        return Closure(reason=f"{word}: {ready.message}" if ready is not None and ready.message else word)
+    return None
+
+
+def _repels(taint: NodeTaint, closed: Closure | None) -> bool:
+    return closed is None or taint.key not in _TOLD_OTHERWISE
+
+
+def _taint(taint: NodeTaint) -> Taint:
+    """An effect that nobody knows keeps off: rather too careful."""
+    known = {effect.value: effect for effect in Effect}
+    return Taint(taint.key, taint.value, known.get(taint.effect, Effect.NO_SCHEDULE))
+
+
+def avoided(node: Node, reason: str, since: float) -> Node:
+    """The node closed by us for a while: it refused a pod, or let one not start."""
+    return node if node.closed is not None else replace(node, closed=Closure(reason=reason, since=since))

@@ -1,0 +1,120 @@
+"""One pod in the model's words. Pure: API objects in, values out.
+
+`task_of(pod, settings, storage)` gives the task group of one task that the pod is (equal groups are pods alike to the
+brain) or a `Refusal`; `load_of(pods)` what pods that are not ours take of a node; `is_ours`, `is_over`, `is_bound`,
+`is_gated` tell a pod's condition, and `submitted` when it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
+from gpuyard.model.job import TaskGroup
+from gpuyard.model.node import Load
+from gpuyard.model.resources import Request
+from gpuyard.worlds.kubernetes.asking import amounts, devices, terms
+from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ClusterSettings
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
+
+
+def is_ours(pod: PodObject, settings: ClusterSettings = DEFAULTS) -> bool:
+    """Whether it asked for us."""
+    return pod.spec.scheduler_name in settings.scheduler_names
+
+
+def is_over(pod: PodObject) -> bool:
+    """Whether it ended by itself and holds nothing any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def is_bound(pod: PodObject) -> bool:
+    """Whether it has its node."""
+    return bool(pod.spec.node_name)
+
+
+def is_gated(pod: PodObject) -> bool:
+    """Whether somebody keeps it from being scheduled."""
+    return bool(pod.spec.scheduling_gates)
+
+
+def is_leaving(pod: PodObject) -> bool:
+    """Whether it was told to go."""
+    return pod.metadata.deletion_timestamp is not None
+
+
+def submitted(pod: PodObject) -> float:
+    """When it was made."""
+    return moment(pod.metadata.creation_timestamp)
+
+
+def task_of(pod: PodObject, settings: ClusterSettings = DEFAULTS) -> TaskGroup | Refusal:
+    """The pod as a task group of one."""
+    return group_of(pod.spec, pod.metadata, settings)
+
+
+def group_of(spec: PodSpec, metadata: Metadata, settings: ClusterSettings = DEFAULTS) -> TaskGroup | Refusal:
+    """The same for a pod, or for the template of one."""
+    refused = _unsupported(spec)
+    if refused is not None:
+        return refused
+    needs = amounts.needs_of(spec)
+    asked = devices.asked_for(needs, metadata, settings)
+    borne = terms.tolerations(spec)
+    if isinstance(asked, Refusal):
+        return asked
+    if isinstance(borne, Refusal):
+        return borne
+    selector = dict(spec.node_selector or {})
+    if asked.resource:
+        selector[GPUS] = asked.resource
+    return TaskGroup(
+        request=_request(needs, asked),
+        node_selector=tuple(sorted(selector.items())),
+        terms=terms.node_terms(spec),
+        tolerations=borne,
+    )
+
+
+def _request(needs: amounts.Needs, asked: devices.DevicesAsked) -> Request:
+    return Request(
+        gpus=asked.gpus,
+        share=asked.share,
+        gpu_memory=asked.gpu_memory,
+        mig=asked.mig,
+        cpu=needs.get(CPU, 0),
+        memory=needs.get(MEMORY, 0),
+    )
+
+
+def _unsupported(spec: PodSpec) -> Refusal | None:
+    if spec.resource_claims:
+        names = ", ".join(claim.name for claim in spec.resource_claims)
+        return Refusal(RefusalName.CLAIM_UNSUPPORTED, f"it claims devices ({names}) that are not allocated yet")
+    affinity = spec.affinity
+    for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
+        if side is not None and side.required_during_scheduling_ignored_during_execution:
+            return Refusal(RefusalName.POD_AFFINITY, "it requires neighbours, or none, which cannot be promised yet")
+    if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
+        return Refusal(RefusalName.POD_AFFINITY, "it requires an even spread, which cannot be promised yet")
+    return None
+
+
+def load_of(pods: Iterable[PodObject]) -> Load:
+    """What these pods, bound to one node and not over, take of it beside GPUs."""
+    held = amounts.total(amounts.held_by(pod) for pod in pods if not is_over(pod))
+    return Load(held.get(CPU, 0), held.get(MEMORY, 0))
+
+
+def excess_of(pod: PodObject) -> Load:
+    """What a bound pod of ours holds above what its group asks for, because it is being resized."""
+    held, asked = amounts.held_by(pod), amounts.needs_of(pod.spec)
+    return Load(*(max(0, held.get(name, 0) - asked.get(name, 0)) for name in (CPU, MEMORY)))
+
+
+def devices_alone(request: Request, held: int) -> Request:
+    """The GPUs of a request and nothing else; so many as are held, where they are whole."""
+    if request.mig or request.shared:
+        return Request(share=request.share, gpu_memory=request.gpu_memory, mig=request.mig)
+    return Request(gpus=held)
