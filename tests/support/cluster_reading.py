@@ -3,7 +3,7 @@
 A file under tests/scenarios/kubernetes holds `scenarios:`, a list of
 
     - name: a sentence saying what the user gets      # unique; the test's id
-      settings: {fractions: true}                     # optional: fields of ClusterSettings
+      settings: {fractions: true}                     # optional: fields of ReadingSettings
       served: [JobSet.jobset.x-k8s.io]                # optional: kinds that the cluster has beside those of its objects
       owners: [jobset-v0.8.yaml]                      # optional: recorded objects of tests/support/kube/owners
       objects: [...]                                  # API objects by their kind; see below
@@ -45,7 +45,7 @@ from gpuyard.model.node import Node, Pool
 from gpuyard.model.queue import Queue
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import gangs, nodes, pods
-from gpuyard.worlds.kubernetes.asking.marks import ClusterSettings
+from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked
@@ -199,11 +199,11 @@ class Cluster:
         return gathered, parked
 
 
-def _settings(given: Document) -> ClusterSettings:
+def _settings(given: Document) -> ReadingSettings:
     change: Document = {k: tuple(map(tuple, v)) if k == "levels" else v for k, v in given.items()}
     if "queues" in change:
         change["queues"] = {name: frozenset(spaces or ()) for name, spaces in change["queues"].items()}
-    return replace(ClusterSettings(levels=(("rack", "rack"),)), **change)
+    return replace(ReadingSettings(levels=(("rack", "rack"),)), **change)
 
 
 def _recorded(name: str) -> list[Document]:

@@ -14,7 +14,7 @@ from gpuyard.kube.objects import PodObject, moment
 from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
-from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ClusterSettings
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, Remark
 from gpuyard.worlds.kubernetes.gathering import members
 from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE
@@ -55,7 +55,7 @@ def seat_of(pod: PodObject, owners: Owners) -> Seat | Parked:
 
 
 def gather(
-    gang: Sequence[PodObject], owners: Owners, settings: ClusterSettings = DEFAULTS, places: Places = NO_PLACES
+    gang: Sequence[PodObject], owners: Owners, settings: ReadingSettings = DEFAULTS, places: Places = NO_PLACES
 ) -> Gathered | Parked:
     """The job of all pods of one gang that there are, those that ended included."""
     found = [seat_of(pod, owners) for pod in gang]

@@ -23,7 +23,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     POOL,
     SHARED_GPU,
     WHOLE_GPUS,
-    ClusterSettings,
+    ReadingSettings,
 )  # fmt: skip
 
 PRODUCT, COUNT, GPU_MEMORY, FAMILY, REPLICAS = (
@@ -61,7 +61,7 @@ def node_of(
     node: NodeObject,
     load: Load = NO_LOAD,
     before: Node | None = None,
-    settings: ClusterSettings = DEFAULTS,
+    settings: ReadingSettings = DEFAULTS,
     holding: Holding = NOBODY,
 ) -> Node:
     """The node as the brain sees it."""

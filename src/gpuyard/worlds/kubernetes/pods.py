@@ -15,11 +15,11 @@ from gpuyard.model.node import Load
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes.asking import amounts, devices, terms
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
-from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ClusterSettings
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 
 
-def is_ours(pod: PodObject, settings: ClusterSettings = DEFAULTS) -> bool:
+def is_ours(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> bool:
     """Whether it asked for us."""
     return pod.spec.scheduler_name in settings.scheduler_names
 
@@ -49,12 +49,12 @@ def submitted(pod: PodObject) -> float:
     return moment(pod.metadata.creation_timestamp)
 
 
-def task_of(pod: PodObject, settings: ClusterSettings = DEFAULTS) -> TaskGroup | Refusal:
+def task_of(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> TaskGroup | Refusal:
     """The pod as a task group of one."""
     return group_of(pod.spec, pod.metadata, settings)
 
 
-def group_of(spec: PodSpec, metadata: Metadata, settings: ClusterSettings = DEFAULTS) -> TaskGroup | Refusal:
+def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFAULTS) -> TaskGroup | Refusal:
     """The same for a pod, or for the template of one."""
     refused = _unsupported(spec)
     if refused is not None:

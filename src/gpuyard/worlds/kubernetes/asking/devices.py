@@ -16,7 +16,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     MIG_PREFIX,
     SHARED_GPU,
     WHOLE_GPUS,
-    ClusterSettings,
+    ReadingSettings,
 )  # fmt: skip
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 
@@ -50,7 +50,7 @@ def profile_of(resource: str) -> str:
     return f"{slice_}gb{media.replace('.', '+', 1)}"
 
 
-def asked_for(needs: Needs, metadata: Metadata, settings: ClusterSettings) -> DevicesAsked | Refusal:
+def asked_for(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked | Refusal:
     """The devices among a pod's needs, and what its annotations say of parts."""
     asked = {name: min(amount, MANY) for name, amount in sorted(needs.items()) if amount and is_device(name)}
     kinds = {MIG_PREFIX if name.startswith(MIG_PREFIX) else name for name in asked}
@@ -76,7 +76,7 @@ def asked_for(needs: Needs, metadata: Metadata, settings: ClusterSettings) -> De
     return DevicesAsked(share=max(MILLI, WHOLE // max(1, settings.replicas)), resource=name)
 
 
-def _part(part: str, memory: str, settings: ClusterSettings) -> DevicesAsked | Refusal:
+def _part(part: str, memory: str, settings: ReadingSettings) -> DevicesAsked | Refusal:
     if not settings.fractions:
         told = "it asks for part of a GPU by annotation, and nobody on these nodes holds tasks to their part"
         return Refusal(RefusalName.SHARING_NOT_OFFERED, told)

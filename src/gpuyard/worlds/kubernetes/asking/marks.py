@@ -37,7 +37,7 @@ MIG_PREFIX = "nvidia.com/mig-"
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSettings:
+class ReadingSettings:
     """What the operator of a cluster settled, as far as reading its objects needs it."""
 
     scheduler_names: tuple[str, ...] = ("gpuyard",)
@@ -64,4 +64,4 @@ class ClusterSettings:
         return next((level for level, label in self.levels if key in (level, label)), "")
 
 
-DEFAULTS = ClusterSettings()
+DEFAULTS = ReadingSettings()

@@ -18,7 +18,7 @@ from gpuyard.kube.owners import (
     RayWorkers,
     ReplicatedJob,
 )  # fmt: skip
-from gpuyard.worlds.kubernetes.asking.marks import TASK, ClusterSettings
+from gpuyard.worlds.kubernetes.asking.marks import TASK, ReadingSettings
 from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout, Owners, Parked, Rule, Seat, Way, number
 
 JOB, JOBSET = "Job.batch", "JobSet.jobset.x-k8s.io"
@@ -63,7 +63,7 @@ def _jobset_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | 
     return Seat(f"{gang}/{role}" if _in_turn(found) else gang, rule, role, told)
 
 
-def _jobset_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _jobset_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     key = f"{pods[0].metadata.namespace}/{pods[0].metadata.label(_JOBSET + 'jobset-name')}"
     found = owners.find(JOBSET, key, JobSetObject)
     if not isinstance(found, JobSetObject):
@@ -118,7 +118,7 @@ def _lws_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | Non
     return Seat(gang, rule, WORKER, index - 1) if index else Seat(gang, rule, LEADER, 0)
 
 
-def _lws_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _lws_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     key = f"{pods[0].metadata.namespace}/{pods[0].metadata.label(_LWS + 'name')}"
     found = owners.find(LWS, key, LeaderWorkerSetObject)
     told = max((n for pod in pods if (n := number(pod.metadata.annotation(_LWS + "size")))), default=None)
@@ -155,7 +155,7 @@ def _ray_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | Non
     return Seat(f"{pod.metadata.namespace}/raycluster/{name}", rule, role, ordinal(pod))
 
 
-def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     found = owners.find(
         RAY, f"{pods[0].metadata.namespace}/{pods[0].metadata.label(_RAY + 'cluster')}", RayClusterObject
     )
@@ -208,7 +208,7 @@ def _kubeflow(pod: PodObject, owners: Owners) -> tuple[str, KubeflowObject | Par
     return (there or [each for each in looked if each[1] is not None] or [("", None)])[0]
 
 
-def _kubeflow_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _kubeflow_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     kind, found = _kubeflow(pods[0], owners)
     if not isinstance(found, KubeflowObject):
         return Layout(name)
@@ -258,7 +258,7 @@ def _is_gang(spec: JobSpec) -> bool:
     return spec.completion_mode == "Indexed" and parallel == spec.completions
 
 
-def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     found = _job_of(pods[0], owners)
     if not isinstance(found, JobObject):
         return Layout(name)
@@ -294,7 +294,7 @@ def _single_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat:
     return Seat(name, rule, number=0)
 
 
-def _single_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _single_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     owner = pods[0].metadata.controller
     job = _job_of(pods[0], owners)
     harmless = owner is not None
@@ -335,6 +335,6 @@ def of_owner(pod: PodObject, owners: Owners) -> Layout | None:
     for rule in BY_OWNER:
         seat = rule.seat(pod, owners, rule)
         if isinstance(seat, Seat):
-            found = rule.layout(seat.gang, (pod,), owners, ClusterSettings())
+            found = rule.layout(seat.gang, (pod,), owners, ReadingSettings())
             return found if isinstance(found, Layout) else None
-    return _single_layout("", (pod,), owners, ClusterSettings())
+    return _single_layout("", (pod,), owners, ReadingSettings())

@@ -11,7 +11,7 @@ from dataclasses import replace
 from gpuyard.kube.objects import PodObject
 from gpuyard.kube.owners import NetworkTopology, PodGroupObject, ReplicasObject, TopologyConstraint
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
-from gpuyard.worlds.kubernetes.asking.marks import GANG, GANG_MIN, GANG_TASKS, ClusterSettings
+from gpuyard.worlds.kubernetes.asking.marks import GANG, GANG_MIN, GANG_TASKS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.gathering import controllers
 from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout, Owners, Parked, Rule, Seat, Way, number
@@ -34,7 +34,7 @@ def _marked_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | None:
     return Seat(f"{pod.metadata.namespace}/gang/{name}", rule, number=_told_number(pod)) if name else None
 
 
-def _marked_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _marked_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     told = [_positive(pod.metadata.annotation(GANG_TASKS)) for pod in pods]
     least = [_positive(pod.metadata.annotation(GANG_MIN)) for pod in pods]
     tasks = max((n for n in told if n), default=None)
@@ -80,7 +80,7 @@ def _group_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | N
     return Seat(gang, rule, role, _told_number(pod)) if role else Seat(gang, rule, number=_told_number(pod))
 
 
-def _group_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout | Refusal:
+def _group_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout | Refusal:
     kind, group = _group_of(pods[0]) or ("", "")
     found = owners.find(kind, f"{pods[0].metadata.namespace}/{group}", PodGroupObject)
     if not isinstance(found, PodGroupObject):
@@ -104,7 +104,7 @@ def _group_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings
     return _taken_back_as_its_owner(layout, pods, owners)
 
 
-def _group_roles(group: PodGroupObject, settings: ClusterSettings) -> list[GangRole | Refusal]:
+def _group_roles(group: PodGroupObject, settings: ReadingSettings) -> list[GangRole | Refusal]:
     """Groups inside the group: KAI's subgroups, Volcano's minimum by task."""
     tasks = [GangRole(name, least=least) for name, least in sorted((group.spec.min_task_member or {}).items())]
     roles: list[GangRole | Refusal] = [*tasks]
@@ -116,7 +116,7 @@ def _group_roles(group: PodGroupObject, settings: ClusterSettings) -> list[GangR
     return roles
 
 
-def _topology(group: PodGroupObject, settings: ClusterSettings) -> TopologyAsk | Refusal:
+def _topology(group: PodGroupObject, settings: ReadingSettings) -> TopologyAsk | Refusal:
     spec = group.spec
     if spec.network_topology is not None:
         return _tier(spec.network_topology, settings)
@@ -126,13 +126,13 @@ def _topology(group: PodGroupObject, settings: ClusterSettings) -> TopologyAsk |
     return known_levels(keys[0].key if keys else "", "", settings)
 
 
-def _levels(asked: TopologyConstraint | None, settings: ClusterSettings) -> TopologyAsk | Refusal:
+def _levels(asked: TopologyConstraint | None, settings: ReadingSettings) -> TopologyAsk | Refusal:
     if asked is None:
         return ANYWHERE
     return known_levels(asked.required_topology_level, asked.preferred_topology_level, settings)
 
 
-def known_levels(required: str, preferred: str, settings: ClusterSettings) -> TopologyAsk | Refusal:
+def known_levels(required: str, preferred: str, settings: ReadingSettings) -> TopologyAsk | Refusal:
     """The levels that labels mean. One that is required and that nobody settled cannot be kept."""
     if required and not settings.level(required):
         known = ", ".join(f"{level} ({label})" for level, label in settings.levels) or "none"
@@ -141,7 +141,7 @@ def known_levels(required: str, preferred: str, settings: ClusterSettings) -> To
     return TopologyAsk(settings.level(required), settings.level(preferred))
 
 
-def _tier(asked: NetworkTopology, settings: ClusterSettings) -> TopologyAsk | Refusal:
+def _tier(asked: NetworkTopology, settings: ReadingSettings) -> TopologyAsk | Refusal:
     """Volcano counts tiers from the inside; one beyond the outermost level asks for nothing."""
     names = [level for level, _ in reversed(settings.levels)]
     tier = asked.highest_tier_allowed or 0
@@ -157,7 +157,7 @@ def _kueue_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | None:
     return Seat(f"{pod.metadata.namespace}/kueue/{name}", rule, number=_told_number(pod)) if name else None
 
 
-def _kueue_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ClusterSettings) -> Layout:
+def _kueue_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     """Its controller makes no pods anew: they are deleted, and their owner does."""
     total = max((n for pod in pods if (n := number(pod.metadata.annotation(_KUEUE_TOTAL)))), default=None)
     return Layout(name, roles=(GangRole(tasks=total),), least=total, way=Way.DELETE, harmless=_all_owned(pods))

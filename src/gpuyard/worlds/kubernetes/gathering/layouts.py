@@ -10,7 +10,7 @@ from typing import TypeVar
 from gpuyard.kube.objects import Metadata, PodObject, PodTemplate, Projection
 from gpuyard.model.job import MAIN
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
-from gpuyard.worlds.kubernetes.asking.marks import ClusterSettings
+from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 
 T = TypeVar("T", bound=Projection)
@@ -105,7 +105,7 @@ class Rule:
 
     name: str
     seat: Callable[[PodObject, Owners, Rule], Seat | Parked | None]
-    layout: Callable[[str, Sequence[PodObject], Owners, ClusterSettings], Layout | Refusal]
+    layout: Callable[[str, Sequence[PodObject], Owners, ReadingSettings], Layout | Refusal]
 
 
 def number(text: str) -> int | None:

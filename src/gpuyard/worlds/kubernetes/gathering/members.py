@@ -14,7 +14,7 @@ from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import Placement, TaskGroup
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import pods
-from gpuyard.worlds.kubernetes.asking.marks import ClusterSettings
+from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout
 
@@ -43,7 +43,7 @@ Sitting = tuple[PodObject, str, int | None]
 """A pod, its role, and its number where it is told."""
 
 
-def seated(layout: Layout, members: Sequence[Sitting], settings: ClusterSettings) -> Seating | Refusal:
+def seated(layout: Layout, members: Sequence[Sitting], settings: ReadingSettings) -> Seating | Refusal:
     """All members in groups; refused if one of them cannot be had."""
     groups: list[TaskGroup] = []
     chairs: list[Chair] = []
@@ -73,7 +73,7 @@ def _roles(layout: Layout, members: Iterable[Sitting]) -> list[GangRole]:
 
 
 def _kinds(
-    role: GangRole, members: Sequence[Sitting], settings: ClusterSettings
+    role: GangRole, members: Sequence[Sitting], settings: ReadingSettings
 ) -> list[tuple[TaskGroup, list[Sitting]]] | Refusal:
     """Members that are alike, each kind with one of them; of a role that has none yet, what it will be made from."""
     kinds: list[tuple[TaskGroup, list[Sitting]]] = []

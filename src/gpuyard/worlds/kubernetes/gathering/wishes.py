@@ -22,7 +22,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     QUEUE,
     REQUIRED_LEVEL,
     TIME_LIMIT,
-    ClusterSettings,
+    ReadingSettings,
 )  # fmt: skip
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
 from gpuyard.worlds.kubernetes.gathering.groups import known_levels
@@ -68,7 +68,7 @@ class _Marks:
         self.remarks.append(Remark(key, f"{key} is {value[:40]!r} and not {wanted}; it is left aside"))
 
 
-def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ClusterSettings) -> GangWishes | Refusal:
+def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ReadingSettings) -> GangWishes | Refusal:
     """What the gang says of itself."""
     marks = _Marks(layout, pods)
     queue = _queue(marks, layout, pods[0].metadata.namespace, settings)
@@ -88,7 +88,7 @@ def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ClusterSettin
     )
 
 
-def _queue(marks: _Marks, layout: Layout, namespace: str, settings: ClusterSettings) -> str | Refusal:
+def _queue(marks: _Marks, layout: Layout, namespace: str, settings: ReadingSettings) -> str | Refusal:
     """By its mark, its group, its namespace. Rights are a namespace's, for pods are made by controllers."""
     asked = marks.get(QUEUE) or layout.queue or marks.get(_KAI_QUEUE)
     name = asked or settings.namespace_queues.get(namespace, settings.default_queue)
@@ -145,7 +145,7 @@ def _time_limit(marks: _Marks, layout: Layout, pods: Sequence[PodObject]) -> flo
     return min((limit for limit in limits if limit > 0), default=None)
 
 
-def _topology(marks: _Marks, layout: Layout, settings: ClusterSettings) -> TopologyAsk | Refusal:
+def _topology(marks: _Marks, layout: Layout, settings: ReadingSettings) -> TopologyAsk | Refusal:
     asked = known_levels(
         marks.get(REQUIRED_LEVEL, KUEUE_REQUIRED), marks.get(PREFERRED_LEVEL, KUEUE_PREFERRED), settings
     )
