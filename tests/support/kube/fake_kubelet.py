@@ -96,6 +96,7 @@ class FakeKubelets:
     def forget_all(self) -> None:
         """As after `Cluster.clean`."""
         self.nodes.clear()
+        self.admissions.clear()
 
     # --- the loop --------------------------------------------------------------------------------------
 
