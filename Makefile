@@ -77,5 +77,8 @@ kube: setup ## build a real Kubernetes control plane for tests, once (minutes; i
 e2e-kube: kube ## the tests that meet a real Kubernetes API server
 	$(PYTEST) $(PARALLEL) tests/e2e/kube
 
+bench-kube: setup ## pods bound per second on a real API server: ours, kube-scheduler's, the ceiling (long)
+	$(BIN)/python -m bench.kube
+
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
