@@ -7,10 +7,10 @@ scheduler's account has the rights of our own manifests and no others, and only 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import ssl
@@ -29,8 +29,8 @@ from gpuyard.kube.credentials import KubeAccess
 from tests.support.kube import components
 
 UP_S = 180.0
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
+GO_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+"""Whatever becomes of the test, nothing of the cluster outlives it."""
 ACCOUNT = ("gpuyard-system", "gpuyard-scheduler")
 CONTROLLERS = (
     "serviceaccount", "serviceaccount-token", "root-ca-certificate-publisher", "node-lifecycle", "taint-eviction",
@@ -143,7 +143,7 @@ class Cluster:
     def _run(self, name: str, *flags: str) -> None:
         log = (self.folder / f"{name}.log").open("ab")
         self.running[name] = subprocess.Popen(
-            [components.path(name), *flags], stdout=log, stderr=log, cwd=self.folder, preexec_fn=_go_with_us
+            [*GO_WITH_US, components.path(name), *flags], stdout=log, stderr=log, cwd=self.folder
         )
         log.close()
 
@@ -265,11 +265,6 @@ class Cluster:
                 return bool(answer.status == 200)
         except (OSError, ssl.SSLError):
             return False
-
-
-def _go_with_us() -> None:
-    """Whatever becomes of the test, nothing of the cluster outlives it."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def folder_of(document: dict[str, Any]) -> str:
