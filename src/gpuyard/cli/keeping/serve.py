@@ -46,7 +46,7 @@ def serve(role: str, kubeconfig: str, context: str, name: str, site: str, elects
     clock = SystemClock()
     access = scheduler.found(kubeconfig, context)
     identity = f"{os.uname().nodename}-{os.getpid()}"
-    settings = scheduler.ClusterSettings(access, site_of(site, clock.now()), name, identity, elects=elects)
+    settings = scheduler.WorldSettings(access, site_of(site, clock.now()), name, identity, elects=elects)
     running = scheduler.ClusterScheduler(settings, clock, SystemDice())
     _until_told(running)
 

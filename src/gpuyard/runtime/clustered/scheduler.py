@@ -18,9 +18,9 @@ from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
-from gpuyard.worlds.kubernetes.world import ClusterSettings, KubernetesWorld
+from gpuyard.worlds.kubernetes.world import KubernetesWorld, WorldSettings
 
-__all__ = ["ClusterScheduler", "ClusterSettings", "found", "read_cluster"]
+__all__ = ["ClusterScheduler", "WorldSettings", "found", "read_cluster"]
 
 SWITCH_S = 0.001
 """Two threads share one interpreter here; the one that binds must not wait five milliseconds for its turn."""
@@ -29,7 +29,7 @@ SWITCH_S = 0.001
 class ClusterScheduler:
     """One scheduler; another may stand by beside it."""
 
-    def __init__(self, settings: ClusterSettings, clock: Clock, dice: Dice) -> None:
+    def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
         self.world = KubernetesWorld(settings, SteadyClock(clock), dice)
         self.loop = Loop(self.world, clock, leadership=self.world)
         self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop))
@@ -54,7 +54,7 @@ class ClusterScheduler:
 
 def read_cluster(access: KubeAccess, site: Snapshot, clock: Clock, dice: Dice, scheduler: str = "gpuyard") -> Snapshot:
     """The cluster as it is now, and nothing changed by it."""
-    world = KubernetesWorld(ClusterSettings(access, site, scheduler), clock, dice)
+    world = KubernetesWorld(WorldSettings(access, site, scheduler), clock, dice)
     world.start()
     try:
         return replace(world.open(), now=clock.now())

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSettings:
+class WorldSettings:
     """How a cluster is scheduled."""
 
     access: KubeAccess
@@ -63,7 +63,7 @@ class ClusterSettings:
 class KubernetesWorld:
     """Implements `worlds.base.World` and, over its election, `worlds.base.Leadership`."""
 
-    def __init__(self, settings: ClusterSettings, clock: Clock, dice: Dice) -> None:
+    def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
         self.settings = settings
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache)
