@@ -11,8 +11,9 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,8 +22,16 @@ from tests.mutants.reaching import Reached
 from tests.support.scenario import Scenario
 
 MOMENT = "oracle "
+ANSWER = "as kept: "
 ORACLE_SEEDS = range(40)
-FOLDERS = ("tests/unit/brain", "tests/unit/cli", "tests/properties", "tests/test_answers.py")
+FOLDERS = (
+    "tests/unit/brain",
+    "tests/unit/cli",
+    "tests/unit/runtime",
+    "tests/unit/sim",
+    "tests/properties",
+    "tests/test_answers.py",
+)
 LEFT_OUT = (
     "tests/properties/test_oracle.py",
     "test_the_hash_seed_means_nothing",
@@ -38,9 +47,6 @@ USUAL_S = 0.05
 SLOWER = 20
 """A trial that takes so many times its usual time will never end, or is no use to anybody."""
 
-STALE = "`make answers` keeps it"
-"""How `tests.support.answers` ends; it cannot be imported here, for it imports the brain."""
-
 PATIENCE_S = 5.0
 MEMORY_BYTES = 6 << 30
 
@@ -52,8 +58,6 @@ class Trial:
     name: str
     reached: frozenset[str]
     seconds: float
-    as_kept: bool = True
-    """Whether a scenario is answered as it is kept."""
 
 
 Asked = Iterator[tuple[str, Callable[[], str | None]]]
@@ -70,20 +74,14 @@ def survey(scenarios: list[Scenario], reached: Reached) -> list[Trial]:
     """Every trial, once; one that finds something wrong without any mutant is told and left out."""
     found: list[Trial] = []
     imported = start(reached)
-    stale: set[str] = set()
-    for name, ask in [*of_scenarios(scenarios, stale), *of_moments()]:
+    for name, ask in [*of_answers(scenarios), *of_scenarios(scenarios), *of_moments()]:
         began = time.process_time()
         wrong = ask()
-        if wrong and wrong.endswith(STALE):
-            stale.add(name)
-            wrong = ask()
-        trial = Trial(name, reached.take() | imported, time.process_time() - began, as_kept=name not in stale)
+        trial = Trial(name, reached.take() | imported, time.process_time() - began)
         if wrong:
             print(f"left out, for it fails without any mutant: {name}: {wrong}", flush=True)
         else:
             found.append(trial)
-    if stale:
-        print(f"{len(stale)} answers are not those that are kept, and are not asked for: make answers", flush=True)
     plugin = Survey(reached)
     run_pytest(plugin, stop=False)
     for name in plugin.wrong:
@@ -130,20 +128,16 @@ def killer(trials: list[Trial], scenarios: list[Scenario], most_s: float) -> str
     """The first trial that notices that something is wrong: of each kind as many as there is time for."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGPROF, give_up)
-    names = {scenario.name for scenario in scenarios}
-    stale = {trial.name for trial in trials if not trial.as_kept}
-    kinds = (
-        (of_scenarios(scenarios, stale), [t for t in trials if t.name in names]),
-        (of_moments(), [t for t in trials if t.name.startswith(MOMENT)]),
-    )
-    for asked, some in kinds:
-        known = {trial.name: trial for trial in within(some, most_s / 3)}
-        for name, ask in in_order(asked, known) if known else ():
-            if wrong := bounded(ask, known[name].seconds):
-                return f"{name}: {wrong}"
-    others = [t for t in trials if t.name not in names and not t.name.startswith(MOMENT)]
-    rest = [t.name for t in within(others, most_s / 3)]
-    return bounded(lambda: noticed(rest), most_s) if rest else None
+    kinds = (of_answers(scenarios), of_scenarios(scenarios), of_moments())
+    share_s = most_s / (len(kinds) + 1)
+    rest = {trial.name: trial for trial in trials}
+    for asked in map(dict, kinds):
+        mine = [rest.pop(trial.name) for trial in trials if trial.name in asked]
+        for trial in within(mine, share_s):
+            if wrong := bounded(asked[trial.name], trial.seconds):
+                return f"{trial.name}: {wrong}"
+    tests = [trial.name for trial in within(list(rest.values()), share_s)]
+    return bounded(lambda: noticed(tests), most_s) if tests else None
 
 
 def within(trials: list[Trial], most_s: float) -> Iterator[Trial]:
@@ -159,12 +153,6 @@ def most_telling(trials: list[Trial], file: str) -> list[Trial]:
     visits = Counter(place for trial in trials for place in trial.reached if place.startswith(file))
     worth = {t.name: sum(1 / visits[place] for place in t.reached if place.startswith(file)) for t in trials}
     return sorted(trials, key=lambda t: (-worth[t.name] / (t.seconds + USUAL_S), t.name))
-
-
-def in_order(asked: Asked, known: dict[str, Trial]) -> list[tuple[str, Callable[[], str | None]]]:
-    """These of them, in the order in which they are known."""
-    found = dict(asked)
-    return [(name, found[name]) for name in known]
 
 
 def give_up(signum: int, frame: Any) -> None:
@@ -221,12 +209,24 @@ class Choosing:
 # --- the trials ----------------------------------------------------------------------------------
 
 
-def of_scenarios(scenarios: list[Scenario], stale: Container[str]) -> Asked:
-    """One for each scenario: its first problem. Those that are `stale` may be answered otherwise than is kept."""
+def of_answers(scenarios: list[Scenario]) -> Asked:
+    """One for each scenario: whether it is answered as is kept. It takes one plan, so it comes first."""
+    from tests.support import answers
+    from tests.support.judging import planned
+
+    def changed(scenario: Scenario) -> str | None:
+        return next(iter(answers.differences(scenario.name, answers.of_outlook(planned(scenario).outlook))), None)
+
+    for scenario in scenarios:
+        yield f"{ANSWER}{scenario.name}", partial(changed, scenario)
+
+
+def of_scenarios(scenarios: list[Scenario]) -> Asked:
+    """One for each scenario: its first problem."""
     from tests.support.judging import first_problem
 
     for scenario in scenarios:
-        yield scenario.name, lambda scenario=scenario: first_problem(scenario, scenario.name not in stale)  # type: ignore[misc]
+        yield scenario.name, partial(first_problem, scenario)
 
 
 def of_moments() -> Asked:
