@@ -25,6 +25,7 @@ from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
+from tests.support import newcomers
 from tests.support.scenario import load_all
 
 FOLDER = Path(__file__).resolve().parent.parent / "answers"
@@ -40,12 +41,28 @@ def at_once(snapshot: Snapshot) -> object:
     return plan.actions, tuple(plan.waiting), plan.deadlocks, plan.proposed, plan.alerts, plan.look_again_at, memory
 
 
+LATER_S = (15.0, 400.0, 90_000.0)
+"""Seconds after which a yard that nobody touched is looked at again: each wakes other controllers."""
+
+
+def later(snapshot: Snapshot) -> object:
+    """What a live world would be told as time goes by if nothing of it came to pass."""
+    fleet, memory = Fleet(snapshot), Memory.from_document(snapshot.memory)
+    told: list[object] = []
+    for after_s in LATER_S:
+        plan, memory = decide(fleet, memory, snapshot.now + after_s)
+        told.append((plan.actions, tuple(plan.waiting), plan.proposed, plan.alerts, plan.look_again_at, memory))
+    return told
+
+
 LOOKS: dict[str, Callable[[Snapshot], object]] = {
     "at once": at_once,
     "defrag": foresee.defrag,
     "drained": foresee.drainage,
     "fits": lambda snapshot: [foresee.fits(snapshot, group) for group in (PAIR, PART)],
     "alerts": foresee.alerts,
+    "later": later,
+    "newcomers": newcomers.told,
 }
 """What else is asked of a drawn moment."""
 

@@ -188,7 +188,7 @@ def _look_for_spared(draft: Draft, party: Party, parties: Parties) -> None:
     for budget in draft.fleet.budgets:
         if party.name in budget.jobs and victims.headroom(draft, budget) <= 0:
             for name in who_would_go(draft, party.row, budget):
-                if name != party.name and name in budget.jobs:
+                if name in budget.jobs:
                     spared = parties.setdefault(name, Party(draft.fleet.jobs[name], Role.SPARED, budget.name))
                     spared.waits[party.name] = ""
                     party.waits[name] = ""

@@ -46,7 +46,7 @@ def _hold_free(draft: Draft, stand_in: JobRow, kept_free: Iterable[tuple[int, in
         free = draft.fleet.columns.free_mask[node] & mask
         gpus = tuple(g for g in range(free.bit_length()) if free >> g & 1)
         if gpus:
-            draft.tx.put(stand_in, Held(0, 0, node, gpus, 0, (), 0, 0, 0, False))
+            draft.tx.put(stand_in, Held(0, 0, node, gpus))
 
 
 def _land(draft: Draft, unit: Unit, stand_in: JobRow) -> bool:

@@ -192,7 +192,7 @@ class DefragSearch:
         """What leaves so that a task gives its place back: the extra it is, else its gang; None if neither may."""
         if row.name in self._fixed or row.name in self.origin or row.job.job_class is JobClass.INFERENCE:
             return None
-        if row.firm or not row.complete() or any(each.terminating for each in row.held):
+        if not row.complete() or any(each.terminating for each in row.held):
             return None
         for unit in victims.units_on(row, held.node):
             if held in unit.places and victims.may_be_disturbed(self.draft, unit):

@@ -34,12 +34,12 @@ def _extra(draft: Draft, row: JobRow) -> Bucket:
 
 def _least(draft: Draft, row: JobRow) -> Amounts:
     """What its next extra costs at the least."""
-    leaf = next((leaf for leaf in range(len(row.groups)) if row.pending(leaf) > 0), 0)
+    leaf = next(iter(row.open_groups()), 0)
     return draft.fleet.costs.least(row.requests[leaf])
 
 
 def _grow(draft: Draft, row: JobRow, asked: Amounts) -> bool:
-    if not any(row.pending(leaf) > 0 for leaf in range(len(row.groups))):
+    if not row.open_groups():
         return False
     allowed = admission.refuses(draft, row, asked) is None
     if allowed and gang.grow(draft, row):

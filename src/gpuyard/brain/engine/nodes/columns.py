@@ -32,12 +32,12 @@ class Held(NamedTuple):
     task: int
     node: int
     gpus: tuple[int, ...]
-    share: int
-    mig: tuple[str, ...]
-    cost: int
-    cpu: int
-    memory: int
-    terminating: bool
+    share: int = 0
+    mig: tuple[str, ...] = ()
+    cost: int = 0
+    cpu: int = 0
+    memory: int = 0
+    terminating: bool = False
 
 
 class Region(NamedTuple):

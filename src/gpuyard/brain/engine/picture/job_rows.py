@@ -161,6 +161,10 @@ class JobRow:
         group = self.groups[leaf]
         return group.tasks - group.failed - group.succeeded - group.absent - self.live[leaf]
 
+    def open_groups(self) -> list[int]:
+        """Groups of which tasks could still be started."""
+        return [leaf for leaf in range(len(self.groups)) if self.pending(leaf) > 0]
+
     def missing(self, leaf: int) -> int:
         """Tasks a group lacks to its minimum; succeeded members count towards it (rule 22)."""
         group = self.groups[leaf]

@@ -282,7 +282,7 @@ class Standing:
 
     def elastic(self) -> list[JobRow]:
         """Jobs that may still grow."""
-        return [row for row in self._elastic.values() if any(row.pending(leaf) > 0 for leaf in range(len(row.groups)))]
+        return [row for row in self._elastic.values() if row.open_groups()]
 
     def request(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> TaskRequest:
         """The one compiled request for tasks like these."""

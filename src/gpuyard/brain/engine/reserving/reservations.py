@@ -117,12 +117,10 @@ def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple
             task = next(tasks, None)
             if task is None:
                 return tuple(places)
-            request = row.requests[0]
-            cost, resources = request.cost_on(columns.nodes[node]), request.resources
             taken = tuple(sorted(devices[first : first + gpus]))
             if len(taken) < gpus:
                 return ()
-            places.append(Held(0, task, node, taken, 0, (), cost, resources.cpu, resources.memory, False))
+            places.append(Held(0, task, node, taken))
     return () if next(tasks, None) is not None else tuple(places)
 
 
