@@ -1,4 +1,4 @@
-"""Jobs that come last to a drawn yard, one of every kind: why they wait is told with everything that is in their way."""
+"""Jobs that come last to a drawn yard, one of every kind; why they wait is told with everything in their way."""
 
 from __future__ import annotations
 
