@@ -5,10 +5,13 @@ Called by `root`. What is asked and how is the agent's own business.
 
 from __future__ import annotations
 
+import platform
+import signal
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,6 +20,7 @@ from gpuyard.model.errors import GpuYardError
 from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
+    from gpuyard.agent.daemon import Daemon
     from gpuyard.agent.nvml.caller import NvmlSource
     from gpuyard.agent.nvml.record import NvmlRecord
 
@@ -50,14 +54,95 @@ def _given(path: str) -> Path | None:
 @options.group(
     "agent",
     """
+    yard agent
+    yard agent --once
+    yard agent --nvml-replay machine.json --faults faults.yaml
     yard agent record -o machine.json
     """,
 )
+@click.option("--every", default="10s", show_default=True, metavar="TIME", help="Between two looks.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where /metrics listens.")
+@click.option("--port", default=9400, show_default=True, type=click.IntRange(0, 65535), help="0 takes any.")
+@click.option("--certificate", default="", metavar="FILE", help="TLS certificate; required beyond this machine.")
+@click.option("--key", default="", metavar="FILE", help="Its private key.")
+@click.option("--jobs-from", default="", metavar="FOLDER", help="A file for each GPU that names its jobs (hpc_job).")
+@click.option(
+    "--dcgm", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
+    help="Series under DCGM's names; auto: unless dcgm-exporter runs here.",
+)  # fmt: skip
+@click.option("--old-hostname", is_flag=True, help="Also a label Hostname, as older dcgm-exporters write it.")
+@click.option("--nvml-replay", default="", metavar="FILE", help="A recorded machine in NVML's place.")
+@click.option("--faults", default="", metavar="FILE", help="What goes wrong with it, and when.")
+@click.option("--deadline", default="45s", show_default=True, metavar="TIME", help="How long NVML may take.")
+@click.option("--once", is_flag=True, help="Look once, print the metrics and leave.")
 @click.pass_context
-def agent(ctx: click.Context) -> None:
-    """Watch this machine's GPUs."""
+def agent(ctx: click.Context, /, **given: Any) -> None:
+    """Watch this machine's GPUs, and tell Prometheus.
+
+    What cannot be known is told as unknown. /metrics is for bearers of the token alone, whose file is named at start.
+    """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        _watch(AgentWish(**given))
+
+
+@dataclass(frozen=True)
+class AgentWish:
+    """What the user asked of `yard agent`."""
+
+    every: str
+    host: str
+    port: int
+    certificate: str
+    key: str
+    jobs_from: str
+    dcgm: Literal["auto", "always", "never"]
+    old_hostname: bool
+    nvml_replay: str
+    faults: str
+    deadline: str
+    once: bool
+
+
+def _watch(wish: AgentWish) -> None:
+    from gpuyard.agent.exporting import serving
+    from gpuyard.client import places
+
+    daemon = _daemon(wish)
+    try:
+        if wish.once:
+            daemon.look()
+            terminal.write(daemon.exposition())
+            return
+        folder = places.state_folder()
+        door = serving.MetricsDoor(wish.host, wish.port, wish.certificate, wish.key)
+        server = serving.MetricsServer(door, serving.token(folder), daemon.exposition)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: daemon.stop())
+        url = f"{'https' if wish.certificate else 'http'}://{wish.host}:{server.port}/metrics"
+        terminal.say(f"Metrics: {url}, for bearers of the token in {folder / serving.TOKEN_FILE}")
+        daemon.run()
+        server.close()
+    finally:
+        daemon.watch.close()
+
+
+def _daemon(wish: AgentWish) -> Daemon:
+    from gpuyard.agent.daemon import Daemon
+    from gpuyard.agent.nvml.caller import NvmlCaller
+    from gpuyard.agent.watching import Watch
+
+    clock = SystemClock()
+    source = source_of(wish.nvml_replay, wish.faults, options.seconds_of(wish.deadline))
+    return Daemon(
+        Watch(NvmlCaller(source, clock.monotonic), clock.now),
+        clock,
+        lambda words_: terminal.say(f"{datetime.fromtimestamp(clock.now(), UTC):%Y-%m-%dT%H:%M:%SZ} {words_}"),
+        platform.node(),
+        every_s=options.seconds_of(wish.every),
+        mapping=_given(wish.jobs_from),
+        old_hostname_label=wish.old_hostname,
+        dcgm=wish.dcgm,
+    )
 
 
 @options.command("record", "yard agent record -o machine.json")

@@ -1,0 +1,110 @@
+"""The agent's loop: look, tell Prometheus, look again. Wired by `yard agent`.
+
+It decides nothing. What goes wrong with NVML is told, in the log when it begins and ends and in the metrics all along;
+nothing that NVML does ends the loop.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpuyard.agent.exporting import families, text
+from gpuyard.agent.exporting.families import Export, GpuHolder
+from gpuyard.agent.job_use import JobUses
+from gpuyard.agent.watching import MachineView, Watch
+from gpuyard.model.outside.phrases import counted
+from gpuyard.model.outside.ports import Clock
+
+LINE_MAX = 256
+
+
+@dataclass(slots=True)
+class Daemon:
+    """One machine's."""
+
+    watch: Watch
+    clock: Clock
+    say: Callable[[str], None]
+    hostname: str
+    every_s: float = 10.0
+    mapping: pathlib.Path | None = None
+    """A folder with a file for each GPU (by index or UUID) that names its jobs, as dcgm-exporter has it."""
+    old_hostname_label: bool = False
+    dcgm: Literal["auto", "always", "never"] = "auto"
+    """Whether series go out under DCGM's names: not where dcgm-exporter runs, or every sum would be doubled."""
+    proc: pathlib.Path = pathlib.Path("/proc")
+    _uses: JobUses = field(default_factory=JobUses)
+    _holders: Mapping[str, Sequence[GpuHolder]] = field(default_factory=dict)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _told: str = "begin"
+
+    def run(self) -> None:
+        """Until `stop`."""
+        due = self.clock.monotonic()
+        while not self._over.is_set():
+            self.look()
+            due = max(due + self.every_s, self.clock.monotonic())
+            self._over.wait(max(0.0, due - self.clock.monotonic()))
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._over.set()
+
+    def look(self) -> MachineView:
+        """Once."""
+        view = self.watch.look()
+        self._holders = self._mapped(view)
+        shares = {uuid: {who.job: 1 / len(holders) for who in holders} for uuid, holders in self._holders.items()}
+        self._uses.count(self.clock.monotonic(), view.by_uuid(), shares)
+        self._tell(view)
+        return view
+
+    def exposition(self) -> str:
+        """What Prometheus gets now."""
+        export = Export(
+            self.watch.view, self.clock.now(), self.hostname, self.old_hostname_label, self._holders, self._uses.uses
+        )
+        silent = self.dcgm == "never" or (self.dcgm == "auto" and dcgm_exporter_runs(self.proc))
+        told = families.families(export)
+        return text.exposition(one for one in told if not (silent and one.name.startswith(families.PREFIX)))
+
+    def _tell(self, view: MachineView) -> None:
+        """What is other than at the last look, in a line."""
+        unwell = [gpu for gpu in view.gpus if gpu.state != "seen"]
+        words = "; ".join(f"GPU {gpu.facts.index} ({gpu.facts.uuid}) is {gpu.state}: {gpu.why}" for gpu in unwell)
+        now = f"{view.trouble}" if view.trouble else words or f"{counted(len(view.gpus), 'GPU')} seen"
+        if now != self._told:
+            self._told = now
+            self.say(now)
+
+    def _mapped(self, view: MachineView) -> dict[str, Sequence[GpuHolder]]:
+        """Jobs by GPU, from the folder in which a batch system's prolog writes them."""
+        if self.mapping is None:
+            return {}
+        found = {gpu.facts.uuid: _jobs(self.mapping, (gpu.facts.uuid, str(gpu.facts.index))) for gpu in view.gpus}
+        return {uuid: [GpuHolder(job=job) for job in jobs] for uuid, jobs in found.items() if jobs}
+
+
+def _jobs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
+    for name in names:
+        try:
+            lines = (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        return list(dict.fromkeys(line.strip()[:LINE_MAX] for line in lines if line.strip()))
+    return []
+
+
+def dcgm_exporter_runs(proc: pathlib.Path) -> bool:
+    """Whether NVIDIA's exporter runs on this machine, as far as its processes can be seen from here."""
+    for path in proc.glob("[0-9]*/comm"):
+        try:
+            if path.read_text(errors="replace").strip() == "dcgm-exporter":
+                return True
+        except OSError:  # it has ended
+            continue
+    return False

@@ -1,0 +1,198 @@
+"""A machine's GPUs as metric families, under the names and labels of NVIDIA's dcgm-exporter, so that dashboards work.
+
+Used by the agent's own /metrics and by the embedded yard's. What was not told has no series: no 0 stands for it, and no
+last value. MIG devices share most sensors with their GPU, so the GPU's series are told once, without a profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpuyard.agent import verdicts
+from gpuyard.agent.job_use import JobUse
+from gpuyard.agent.nvml.facts import NotTold, Readings, told
+from gpuyard.agent.watching import GpuView, MachineView
+
+Kind = Literal["gauge", "counter"]
+Value = Callable[[Readings], int | float | NotTold]
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric with its series: labels in a fixed order, and a value."""
+
+    name: str
+    words: str
+    kind: Kind
+    series: tuple[tuple[Mapping[str, str], float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHolder:
+    """Who has a GPU."""
+
+    job: str = ""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is told of, and how labels are written."""
+
+    view: MachineView
+    now: float
+    hostname: str = ""
+    old_hostname_label: bool = False
+    """Also as `Hostname`, as dcgm-exporter wrote it before version 4."""
+    holders: Mapping[str, Sequence[GpuHolder]] = field(default_factory=dict)
+    """By UUID. A GPU that several have is told once for each."""
+    jobs: Mapping[str, JobUse] = field(default_factory=dict)
+
+
+def _per_mib(value: int | NotTold) -> float | NotTold:
+    return value if isinstance(value, NotTold) else value // MIB
+
+
+def _watts(value: int | NotTold) -> float | NotTold:
+    return value if isinstance(value, NotTold) else value / 1000
+
+
+def _nvlink_mib(readings: Readings) -> float | NotTold:
+    sent, received = readings.nvlink_sent_kib, readings.nvlink_received_kib
+    if isinstance(sent, NotTold) or isinstance(received, NotTold):
+        return sent if isinstance(sent, NotTold) else received
+    return (sent + received) // 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmField:
+    """One DCGM field: its name without the prefix, what it is, and where it is read."""
+
+    name: str
+    kind: Kind
+    words: str
+    value: Value
+
+
+FIELDS: tuple[DcgmField, ...] = (
+    DcgmField("DEV_SM_CLOCK", "gauge", "SM clock (MHz).", lambda r: r.sm_clock_mhz),
+    DcgmField("DEV_MEM_CLOCK", "gauge", "Memory clock (MHz).", lambda r: r.memory_clock_mhz),
+    DcgmField("DEV_VIDEO_CLOCK", "gauge", "Video clock (MHz).", lambda r: r.video_clock_mhz),
+    DcgmField("DEV_GPU_TEMP", "gauge", "GPU temperature (C).", lambda r: r.temperature_c),
+    DcgmField("DEV_MEMORY_TEMP", "gauge", "Memory temperature (C).", lambda r: r.memory_temperature_c),
+    DcgmField("DEV_POWER_USAGE", "gauge", "Power draw (W).", lambda r: _watts(r.power_mw)),
+    DcgmField("DEV_TOTAL_ENERGY_CONSUMPTION", "counter", "Energy since boot (mJ).", lambda r: r.energy_mj),
+    DcgmField("DEV_PSTATE", "gauge", "Performance state.", lambda r: r.performance_state),
+    DcgmField("DEV_CLOCK_THROTTLE_REASONS", "gauge", "Why clocks are cut (bits).", lambda r: r.clock_reasons),
+    DcgmField("DEV_POWER_VIOLATION", "counter", "Time slowed for power (ns).", lambda r: r.power_violation_ns),
+    DcgmField("DEV_THERMAL_VIOLATION", "counter", "Time slowed for heat (ns).", lambda r: r.thermal_violation_ns),
+    DcgmField("DEV_GPU_UTIL", "gauge", "GPU utilization (%).", lambda r: r.utilization),
+    DcgmField("DEV_MEM_COPY_UTIL", "gauge", "Memory utilization (%).", lambda r: r.memory_utilization),
+    DcgmField("DEV_ENC_UTIL", "gauge", "Encoder utilization (%).", lambda r: r.encoder),
+    DcgmField("DEV_DEC_UTIL", "gauge", "Decoder utilization (%).", lambda r: r.decoder),
+    DcgmField("DEV_FB_USED", "gauge", "Framebuffer memory used (MiB).", lambda r: _per_mib(r.memory_used)),
+    DcgmField("DEV_FB_FREE", "gauge", "Framebuffer memory free (MiB).", lambda r: _per_mib(r.memory_free)),
+    DcgmField("DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected errors since load.", lambda r: r.ecc_corrected),
+    DcgmField("DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected errors since load.", lambda r: r.ecc_uncorrected),
+    DcgmField("DEV_ECC_SBE_AGG_TOTAL", "counter", "Corrected errors ever.", lambda r: r.ecc_corrected_ever),
+    DcgmField("DEV_ECC_DBE_AGG_TOTAL", "counter", "Uncorrected errors ever.", lambda r: r.ecc_uncorrected_ever),
+    DcgmField("DEV_RETIRED_SBE", "counter", "Pages retired for corrected errors.", lambda r: r.retired_corrected),
+    DcgmField("DEV_RETIRED_DBE", "counter", "Pages retired for uncorrected errors.", lambda r: r.retired_uncorrected),
+    DcgmField("DEV_RETIRED_PENDING", "gauge", "Pages to be retired.", lambda r: r.retired_pending),
+    DcgmField("DEV_CORRECTABLE_REMAPPED_ROWS", "counter", "Rows replaced, corrected.", lambda r: r.remapped_corrected),
+    DcgmField(
+        "DEV_UNCORRECTABLE_REMAPPED_ROWS", "counter", "Rows replaced, uncorrected.", lambda r: r.remapped_uncorrected
+    ),
+    DcgmField("DEV_ROW_REMAP_PENDING", "gauge", "Whether a row is to be replaced.", lambda r: r.remap_pending),
+    DcgmField("DEV_ROW_REMAP_FAILURE", "gauge", "Whether replacing rows failed.", lambda r: r.remap_failure),
+    DcgmField("DEV_PCIE_REPLAY_COUNTER", "counter", "PCIe retries.", lambda r: r.pcie_replay),
+    DcgmField("DEV_PCIE_LINK_GEN", "gauge", "PCIe generation now.", lambda r: r.pcie_gen),
+    DcgmField("DEV_PCIE_LINK_WIDTH", "gauge", "PCIe lanes now.", lambda r: r.pcie_width),
+    DcgmField(
+        "DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "counter", "NVLink flit errors.", lambda r: r.nvlink_flit_errors
+    ),
+    DcgmField(
+        "DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", "counter", "NVLink data errors.", lambda r: r.nvlink_data_errors
+    ),
+    DcgmField("DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "counter", "NVLink retries.", lambda r: r.nvlink_replays),
+    DcgmField("DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "counter", "NVLink recoveries.", lambda r: r.nvlink_recoveries),
+    DcgmField("DEV_NVLINK_BANDWIDTH_TOTAL", "counter", "NVLink data both ways (MiB).", _nvlink_mib),
+    DcgmField("PROF_GR_ENGINE_ACTIVE", "gauge", "Share of time any engine was active.", lambda r: r.graphics_active),
+    DcgmField("PROF_SM_ACTIVE", "gauge", "Share of SMs that were active.", lambda r: r.sm_active),
+    DcgmField("PROF_SM_OCCUPANCY", "gauge", "Share of warps that were resident.", lambda r: r.sm_occupancy),
+    DcgmField("PROF_PIPE_TENSOR_ACTIVE", "gauge", "Share of time tensor cores were active.", lambda r: r.tensor_active),
+    DcgmField("PROF_DRAM_ACTIVE", "gauge", "Share of memory bandwidth in use.", lambda r: r.dram_active),
+)
+PREFIX = "DCGM_FI_"
+
+
+def families(export: Export) -> Iterator[Family]:
+    """All of them, those without a series included."""
+    labelled = [(view, each) for view in export.view.gpus for each in _labels(export, view)]
+    for field_ in FIELDS:
+        yield _family(field_, labelled)
+    xids = tuple((labels, float(view.xids[-1][1] if view.xids else 0)) for view, labels in labelled if view.readings)
+    yield Family(f"{PREFIX}DEV_XID_ERRORS", "The last Xid that was seen; 0: none.", "gauge", xids)
+    yield from _own(export)
+    yield from _jobs(export)
+
+
+def _family(field_: DcgmField, labelled: Sequence[tuple[GpuView, Mapping[str, str]]]) -> Family:
+    series = []
+    for view, labels in labelled:
+        value = field_.value(view.readings) if view.readings is not None else None
+        if value is not None and not isinstance(value, NotTold):
+            series.append((labels, float(value)))
+    return Family(PREFIX + field_.name, field_.words, field_.kind, tuple(series))
+
+
+def _labels(export: Export, view: GpuView) -> list[dict[str, str]]:
+    """Those of dcgm-exporter, all of them on every series, once for each holder."""
+    facts, minor = view.facts, told(view.facts.minor)
+    host = {"Hostname": export.hostname} if export.old_hostname_label else {}
+    device = f"nvidia{facts.index if minor is None else minor}"
+    own = {
+        "gpu": str(facts.index), "UUID": facts.uuid, "pci_bus_id": facts.bus.upper(), "device": device,
+        "modelName": facts.name, "GPU_I_PROFILE": "", "GPU_I_ID": "", "hostname": export.hostname, **host,
+    }  # fmt: skip
+    return [
+        own | {"namespace": who.namespace, "pod": who.pod, "container": who.container, "hpc_job": who.job}
+        for who in export.holders.get(facts.uuid) or (GpuHolder(),)
+    ]
+
+
+def _own(export: Export) -> Iterator[Family]:
+    """What DCGM has no name for: how far any of this can be trusted."""
+    view = export.view
+    judged = [(gpu, verdicts.health(gpu, export.now).verdict) for gpu in view.gpus]
+    series = tuple(
+        ({"gpu": str(gpu.facts.index), "UUID": gpu.facts.uuid, "health": each},
+         float(each == verdict))
+        for gpu, verdict in judged
+        for each in verdicts.WORST
+    )  # fmt: skip
+    yield Family("gpuyard_gpu_health", "1 for the state that a GPU is in.", "gauge", series)
+    yield _one("gpuyard_agent_nvml_up", "1 if NVML answered the last look.", "gauge", view.trouble is None)
+    yield _one("gpuyard_agent_looks_total", "Looks at the GPUs.", "counter", view.looks)
+    yield _one("gpuyard_agent_failed_looks_total", "Looks that NVML did not answer.", "counter", view.failures)
+    if view.looks:
+        age = max(0.0, export.now - view.at)
+        yield _one("gpuyard_agent_look_age_seconds", "Since the last look.", "gauge", age)
+
+
+def _one(name: str, words: str, kind: Kind, value: float) -> Family:
+    return Family(name, words, kind, (({}, float(value)),))
+
+
+def _jobs(export: Export) -> Iterator[Family]:
+    """Only jobs that have GPUs now, so that there are never more than GPUs."""
+    jobs = sorted(export.jobs.items())
+    held = tuple(({"hpc_job": name}, use.gpu_seconds) for name, use in jobs)
+    yield Family("gpuyard_job_gpu_seconds_total", "GPU-seconds a job has had.", "counter", held)
+    means = tuple(({"hpc_job": name}, mean) for name, use in jobs if (mean := use.mean) is not None)
+    yield Family("gpuyard_job_gpu_utilization_ratio", "Mean utilization of a job's GPUs so far.", "gauge", means)
