@@ -135,7 +135,7 @@ class FaultProxy:
         task.add_done_callback(self._watches.discard)
         try:
             await task
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, aiohttp.ClientConnectionError):
             _hang_up(request)
         return answer
 
@@ -155,6 +155,6 @@ def _kept(headers: object) -> dict[str, str]:
 
 
 def _hang_up(request: web.Request) -> web.Response:
-    assert request.transport is not None
-    request.transport.abort()
+    if request.transport is not None:
+        request.transport.abort()
     return web.Response(status=500)

@@ -34,6 +34,8 @@ class Ending(Enum):
     """Somebody else placed it, or it is gone."""
     REFUSED = "refused"
     """The API server will not have it; asking again at once would not help."""
+    TROUBLED = "troubled"
+    """The API server could not do it, again and again; it may the next time."""
     NOT_LEADING = "not leading"
     """We may not act any more, and have not."""
 
@@ -105,7 +107,7 @@ class Binder:
             try:
                 failure = await self._bind(binding)
             except ApiUnreachable as error:
-                failure = Ending.REFUSED, str(error)
+                failure = Ending.TROUBLED, str(error)
             if failure is None:
                 self.in_flight -= 1
                 self.sent += 1
@@ -137,7 +139,7 @@ class Binder:
                 return Ending.NOT_OURS, "the pod is gone"
             if where:
                 return None if where == binding.place.node else (Ending.NOT_OURS, f"somebody else put it on {where}")
-        return Ending.REFUSED, told
+        return Ending.TROUBLED, told
 
     async def _post(self, binding: Binding) -> ApiReply | None:
         """None where no answer came: it may have happened."""
