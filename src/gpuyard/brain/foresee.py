@@ -29,6 +29,7 @@ from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.placing.fragmentation import follow_demand, measure
 from gpuyard.brain.engine.reserving import reservations
 from gpuyard.brain.engine.settling import billing, evacuation, keeping_places
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
 from gpuyard.model.alerts import Alert
 from gpuyard.model.answers.bill import Bill
@@ -130,7 +131,7 @@ class Foresight:
         left = int(self.fleet.columns.idle.sum())
         with self.draft.trial():
             for row in sorted(self._waiting(), key=rank_in_queue):
-                needed = self.fleet.shortfall(row)[0]
+                needed = self.fleet.shortfall(row)[GPUS]
                 if not self._entitled(row) or needed == 0 or needed > min(left, self._free_for(row)):
                     continue
                 requested, left = requested + needed, left - needed
@@ -209,8 +210,10 @@ class Foresight:
         for q, queue in enumerate(tree.queues):
             if queue.name == ROOT and queue.quota.gpu >= UNLIMITED and queue.limit.gpu >= UNLIMITED:
                 continue
-            share = self.draft.shares[q][0] if self.draft.shares else 0.0
-            line = QueueLine(queue.name, tree.quota[q][0], tree.limit[q][0], tree.used[q][0], share, waiting.count(q))
+            share = self.draft.shares[q][GPUS] if self.draft.shares else 0.0
+            line = QueueLine(
+                queue.name, tree.quota[q][GPUS], tree.limit[q][GPUS], tree.used[q][GPUS], share, waiting.count(q)
+            )
             lines.append(line)
         return sorted(lines, key=lambda line: line.name)
 

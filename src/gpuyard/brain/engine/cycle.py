@@ -19,6 +19,7 @@ from gpuyard.brain.engine.placing import fragmentation, gang
 from gpuyard.brain.engine.queueing import admission, ordering
 from gpuyard.brain.engine.queueing.ordering import Bucket, Turns
 from gpuyard.brain.engine.reserving import backfill, reservations
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.reasons import Code, Reason
 
 
@@ -115,7 +116,7 @@ def _behind(draft: Draft, first: Bucket, rest: list[Bucket]) -> list[Bucket]:
     name = first.head.name
     message = f"{name} comes first and cannot start; this policy's order is strict, so nobody passes it"
     for bucket in rest:
-        draft.wait(bucket.left(), Reason(Code.OUTRANKED, needed=bucket.asked[0], where=name, message=message))
+        draft.wait(bucket.left(), Reason(Code.OUTRANKED, needed=bucket.asked[GPUS], where=name, message=message))
     return rest
 
 

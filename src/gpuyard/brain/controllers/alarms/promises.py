@@ -10,6 +10,7 @@ from gpuyard.brain.engine.giving_way.victims import DAY
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.alerts import Alert, AlertKind, Severity
 from gpuyard.model.resources import UNLIMITED, as_gpus
 
@@ -47,9 +48,9 @@ def _entitled(draft: Draft) -> dict[int, JobRow]:
         row = line.head
         if row.job.on_hold or row.queue == NO_QUEUE:
             continue
-        guaranteed = [q for q in tree.paths[row.queue] if tree.used[q][0] < tree.quota[q][0] < UNLIMITED]
+        guaranteed = [q for q in tree.paths[row.queue] if tree.used[q][GPUS] < tree.quota[q][GPUS] < UNLIMITED]
         asked = draft.fleet.shortfall(row) if guaranteed else [0]
-        mine = [q for q in guaranteed if asked[0] and tree.within_quota(q, asked)]
+        mine = [q for q in guaranteed if asked[GPUS] and tree.within_quota(q, asked)]
         if not mine or _shut(draft, row, asked) or not gang.could_ever_fit(draft, row):
             continue
         for q in mine:
@@ -66,7 +67,7 @@ def _shut(draft: Draft, row: JobRow, asked: list[int]) -> bool:
 def _below(draft: Draft, q: int, row: JobRow, since: float) -> Alert:
     tree = draft.fleet.tree
     name = tree.queues[q].name
-    used, quota = as_gpus(tree.used[q][0]), as_gpus(tree.quota[q][0])
+    used, quota = as_gpus(tree.used[q][GPUS]), as_gpus(tree.quota[q][GPUS])
     return Alert(
         f"below-quota/{name}",
         AlertKind.BELOW_QUOTA,

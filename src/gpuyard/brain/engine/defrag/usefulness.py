@@ -86,7 +86,7 @@ def _wanted(draft: Draft, row: JobRow, leaf: int) -> Wanted:
     request, group = row.requests[leaf], row.groups[leaf]
     required = [row.job.gang.topology.required, group.topology.required]
     columns = draft.fleet.columns
-    level = gang.required_level(columns, row) if len(row.groups) == 1 else gang.innermost(columns, required)
+    level = gang.required_level(columns, row) if row.single else gang.innermost(columns, required)
     tasks = max(group.min, 1)
     together = tasks > 1 or (level == NVLINK and request.gpus > 1)
     if not (request.gpus and together):

@@ -21,6 +21,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.reserving import eta
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
 from gpuyard.model.resources import as_gpus, gpu_words
@@ -28,7 +29,7 @@ from gpuyard.model.resources import as_gpus, gpu_words
 
 def no_place(draft: Draft, row: JobRow) -> Reason:
     """The cheap answer while planning: nothing fits now."""
-    return Reason(Code.NOT_ENOUGH_GPUS, needed=draft.fleet.shortfall(row)[0])
+    return Reason(Code.NOT_ENOUGH_GPUS, needed=draft.fleet.shortfall(row)[GPUS])
 
 
 class Explainer:
@@ -149,24 +150,24 @@ def _first_rung(draft: Draft, row: JobRow, view: NodesView) -> Reason:
         if barred is not None and _if_usable(draft, row, barred):
             return reason
     if not failed and not view.suitable.any():
-        return not_enough(row, view, draft.fleet.shortfall(row)[0], 0)
+        return not_enough(row, view, draft.fleet.shortfall(row)[GPUS], 0)
     if failed:
         return failed[0][0]
     found = _over_where_it_fits(draft, row) or _crowded_out(draft, row)
-    if found is None and len(row.groups) == 1:
+    if found is None and row.single:
         found = _too_few_places(draft, row, view) or _puzzled(row)
     return found or _not_together(draft, row, view)
 
 
 def _too_few_places(draft: Draft, row: JobRow, view: NodesView) -> Reason | None:
     """Every node that could hold a task has room for one, and they are still too few for the gang."""
-    lacks, columns = row.missing(0), draft.fleet.columns
+    lacks, columns = row.missing(), draft.fleet.columns
     places = max((int(shape.room.sum()) for shape in gang.shapes(draft, row, 0)), default=0)
     if places >= lacks:
         return None
-    needed, free = draft.fleet.shortfall(row)[0], int(view.free[view.suitable].sum())
+    needed, free = draft.fleet.shortfall(row)[GPUS], int(view.free[view.suitable].sum())
     code = Code.FRAGMENTED if gang.could_ever_fit(draft, row) else Code.NOT_ENOUGH_GPUS
-    each = gpu_words(row.requests[0].cost_on(columns.nodes[int(view.suitable.argmax())]))
+    each = gpu_words(row.request.cost_on(columns.nodes[int(view.suitable.argmax())]))
     told = f"{places} {are(places)} open, though {gpu_words(free)} {are(as_gpus(free))} free"
     message = f"{row.name} needs {counted(lacks, 'place')} of {each}; {told}"
     return Reason(code, needed=needed, free=free, largest_fit=view.best, message=message)
@@ -174,7 +175,7 @@ def _too_few_places(draft: Draft, row: JobRow, view: NodesView) -> Reason | None
 
 def _not_together(draft: Draft, row: JobRow, view: NodesView) -> Reason:
     """Groups that fit one by one, but not side by side."""
-    needed, free = draft.fleet.shortfall(row)[0], int(view.free[view.suitable].sum())
+    needed, free = draft.fleet.shortfall(row)[GPUS], int(view.free[view.suitable].sum())
     code = Code.NOT_ENOUGH_GPUS if free < needed else Code.FRAGMENTED
     message = f"{row.name} needs {gpu_words(needed)}; its groups fit one by one, but not side by side"
     return Reason(code, needed=needed, free=free, largest_fit=view.best, message=message)
@@ -194,7 +195,7 @@ def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
     capped, avoided = bool(fleet.capped), bool(fleet.avoiders)
     with draft.relaxed(caps=False):
         fits = capped and would_start(draft, row)
-    needed = fleet.shortfall(row)[0]
+    needed = fleet.shortfall(row)[GPUS]
     if fits:
         message = f"{row.name} needs {gpu_words(needed)}; a pool's cap on busy GPUs leaves no room for all of them"
         return Reason(Code.POWER_CAP, needed=needed, message=message)

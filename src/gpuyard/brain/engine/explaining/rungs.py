@@ -18,6 +18,7 @@ from gpuyard.brain.engine.nodes.columns import Bools
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import fragmentation, gang
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Outcome, Reason
@@ -39,7 +40,7 @@ def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
         failed += _impossible(draft, row, view)
         if failed:
             return failed
-    needed = draft.fleet.shortfall(row)[0]
+    needed = draft.fleet.shortfall(row)[GPUS]
     free = int(view.free[view.suitable].sum())
     if view.suitable.any() and free < needed:
         failed.append((not_enough(row, view, needed, free), None))
@@ -93,7 +94,7 @@ def not_enough(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
 
 
 def _needs(row: JobRow, view: NodesView, needed: int) -> str:
-    several = row.groups[view.leaf].min > 1 or len(row.groups) > 1
+    several = row.groups[view.leaf].min > 1 or not row.single
     together = " at once" if several else " together" if needed > WHOLE else ""
     return f"{row.name} needs {gpu_words(needed)}{together}"
 
@@ -143,7 +144,7 @@ def _topology(draft: Draft, row: JobRow, view: NodesView) -> Failed:
         return []
     level = gang.innermost(draft.fleet.columns, levels) or levels[0]
     room, where = _best_domain(draft, view, level, row.missing(view.leaf))
-    needed = draft.fleet.shortfall(row)[0]
+    needed = draft.fleet.shortfall(row)[GPUS]
     fit = room * task_cost(row, view)
     message = (
         f"{row.name} needs {gpu_words(needed)} inside one {level}; the roomiest ({where}) holds {as_gpus(fit)} of them"
@@ -184,7 +185,7 @@ def _model(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     exists = bool((view.model & view.shape).any())
     if exists and not would_start(draft, relaxed):
         return []
-    needed = draft.fleet.shortfall(row)[0]
+    needed = draft.fleet.shortfall(row)[GPUS]
     free = int(view.free[view.suitable].sum())
     wanted = " or ".join(job.models) or job.architecture
     wanted = wanted or (f"{job.min_architecture} or newer" if job.min_architecture else "enough memory")
@@ -206,7 +207,7 @@ def _one_model(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     if row.requests[view.leaf].resources.cpu_only or rooms.max(initial=0) >= missing or rooms.sum() < missing:
         return []
     best = int(rooms.argmax())
-    needed, fit = draft.fleet.shortfall(row)[0], int(rooms[best]) * task_cost(row, view)
+    needed, fit = draft.fleet.shortfall(row)[GPUS], int(rooms[best]) * task_cost(row, view)
     message = (
         f"{row.name} needs {missing} tasks on one GPU model; "
         f"{draft.fleet.columns.models[best]} has room for {int(rooms[best])}, other models for the rest"
@@ -248,7 +249,7 @@ LABEL_CHECKS: frozenset[requests.Checker] = frozenset((requests.has_labels, requ
 
 def _excluded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     failed: Failed = []
-    needed = draft.fleet.shortfall(row)[0]
+    needed = draft.fleet.shortfall(row)[GPUS]
     out = ~view.labels & view.model & view.shape
     if out.any():
         told = constraints.kept_off(draft.fleet.shapes, row.requests[view.leaf], out)
@@ -349,13 +350,13 @@ def _crowded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     failed: Failed = []
     if view.single and int(np.minimum(view.room, 1).sum()) < row.missing(view.leaf):
         message = f"{row.name} keeps its own tasks apart: it needs {row.missing(view.leaf)} places, there are fewer"
-        return [(Reason(Code.NEIGHBOURS, needed=draft.fleet.shortfall(row)[0], message=message), None)]
+        return [(Reason(Code.NEIGHBOURS, needed=draft.fleet.shortfall(row)[GPUS], message=message), None)]
     for code, mask in view.policy.items():
         shut = mask & view.suitable
         if shut.any():
             what = "whom it avoids, or who avoids it," if code is Code.NEIGHBOURS else "the pool's cap on busy GPUs"
             message = f"{row.name} is kept off {counted(int(shut.sum()), 'node')} by {what}"
-            failed.append((Reason(code, needed=draft.fleet.shortfall(row)[0], message=message), None))
+            failed.append((Reason(code, needed=draft.fleet.shortfall(row)[GPUS], message=message), None))
     return failed
 
 

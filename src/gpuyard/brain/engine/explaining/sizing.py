@@ -19,9 +19,9 @@ from gpuyard.model.job import Bundle, TaskGroup
 
 def advise(draft: Draft, row: JobRow) -> Sizing | None:
     """The places of the size asked for and of its neighbours, the job itself aside; None if its size divides a node."""
-    group = row.groups[0]
+    group = row.group
     gpus, width = group.request.gpus, _width(draft, row)
-    if len(row.groups) > 1 or gpus < 2 or gpus >= width or not width % gpus:
+    if not row.single or gpus < 2 or gpus >= width or not width % gpus:
         return None
     with draft.trial():
         draft.tx.lift_all(row, list(row.held))
@@ -30,7 +30,7 @@ def advise(draft: Draft, row: JobRow) -> Sizing | None:
 
 def _width(draft: Draft, row: JobRow) -> int:
     """GPUs of the largest node that could run it."""
-    examples = draft.fleet.shapes.examples(row.requests[0])
+    examples = draft.fleet.shapes.examples(row.request)
     return max((len(node.gpus) for node in examples), default=0)
 
 
@@ -43,9 +43,9 @@ def _sizes(gpus: int, width: int) -> Iterator[int]:
 
 def _places(draft: Draft, row: JobRow, gpus: int) -> Places:
     """How many such tasks fit now, and how many would if nothing ran."""
-    group = replace(row.groups[0], request=replace(row.groups[0].request, gpus=gpus))
+    group = replace(row.group, request=replace(row.group.request, gpus=gpus))
     probe = draft.fleet.probe(row, replace(row.job, gang=_resized(row.job.gang, group), placements=()))
-    shapes, request = draft.fleet.shapes, probe.requests[0]
+    shapes, request = draft.fleet.shapes, probe.request
     found = [shapes.get(request, tier) for tier in shapes.tiers(request, True)]
     return Places(gpus, sum(int(s.room.sum()) for s in found), sum(int(np.sum(s.empty_room)) for s in found))
 

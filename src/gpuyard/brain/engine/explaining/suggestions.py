@@ -17,7 +17,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import backfill
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import Excess
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.outside.phrases import are, counted
@@ -127,7 +127,7 @@ def _move_one(draft: Draft, row: JobRow, reason: Reason, movable: Others) -> Ite
     """One running job that, moved elsewhere, lets this one start."""
     if reason.outcome is Outcome.NEVER or reason.code in (Code.OVER_LIMIT, Code.OVER_QUOTA):
         return
-    if draft.fleet.shortfall(row)[0] > draft.fleet.columns.idle_total and not draft.fleet.columns.profiles:
+    if draft.fleet.shortfall(row)[GPUS] > draft.fleet.columns.idle_total and not draft.fleet.columns.profiles:
         return  # moving frees nothing: what is needed must be free already, only elsewhere
     others = [other for other in movable() if other is not row][:MOVE_CANDIDATES]
     kept: Suggestion | None = None
@@ -160,10 +160,10 @@ def _off(draft: Draft, other: JobRow, places: Sequence[Held]) -> str:
 
 def _worth_a_try(draft: Draft, row: JobRow, others: Sequence[JobRow]) -> Iterator[JobRow]:
     """Those who leave enough room behind, levels and neighbours aside: arithmetic, before anything is tried."""
-    if len(row.groups) > 1:
+    if not row.single:
         yield from others
         return
-    lacks = row.missing(0)
+    lacks = row.missing()
     shapes = list(gang.shapes(draft, row, 0))
     room = [int(np.minimum(shape.room, lacks).sum()) for shape in shapes]
     somewhere: dict[int, bool] = {}
@@ -181,11 +181,11 @@ def _worth_a_try(draft: Draft, row: JobRow, others: Sequence[JobRow]) -> Iterato
 def _has_elsewhere(draft: Draft, other: JobRow, known: dict[int, bool]) -> bool:
     """Whether a node has room for a task of the other now. With as many tasks on the same nodes as before it would have
     made no room at all: whole devices count the same whichever they are."""
-    shapes, request = draft.fleet.shapes, other.requests[0]
-    if len(other.groups) > 1 or not request.gpus or draft.fleet.columns.any_suspect:
+    shapes, request = draft.fleet.shapes, other.request
+    if not other.single or not request.gpus or draft.fleet.columns.any_suspect:
         return True
     if request.id not in known:
-        tiers = shapes.tiers(request, other.groups[0].tasks == 1)
+        tiers = shapes.tiers(request, other.group.tasks == 1)
         known[request.id] = any(shapes.get(request, tier).room.any() for tier in tiers)
     return known[request.id]
 
@@ -195,7 +195,7 @@ def _room_left_behind(draft: Draft, row: JobRow, other: JobRow) -> dict[int, int
     vacancies: dict[int, Vacancy] = {}
     for held in other.held:
         if held.node not in vacancies:
-            vacancies[held.node] = Vacancy(draft.fleet.columns, row.requests[0], held.node)
+            vacancies[held.node] = Vacancy(draft.fleet.columns, row.request, held.node)
         vacancies[held.node].leave(held)
     return {node: vacancy.room() for node, vacancy in vacancies.items()}
 
@@ -253,9 +253,9 @@ def _with_level(bundle: Bundle, old: str, new: str) -> Bundle:
 
 def _smaller_gang(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     """The most tasks that would start now, fewer than asked."""
-    if len(row.groups) != 1 or row.groups[0].min <= 1 or _some_ended(row):
+    if not row.single or row.group.min <= 1 or _some_ended(row):
         return
-    low, high = 0, row.groups[0].min - 1
+    low, high = 0, row.group.min - 1
     while low < high:
         middle = (low + high + 1) // 2
         if starts(draft, _with_tasks(draft, row, middle)):
@@ -263,7 +263,7 @@ def _smaller_gang(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
         else:
             high = middle - 1
     if low:
-        yield Suggestion(f"run with {counted(low, 'task')} instead of {row.groups[0].min}", "gang")
+        yield Suggestion(f"run with {counted(low, 'task')} instead of {row.group.min}", "gang")
 
 
 def _some_ended(row: JobRow) -> bool:
@@ -272,7 +272,7 @@ def _some_ended(row: JobRow) -> bool:
 
 
 def _with_tasks(draft: Draft, row: JobRow, tasks: int) -> JobRow:
-    group = replace(row.groups[0], tasks=tasks, min=tasks)
+    group = replace(row.group, tasks=tasks, min=tasks)
     return _probe(draft, row, replace(row.job, gang=_with_group(row.job.gang, group)))
 
 
@@ -283,11 +283,11 @@ def _with_group(bundle: Bundle, group: TaskGroup) -> Bundle:
 
 def _other_size(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     """Sizes that divide a node evenly, with the number of places that open up."""
-    if len(row.groups) != 1 or row.requests[0].gpus < 2 or _some_ended(row):
+    if not row.single or row.request.gpus < 2 or _some_ended(row):
         return
     for gpus, tasks in _sizes(draft, row):
-        request = replace(row.groups[0].request, gpus=gpus)
-        group = replace(row.groups[0], request=request, tasks=tasks, min=tasks)
+        request = replace(row.group.request, gpus=gpus)
+        group = replace(row.group, request=request, tasks=tasks, min=tasks)
         other = _probe(draft, row, replace(row.job, gang=_with_group(row.job.gang, group)))
         if starts(draft, other):
             places = _places(draft, other)
@@ -298,13 +298,13 @@ def _other_size(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
 
 
 def _now(row: JobRow) -> str:
-    gpus, tasks = row.requests[0].gpus, row.groups[0].min
+    gpus, tasks = row.request.gpus, row.group.min
     return gpu_words(gpus * WHOLE) if tasks == 1 else f"{tasks} × {gpus}"
 
 
 def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:
     """(GPUs a task, tasks): the same total in pieces that fit a node, then the next smaller power of two."""
-    gpus, tasks = row.requests[0].gpus, row.groups[0].min
+    gpus, tasks = row.request.gpus, row.group.min
     width = draft.fleet.columns.width
     if width and (gpus > width or gpus & (gpus - 1)):
         piece = 1 << (min(gpus, width).bit_length() - 1)
@@ -324,5 +324,5 @@ def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:
 def _places(draft: Draft, row: JobRow) -> int:
     """How many tasks of this kind fit now, over all models."""
     shapes = draft.fleet.shapes
-    tiers = shapes.tiers(row.requests[0], True)
-    return sum(int(shapes.get(row.requests[0], tier).room.sum()) for tier in tiers)
+    tiers = shapes.tiers(row.request, True)
+    return sum(int(shapes.get(row.request, tier).room.sum()) for tier in tiers)

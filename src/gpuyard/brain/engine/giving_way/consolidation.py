@@ -13,7 +13,7 @@ from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.brain.engine.queueing import admission
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 from gpuyard.model.reasons import Code, Reason
 
@@ -22,7 +22,7 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     """Start the job by moving others; nobody stops. Whether it worked."""
     if not draft.policy.consolidate or admission.refuses(draft, row, asked) is not None:
         return False
-    if asked[0] > draft.fleet.columns.idle_total + _slices_free(draft):
+    if asked[GPUS] > draft.fleet.columns.idle_total + _slices_free(draft):
         return False  # moving frees nothing: what is needed must be free already, only elsewhere
     maker = RoomMaker(draft, row, Movers(draft, row, asked))
     outcome = maker.first(chain(maker.node_tries(), maker.clearing_tries(), maker.moves_of_few()))
@@ -105,7 +105,7 @@ class Movers:
     def few_enough(self, units: Iterable[Unit]) -> bool:
         """Whether moving these stays within what a borrower may move."""
         moved = sum(unit.cost for unit in units)
-        return not self.borrower or moved <= self.draft.policy.move_factor * self.asked[0]
+        return not self.borrower or moved <= self.draft.policy.move_factor * self.asked[GPUS]
 
     def rank(self, outcome: RoomMade) -> Key:
         """Fewest GPUs moved."""

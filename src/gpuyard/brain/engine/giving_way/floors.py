@@ -11,6 +11,7 @@ from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.sharing.amounts import GPUS
 
 
 def least_key(draft: Draft, claimant: JobRow, rows: Iterable[JobRow], node: int, short: int) -> Key | None:
@@ -69,6 +70,6 @@ def _pushes(draft: Draft, claimant: JobRow, devices: dict[JobRow, int], short: i
         by_queue[row.queue] = by_queue.get(row.queue, 0) + count
     lacking = short - by_queue.pop(claimant.queue, 0)
     used, quota, shares = draft.fleet.tree.used, draft.fleet.tree.quota, draft.shares
-    above_quota = sum(min(count, max(0, used[q][0] - quota[q][0]) // least) for q, count in by_queue.items())
-    above_share = sum(min(count, max(0, used[q][0] - shares[q][0]) // least) for q, count in by_queue.items())
+    above_quota = sum(min(count, max(0, used[q][GPUS] - quota[q][GPUS]) // least) for q, count in by_queue.items())
+    above_share = sum(min(count, max(0, used[q][GPUS] - shares[q][GPUS]) // least) for q, count in by_queue.items())
     return above_quota < lacking, above_share < lacking

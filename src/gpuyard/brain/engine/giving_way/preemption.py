@@ -20,7 +20,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.brain.engine.queueing import admission
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 from gpuyard.model.policy import PdbRule
 from gpuyard.model.reasons import Code, Reason
@@ -89,7 +89,7 @@ def _worth_a_search(draft: Draft, row: JobRow, asked: Amounts) -> bool:
 def enough_to_take(claim: Claim) -> bool:
     """Whether free GPUs and all that could be taken at the very best would do."""
     draft, tree = claim.draft, claim.tree
-    needed = claim.asked[0]
+    needed = claim.asked[GPUS]
     if not needed or draft.fleet.columns.profiles:
         return True
     have = draft.fleet.columns.idle_total
@@ -98,7 +98,7 @@ def enough_to_take(claim: Claim) -> bool:
         if have >= needed:
             return True
     own = claim.row.queue
-    return have + tree.used[own][0] - tree.firm[own][0] >= needed
+    return have + tree.used[own][GPUS] - tree.firm[own][GPUS] >= needed
 
 
 def _sides(claim: Claim) -> list[int]:
@@ -113,12 +113,12 @@ def _sides(claim: Claim) -> list[int]:
 
 def _most_from(draft: Draft, claim: Claim, side: int) -> int:
     tree = draft.fleet.tree
-    loose = tree.used[side][0] - tree.firm[side][0]
+    loose = tree.used[side][GPUS] - tree.firm[side][GPUS]
     if claim.critical or len(tree.resources) > 1:
         return loose
-    quota = tree.quota[side][0] if tree.quota[side][0] != NOT_COUNTED else 0
-    floor = min(quota, draft.shares[side][0])
-    excess = tree.used[side][0] - floor
+    quota = tree.quota[side][GPUS] if tree.quota[side][GPUS] != NOT_COUNTED else 0
+    floor = min(quota, draft.shares[side][GPUS])
+    excess = tree.used[side][GPUS] - floor
     return 0 if excess <= 0 else min(loose, int(excess) + draft.largest_gang(side) - 1)
 
 
@@ -184,12 +184,12 @@ class Takers:
     def _key_of_one(self, unit: Unit) -> Key:
         row, known = unit.row, victims.profile(self.draft, unit.row)
         own = row.queue == self.row.queue
-        tree, left = self.draft.fleet.tree, self.draft.fleet.tree.used[row.queue][0] - unit.cost
+        tree, left = self.draft.fleet.tree, self.draft.fleet.tree.used[row.queue][GPUS] - unit.cost
         return (
             own,
             not unit.extra,
-            not own and left < tree.quota[row.queue][0],
-            not own and left < self.draft.shares[row.queue][0],
+            not own and left < tree.quota[row.queue][GPUS],
+            not own and left < self.draft.shares[row.queue][GPUS],
             row.priority,
             known.evictions,
             (known.lost + (0.0 if unit.extra else known.warm_up)) * unit.cost,
@@ -205,15 +205,15 @@ class Takers:
         for unit in units:
             if unit.row.queue != self.row.queue:
                 lost[unit.row.queue] = lost.get(unit.row.queue, 0) + unit.cost
-        quota = any(tree.used[q][0] - cost < tree.quota[q][0] for q, cost in lost.items())
-        share = any(tree.used[q][0] - cost < shares[q][0] for q, cost in lost.items())
+        quota = any(tree.used[q][GPUS] - cost < tree.quota[q][GPUS] for q, cost in lost.items())
+        share = any(tree.used[q][GPUS] - cost < shares[q][GPUS] for q, cost in lost.items())
         return quota, share
 
     def pushes_below_quota(self, outcome: RoomMade) -> bool:
         """Whether somebody stops whose queue then has less than its quota; asked while the outcome stands."""
         tree = self.draft.fleet.tree
         queues = {unit.row.queue for unit in outcome.stopped} - {self.row.queue}
-        return any(tree.used[q][0] < tree.quota[q][0] for q in queues)
+        return any(tree.used[q][GPUS] < tree.quota[q][GPUS] for q in queues)
 
     def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
         """Nobody is lifted to whom there is no right."""

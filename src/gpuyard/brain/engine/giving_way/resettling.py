@@ -55,7 +55,7 @@ class Purpose(NamedTuple):
     place: Callable[[Draft, JobRow], bool]
 
 
-START = Purpose(lambda row: row.missing(0), gang.start)
+START = Purpose(lambda row: row.missing(), gang.start)
 """Bring a job to its minimum."""
 
 GROW = Purpose(lambda row: 1, gang.grow)
@@ -128,9 +128,9 @@ class Settling:
 
     def asked(self) -> Amounts:
         """What the claimant lacks, at the least."""
-        if len(self.row.groups) > 1:
+        if not self.row.single:
             return self.draft.fleet.shortfall(self.row)
-        return times(self.draft.fleet.costs.least(self.row.requests[0]), self.goal.lacks(self.row))
+        return times(self.draft.fleet.costs.least(self.row.request), self.goal.lacks(self.row))
 
     def _let_back(self, gone: list[Unit]) -> list[Unit]:
         """Whoever can stand again where it stood does, minimums before extras, the dearest first; returns the others.

@@ -22,6 +22,7 @@ from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.policy import Style
 from gpuyard.model.topology import NODE, NVLINK
 
@@ -144,7 +145,7 @@ class RoomMaker:
             yield lambda region=region: self.by_clearing(region)  # type: ignore[misc]
 
     def _small_domains(self) -> Iterator[Region]:
-        single = len(self.row.groups) == 1 and self.goal.lacks(self.row) == 1
+        single = self.row.single and self.goal.lacks(self.row) == 1
         for shape in self.shapes() if single else ():
             for region in self.regions(shape):
                 for node in clearing.plausible(self.draft, shape, region)[:MOST_CLEARED]:
@@ -165,7 +166,7 @@ class RoomMaker:
 
     def node_tries(self) -> Iterator[Try]:
         """For a single task: node after node, the emptiest first, so that one failure does not end the search."""
-        if len(self.row.groups) > 1 or self.goal.lacks(self.row) != 1 or self.odd():
+        if not self.row.single or self.goal.lacks(self.row) != 1 or self.odd():
             yield from self.tries()
             return
         for shape in self.shapes():
@@ -182,7 +183,7 @@ class RoomMaker:
 
     def shapes(self) -> list[Shape]:
         """The kinds of place a job of one group could take, the preferred first."""
-        if len(self.row.groups) > 1:
+        if not self.row.single:
             return []
         found = dict.fromkeys(gang.shapes(self.draft, self.row, 0))
         return [shape for shape in found if not shape.careful] or list(found)
@@ -193,7 +194,7 @@ class RoomMaker:
         capped = any(pool.max_busy for pool in fleet.pools.values())
         levels = (row.job.gang.topology.required, *(group.topology.required for group in row.groups))
         spread = any(request.style is Style.SPREAD for request in row.requests)
-        return len(row.groups) > 1 or NVLINK in levels or spread or bool(fleet.avoiders) or capped
+        return not row.single or NVLINK in levels or spread or bool(fleet.avoiders) or capped
 
     def regions(self, shape: Shape | None) -> list[Region]:
         """Where the whole job must fit: domains of its required level, most room first; else everywhere."""
@@ -302,7 +303,7 @@ class RoomMaker:
 
     def _may_suffice(self, units: Iterable[Unit]) -> bool:
         """A bound: what is free and what these hold, against what lacks."""
-        asked = self._settling.asked()[0]
+        asked = self._settling.asked()[GPUS]
         return asked <= self.draft.fleet.columns.idle_total + sum(unit.cost for unit in units) or self._sliced()
 
     def _sliced(self) -> bool:

@@ -16,6 +16,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.picture.memory import TimeSlices
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.queueing.ordering import Bucket
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.reasons import Code, Reason
 
 
@@ -46,7 +47,7 @@ def _reorder(draft: Draft, row: JobRow, turn: float) -> None:
 def _overrun(draft: Draft) -> bool:
     """Whether more waits than the whole fleet could run."""
     shortfall, lines = draft.fleet.shortfall, [line.rows() for line in draft.fleet.waiting_lines]
-    return sum(len(rows) * shortfall(rows[0])[0] for rows in lines) > draft.fleet.capacity()[0]
+    return sum(len(rows) * shortfall(rows[0])[GPUS] for rows in lines) > draft.fleet.capacity()[GPUS]
 
 
 def _waited_in_all(draft: Draft, row: JobRow) -> bool:
@@ -71,7 +72,7 @@ def lift_later(draft: Draft, blocked: Iterable[Bucket]) -> bool:
     draft.look_again(draft.now + order.time_slice)
     later = _later(draft, min((bucket.head for bucket in heads), key=rank_in_queue))
     freed = sum(held.cost for row in later for held in row.held)
-    if freed + int(draft.fleet.columns.idle.sum()) < min(bucket.asked[0] for bucket in heads) or not later:
+    if freed + int(draft.fleet.columns.idle.sum()) < min(bucket.asked[GPUS] for bucket in heads) or not later:
         return False
     for row in later:
         draft.remember(row)

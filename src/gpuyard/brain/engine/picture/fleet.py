@@ -187,7 +187,7 @@ class Fleet(Standing):
     def _count_ended(self, row: JobRow, event: TasksEnded) -> None:
         if not (event.succeeded or event.failed):
             return
-        name = event.placements[0].group if event.placements else row.groups[0].name
+        name = event.placements[0].group if event.placements else row.group.name
         gang = _with_ended(row.job.gang, name, event)
         self._readmit(replace(row.described(), gang=gang))
 

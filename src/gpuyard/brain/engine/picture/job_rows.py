@@ -48,6 +48,7 @@ class JobRow:
         "class_name",
         "firm",
         "footing",
+        "group",
         "groups",
         "held",
         "job",
@@ -57,9 +58,11 @@ class JobRow:
         "placements",
         "priority",
         "queue",
+        "request",
         "requests",
         "rigid",
         "running",
+        "single",
         "stand_in",
         "started",
         "turn",
@@ -73,6 +76,9 @@ class JobRow:
         self.name = job.name
         self.requests = requests
         self.groups: tuple[TaskGroup, ...] = job.task_groups()
+        self.single = len(self.groups) == 1
+        self.request, self.group = requests[0], self.groups[0]
+        """Those of a job of a single group, as most are."""
         self.queue = queue
         treatment = policy.of(job)
         self.priority = job.priority if isinstance(job.priority, int) else policy.priority(job)
@@ -156,7 +162,7 @@ class JobRow:
         may use a gap that a long one may not."""
         return (self.queue, self.firm, self.class_name, self.job.time_limit, self.signature)
 
-    def pending(self, leaf: int) -> int:
+    def pending(self, leaf: int = 0) -> int:
         """Tasks of a group that could still be started; ended members are not restarted by a plan."""
         group = self.groups[leaf]
         return group.tasks - group.failed - group.succeeded - group.absent - self.live[leaf]
@@ -165,15 +171,15 @@ class JobRow:
         """Groups of which tasks could still be started."""
         return [leaf for leaf in range(len(self.groups)) if self.pending(leaf) > 0]
 
-    def missing(self, leaf: int) -> int:
+    def missing(self, leaf: int = 0) -> int:
         """Tasks a group lacks to its minimum; succeeded members count towards it (rule 22)."""
         group = self.groups[leaf]
         return max(0, group.min - group.succeeded - self.live[leaf])
 
     def complete(self) -> bool:
         """Whether every group that must run has its minimum."""
-        if len(self.groups) == 1:
-            return self.live[0] + self.groups[0].succeeded >= self.groups[0].min
+        if self.single:
+            return sum(self.live) + self.group.succeeded >= self.group.min
         return self.bundle_complete(self.job.gang, 0)[0]
 
     def bundle_complete(self, bundle: Bundle, first: int) -> tuple[bool, int]:

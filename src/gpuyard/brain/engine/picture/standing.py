@@ -233,8 +233,8 @@ class Standing:
 
     def shortfall(self, row: JobRow) -> Amounts:
         """The least it costs to bring the job to its minimum."""
-        if len(row.groups) == 1:
-            return times(self.costs.least(row.requests[0]), row.missing(0))
+        if row.single:
+            return times(self.costs.least(row.request), row.missing())
         parts = [
             times(self.costs.least(request), row.missing(leaf))
             if row.pending(leaf) >= row.missing(leaf)
@@ -301,7 +301,7 @@ class Standing:
         """What placements of a job hold; placements on nodes that are gone hold nothing."""
         if not placements:
             return
-        several = len(row.groups) > 1
+        several = not row.single
         leaves = {group.name: leaf for leaf, group in enumerate(row.groups)} if several else {}
         for placement in placements:
             node = self.columns.index.get(placement.node)

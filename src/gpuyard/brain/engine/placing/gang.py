@@ -18,6 +18,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import topology
 from gpuyard.brain.engine.placing.topology import GroupWish
 from gpuyard.brain.engine.queueing import admission
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.policy import Style
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk
@@ -39,17 +40,17 @@ def might_fit(draft: Draft, row: JobRow, unless: object = None) -> bool:
 
     Where something else (`unless`) may yet step aside, the look proves nothing.
     """
-    if unless or len(row.groups) > 1:
+    if unless or not row.single:
         return True
-    lacks = row.missing(0)
+    lacks = row.missing()
     return any(int(np.minimum(shape.room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
 
 
 def could_ever_fit(draft: Draft, row: JobRow) -> bool:
     """A cheap look: whether the nodes, if they were empty, would hold what the job lacks."""
-    if len(row.groups) > 1:
+    if not row.single:
         return True
-    lacks = row.missing(0)
+    lacks = row.missing()
     return any(int(np.minimum(shape.empty_room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
 
 
@@ -57,7 +58,7 @@ def place(draft: Draft, row: JobRow) -> bool:
     """Find places for all that the job lacks to its minimum, its queues' leave aside; partial work is left for the
     caller to roll back."""
     region = draft.fleet.columns.everywhere
-    if len(row.groups) == 1:
+    if row.single:
         return _single_group(draft, row, region)
     return _Tree(draft, row).place(row.job.gang, 0, region)
 
@@ -67,7 +68,7 @@ def place(draft: Draft, row: JobRow) -> bool:
 
 def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
     """A job with one task group: its own levels and the group's are one wish, the inner ones count."""
-    if row.job.gang.topology is ANYWHERE and row.groups[0].topology is ANYWHERE and len(row.job.gang.groups) == 1:
+    if row.job.gang.topology is ANYWHERE and row.group.topology is ANYWHERE and len(row.job.gang.groups) == 1:
         return lay_group(draft, row, 0, ANYWHERE, region)
     levels = [row.job.gang.topology]
     group: Bundle | TaskGroup = row.job.gang.groups[0]
@@ -176,7 +177,7 @@ def _tightest_first(
 def required_level(columns: Columns, row: JobRow) -> str:
     """The level inside which the whole job must stay; "" if there is none."""
     levels = [row.job.gang.topology.required]
-    if len(row.groups) == 1:
+    if row.single:
         group: Bundle | TaskGroup = row.job.gang.groups[0]
         while isinstance(group, Bundle):
             levels.append(group.topology.required)
@@ -242,7 +243,7 @@ class _Tree:
     def _largest(self, group: Bundle | TaskGroup, first: int) -> int:
         """What the largest task of a group asks for, parts of GPUs included, in grains."""
         costs, requests = self.draft.fleet.costs, self.row.requests
-        return max(costs.least(requests[leaf])[0] for leaf in range(first, first + leaf_count(group)))
+        return max(costs.least(requests[leaf])[GPUS] for leaf in range(first, first + leaf_count(group)))
 
     def complete(self, group: Bundle | TaskGroup, leaf: int) -> bool:
         """Whether the group has its minimum."""

@@ -25,8 +25,8 @@ def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
 
 def _members_ended(row: JobRow) -> bool:
     """Whether members that ended leave too few to ever reach the minimum again (rule 22)."""
-    if len(row.groups) == 1:
-        return row.pending(0) < row.missing(0)
+    if row.single:
+        return row.pending() < row.missing()
     return not _completable(row, row.job.gang, 0)
 
 

@@ -15,19 +15,20 @@ from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.notes import Kept
-from gpuyard.brain.engine.placing import gang, neighbours
+from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.placing.keeping import hold
 from gpuyard.brain.engine.reserving.stand_ins import borrows, in_force
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.reasons import Code, Reason
 
 
 def enough_idle(draft: Draft, row: JobRow) -> bool:
     """A bound that costs an addition: whether as many whole GPUs are idle as the job lacks, those kept for somebody
     included. Of other requests it says nothing."""
-    if len(row.requests) > 1 or not row.requests[0].gpus:
+    if not row.single or not row.request.gpus:
         return True
     kept = sum(len(held.gpus) for each in draft.kept.values() for held in each.stand_in.held)
-    return row.missing(0) * row.requests[0].gpus <= int(np.add.reduce(draft.fleet.columns.whole)) + kept
+    return row.missing() * row.request.gpus <= int(np.add.reduce(draft.fleet.columns.whole)) + kept
 
 
 def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
@@ -107,38 +108,12 @@ def in_the_way(draft: Draft, row: JobRow) -> Reason | None:
         return None
     names = ", ".join(sorted(kept.row.name for kept in binding))
     message = f"{row.name} would fit, but those GPUs are kept for {names}"
-    return Reason(Code.RESERVED, needed=draft.fleet.shortfall(row)[0], where=names, message=message)
+    return Reason(Code.RESERVED, needed=draft.fleet.shortfall(row)[GPUS], where=names, message=message)
 
 
 def _would_fit(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
     """Whether the job would fit if these reservations stepped aside."""
-    if row.requests[0].gpus and len(row.groups) == 1:
-        enough = _enough_aside(draft, row, aside)
-        if not enough or _goes_anywhere(draft, row):
-            return enough
     with draft.trial():
         for kept in aside:
             draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
         return gang.might_fit(draft, row) and gang.place(draft, row)
-
-
-def _enough_aside(draft: Draft, row: JobRow, aside: list[Kept]) -> bool:
-    """Whether nodes have room for what the job lacks, counting what these reservations hold as free."""
-    columns, request, lacks = draft.fleet.columns, row.requests[0], row.missing(0)
-    free = columns.whole.copy()
-    for kept in aside:
-        for held in kept.stand_in.held:
-            free[held.node] += 0 if held.share else len(held.gpus)
-    room = np.minimum(free // request.gpus, lacks)
-    if request.resources.cpu:
-        room = np.minimum(room, np.maximum(columns.cpu, 0) // request.resources.cpu)
-    if request.resources.memory:
-        room = np.minimum(room, np.maximum(columns.memory, 0) // request.resources.memory)
-    return int(np.add.reduce(room[draft.fleet.shapes.static(request, STATIC_CHECKERS)])) >= lacks
-
-
-def _goes_anywhere(draft: Draft, row: JobRow) -> bool:
-    """Whether room is all it takes: one model, no level, nobody to keep away from."""
-    columns = draft.fleet.columns
-    alike = row.groups[0].tasks == 1 or len(columns.models) == 1
-    return alike and not gang.required_level(columns, row) and neighbours.limits(draft.fleet, row, 0) is None

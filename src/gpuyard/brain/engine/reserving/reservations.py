@@ -19,7 +19,7 @@ from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import eta
 from gpuyard.brain.engine.reserving.stand_ins import borrows, in_force, keep, stand_in
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.model.actions import Reserve
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
@@ -44,7 +44,7 @@ def restore(draft: Draft) -> None:
 
 def consider(draft: Draft, rows: Iterable[JobRow], asked: Amounts) -> None:
     """Equal jobs were blocked at their turn: keep room for as many as may have it, the first first."""
-    if asked[0] > WHOLE:
+    if asked[GPUS] > WHOLE:
         for row in rows:
             if not _pools_left(draft) or draft.promises >= MOST_PROMISES or not _consider(draft, row):
                 return
@@ -81,7 +81,7 @@ def _waited(draft: Draft, row: JobRow) -> bool:
 def _likeliest(draft: Draft, row: JobRow) -> tuple[Held, ...]:
     """Where the job could be complete soonest when nobody knows: in the domain with most free GPUs, on its emptiest
     nodes; free devices first, then those that must still fall free."""
-    if len(row.groups) > 1 or not row.requests[0].gpus:
+    if not row.single or not row.request.gpus:
         return ()
     shape = next(iter(gang.shapes(draft, row, 0)))
     for region in _emptiest(draft, row, shape):
@@ -93,7 +93,7 @@ def _likeliest(draft: Draft, row: JobRow) -> tuple[Held, ...]:
 
 def _emptiest(draft: Draft, row: JobRow, shape: Shape) -> list[Region]:
     """The domains the job must fit into that would hold it when empty, most free GPUs first."""
-    columns, lacks = draft.fleet.columns, row.missing(0)
+    columns, lacks = draft.fleet.columns, row.missing()
     required = gang.required_level(draft.fleet.columns, row)
     if not required:
         return [columns.everywhere]
@@ -105,10 +105,10 @@ def _emptiest(draft: Draft, row: JobRow, shape: Shape) -> list[Region]:
 
 
 def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple[Held, ...]:
-    columns, gpus = draft.fleet.columns, row.requests[0].gpus
+    columns, gpus = draft.fleet.columns, row.request.gpus
     nodes = np.flatnonzero(shape.empty_room[region.start : region.stop]) + region.start
     order = nodes[np.lexsort((nodes, -columns.idle[nodes]))]
-    tasks = iter(row.lowest_free_tasks(0, row.missing(0)))
+    tasks = iter(row.lowest_free_tasks(0, row.missing()))
     places: list[Held] = []
     for node in order.tolist():
         free, usable = columns.free_mask[node], _together(draft, row, node)
@@ -130,7 +130,7 @@ def _together(draft: Draft, row: JobRow, node: int) -> int:
     columns = draft.fleet.columns
     if gang.required_level(columns, row) != NVLINK:
         return columns.usable[node]
-    need = row.missing(0) * row.requests[0].gpus
+    need = row.missing() * row.request.gpus
     islands = [mask & columns.usable[node] for mask in columns.islands[node]]
     large = [mask for mask in islands if mask.bit_count() >= need]
     return max(large, key=lambda mask: (mask & columns.free_mask[node]).bit_count(), default=0)

@@ -17,6 +17,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.placing import gang, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.reserving import backfill
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.reasons import Code, Reason
 
 Origin = Mapping[str, tuple[Held, ...]]
@@ -71,7 +72,7 @@ def _turn_out(draft: Draft, origin: Origin, held: Held) -> None:
         if any(other.node == held.node and set(other.gpus) & set(held.gpus) for other in new):
             draft.tx.lift_all(row, new)
             message = f"{row.name} would fit only if others moved in a circle, each to where the next one is"
-            draft.wait((row,), Reason(Code.FRAGMENTED, needed=draft.fleet.shortfall(row)[0], message=message))
+            draft.wait((row,), Reason(Code.FRAGMENTED, needed=draft.fleet.shortfall(row)[GPUS], message=message))
 
 
 def _rows(draft: Draft, origin: Origin) -> list[JobRow]:

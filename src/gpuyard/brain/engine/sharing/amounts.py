@@ -5,6 +5,9 @@ from __future__ import annotations
 Amounts = list[int]
 """One amount per counted resource, in the tree's order."""
 
+GPUS = 0
+"""Where GPUs stand in that order: first."""
+
 
 def add(total: Amounts, amounts: Amounts, count: int = 1) -> None:
     """Add the cost of several to a total."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpuyard.brain.engine.nodes.columns import Columns
 from gpuyard.brain.engine.nodes.feasibility import Shapes
 from gpuyard.brain.engine.nodes.requests import TaskRequest
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.node import Node
@@ -50,7 +50,7 @@ class Costs:
         vectors = [self._on(request, node) for node in self._examples(request)]
         least = [min(column) for column in zip(*vectors, strict=True)]
         most = [max(column) for column in zip(*vectors, strict=True)]
-        most[0] = least[0]  # a memory request counts by the largest eligible card until it is placed
+        most[GPUS] = least[GPUS]  # a memory request counts by the largest eligible card until it is placed
         return least, most
 
     def _on(self, request: TaskRequest, node: Node) -> Amounts:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.model.queue import ROOT, Allowance, Queue, model_matches
 from gpuyard.model.resources import UNLIMITED
 
@@ -66,7 +66,7 @@ class QueueTree:
         if len(self.resources) == 1:
             return [gpu]
         amounts = [0] * len(self.resources)
-        amounts[0] = gpu
+        amounts[GPUS] = gpu
         for i, name in enumerate(self.resources[1:3], start=1):
             if name in (CPU, MEMORY):
                 amounts[i] = cpu if name == CPU else memory
