@@ -249,7 +249,8 @@ def _with_defaults(document: Document) -> Document:
     if kind == "Node":
         status = made.get("status", {})
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        made["status"] = {"allocatable": status.get("capacity", {}), **ready, **status}
+        offered = {"pods": "110", **status.get("allocatable", status.get("capacity", {}))}
+        made["status"] = {**ready, **status, "allocatable": offered}
     return made
 
 

@@ -143,6 +143,7 @@ def nodes(draw: Draw, levels: tuple[str, ...], taste: Taste) -> Node:
         memory=memory,
         domains=tuple((level, domains[level]) for level in levels),
         labels=(("disk", "nvme" if odd else "ssd"), ("tier", str(rack))),
+        extras=((ADAPTER, 2),) if odd else (),
     )
     return _blemished(node, blemish, odd)
 
@@ -239,6 +240,7 @@ def _leaves(tree: tuple[Queue, ...]) -> list[str]:
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
+ADAPTER = "rdma/hca"
 REQUESTS = (
     Request(gpus=1), Request(gpus=2), Request(gpus=4), Request(gpus=8), Request(gpus=3),
     Request(gpus=1, cpu=4_000, memory=8 * GIB), Request(gpus=2, cpu=12_000, memory=48 * GIB),
@@ -246,6 +248,7 @@ REQUESTS = (
     Request(gpu_memory=20 * GIB), Request(gpu_memory=10 * GIB), Request(gpu_memory=8 * GIB + 1),
     Request(mig=(("1g.5gb", 1),)), Request(mig=(("1g.10gb", 2),)), Request(mig=(("1g.5gb", 1), ("3g.20gb", 1))),
     Request(cpu=4_000), Request(memory=32 * GIB), Request(cpu=15_000, memory=GIB),
+    Request(gpus=1, extras=((ADAPTER, 1),)), Request(gpus=1, extras=(("port/TCP/80", 1),)),
 )  # fmt: skip
 COUNTS = ((1, 1), (2, 2), (3, 3), (2, 1), (4, 2), (3, 1))
 """Tasks and minimum."""

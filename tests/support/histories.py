@@ -34,7 +34,7 @@ from gpuyard.model.node import CORDONED, Closure, Effect, Health, Load, Taint
 from gpuyard.model.policy import OrderBy
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
-from tests.support.fleets import LIMITS, NOW, QUOTAS, on_leaves
+from tests.support.fleets import ADAPTER, LIMITS, NOW, QUOTAS, on_leaves
 from tests.support.placing import Places
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -253,6 +253,8 @@ DESCRIBED: tuple[dict[str, Any], ...] = (
     {"pool": "another"},
     {"domains": ()},
     {"taken": Load(cpu=1_000)},
+    {"taken": Load(extras=((ADAPTER, 1),))},
+    {"extras": ((ADAPTER, 1),)},
 )
 
 

@@ -143,6 +143,12 @@ def nodes_hold_cpu_and_memory(snapshot: Snapshot, outlook: Outlook) -> Iterator[
             used, there = sum(amount for amount, _ in asked), getattr(node, what)
             if there < UNLIMITED and used > there and any(amount and fresh for amount, fresh in asked):
                 yield f"{node.name} has {what} {there}, and {used} is used"
+        names = {name for task in here for name, _ in task.group.request.extras}
+        for name in sorted(names):
+            asked = [(dict(task.group.request.extras).get(name, 0), task.fresh) for task in here]
+            there = node.extra(name) - dict(node.taken.extras).get(name, 0)
+            if sum(amount for amount, _ in asked) > there and any(amount and fresh for amount, fresh in asked):
+                yield f"{node.name} has {name} {there}, and more is used"
 
 
 def gangs_are_whole(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:

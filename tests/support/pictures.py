@@ -13,6 +13,7 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Columns, Level
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from tests.support.fleets import ADAPTER
 
 Picture = dict[str, Any]
 
@@ -49,7 +50,8 @@ def differences(one: Picture, other: Picture) -> list[str]:
 def columns(found: Columns) -> Picture:
     """Every column, as bytes where it is an array."""
     told = {name: plain(value) for name, value in vars(found).items() if not name.startswith("_")}
-    return told | {"kind": in_order_of_appearance(told["kind"])}
+    extras = {name: plain(found.extras.free(name)) for name in (ADAPTER, "port/TCP/80")}
+    return told | {"kind": in_order_of_appearance(told["kind"]), "extras": extras}
 
 
 def in_order_of_appearance(numbers: list[int]) -> list[int]:

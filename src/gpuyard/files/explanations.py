@@ -71,7 +71,7 @@ def _amount(code: Code, amount: int | None) -> float | int | str | None:
     """A reason's number in the unit people use: cores, bytes, else GPUs."""
     if amount is None or amount >= UNLIMITED:
         return None if amount is None else "unlimited"
-    if code is Code.NOT_ENOUGH_MEMORY:
+    if code in (Code.NOT_ENOUGH_MEMORY, Code.NOT_ENOUGH_EXTRA):
         return amount
     if code is Code.NOT_ENOUGH_CPU:
         return amount / 1000 if amount % 1000 else amount // 1000

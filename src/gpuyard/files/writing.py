@@ -99,7 +99,12 @@ def node_document(node: Node) -> Data:
         workloads=list(node.workloads),
         health=health,
         mig=slices,
-        taken=_given(cpu=write_cpu(node.taken.cpu), memory=write_bytes(node.taken.memory)),
+        taken=_given(
+            cpu=write_cpu(node.taken.cpu),
+            memory=write_bytes(node.taken.memory),
+            extras={name: write_bytes(amount) for name, amount in node.taken.extras},
+        ),
+        extras={name: write_bytes(amount) for name, amount in node.extras},
         **_closed(node),
     ) | {
         key: written
@@ -282,6 +287,7 @@ def _request(request: Request) -> Data:
         "mig": request.mig[0][0] if single else dict(request.mig),
         "cpu": write_cpu(request.cpu),
         "memory": write_bytes(request.memory),
+        "extras": {name: write_bytes(amount) for name, amount in request.extras},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gpuyard.model.resources import UNLIMITED
+from gpuyard.model.resources import PORT, UNLIMITED, Extras
 
 HOURS_A_MONTH = 730.0
 ARCHITECTURES = (
@@ -102,10 +102,11 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """CPU and memory that others use on a node: not ours, and not ours to move."""
+    """What others use of a node beside GPUs: not ours, and not ours to move."""
 
     cpu: int = 0
     memory: int = 0
+    extras: Extras = ()
 
 
 NO_LOAD = Load()
@@ -132,8 +133,14 @@ class Node:
     taints: tuple[Taint, ...] = ()
     closed: Closure | None = None
     taken: Load = NO_LOAD
+    extras: Extras = ()
+    """What else there is, by name."""
     workloads: tuple[str, ...] = ()
     """The classes of jobs that may run here; none named: all."""
+
+    def extra(self, name: str) -> int:
+        """How much of something else it has, used or not."""
+        return next((amount for known, amount in self.extras if known == name), int(name.startswith(PORT)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class Code(Enum):
     NODES_EXCLUDED = "NodesExcluded"
     NOT_ENOUGH_CPU = "NotEnoughCpu"
     NOT_ENOUGH_MEMORY = "NotEnoughMemory"
+    NOT_ENOUGH_EXTRA = "NotEnoughExtra"
     NEIGHBOURS = "Neighbours"
     POWER_CAP = "PowerCap"
     RESERVED = "Reserved"
@@ -135,6 +136,7 @@ _RUNGS = {
     Code.NODES_EXCLUDED: Rung.LABELS,
     Code.NOT_ENOUGH_CPU: Rung.CPU_MEMORY,
     Code.NOT_ENOUGH_MEMORY: Rung.CPU_MEMORY,
+    Code.NOT_ENOUGH_EXTRA: Rung.CPU_MEMORY,
     Code.NEIGHBOURS: Rung.POLICY,
     Code.POWER_CAP: Rung.POLICY,
     Code.RESERVED: Rung.POLICY,
@@ -148,8 +150,8 @@ _RUNGS = {
 class Reason:
     """One "no" or one "because", with the numbers it rests on.
 
-    GPU amounts are grains unless the code speaks of CPU (milli-cores) or memory (bytes). `where` names the queue,
-    level, model or job the reason is about; `message` is filled by whoever knows the whole story, else made here.
+    GPU amounts are grains unless the code speaks of CPU (milli-cores), memory (bytes) or extras. `where` names the
+    queue, level, model or job it is about; `message` is filled by whoever knows the whole story, else made here.
     """
 
     code: Code
@@ -166,11 +168,14 @@ class Reason:
     def _plain(self) -> str:
         """Short, where nobody has looked closer: what it asks for, and what stands in the way."""
         told = _SHORT.get(self.code, f"{self.code.value} ({self.where})" if self.where else self.code.value)
-        if self.needed is None or self.code in (Code.NOT_ENOUGH_CPU, Code.NOT_ENOUGH_MEMORY):
+        if self.needed is None or self.code in NOT_GPUS:
             return told
         free = "" if self.free is None else f" ({as_gpus(self.free)} free)"
         return f"needs {gpu_words(self.needed)}; {told}{free}"
 
+
+NOT_GPUS = (Code.NOT_ENOUGH_CPU, Code.NOT_ENOUGH_MEMORY, Code.NOT_ENOUGH_EXTRA)
+"""Reasons whose numbers are not GPUs."""
 
 _SHORT = {
     Code.NOT_ENOUGH_GPUS: "not enough are free together",
@@ -181,6 +186,7 @@ _SHORT = {
     Code.NODES_EXCLUDED: "labels and taints leave it no node",
     Code.NOT_ENOUGH_CPU: "no node has enough CPU left",
     Code.NOT_ENOUGH_MEMORY: "no node has enough memory left",
+    Code.NOT_ENOUGH_EXTRA: "no node has enough of something else left",
     Code.NEIGHBOURS: "it would stand beside somebody it avoids",
     Code.POWER_CAP: "a cap on busy GPUs leaves no room",
     Code.RESERVED: "what is free is kept for others",

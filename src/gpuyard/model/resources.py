@@ -22,6 +22,13 @@ MIG_SLICES = 7
 """Compute slices of a GPU: a `1g` slice costs a seventh of it (rule 5)."""
 
 
+Extras = tuple[tuple[str, int], ...]
+"""Things of a node that are counted and mean nothing to us: storage, huge pages, adapters, ports of the host."""
+
+PORT = "port/"
+"""Extras that every node has once, whether it lists them or not: `port/TCP/80`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What one task needs. At most one of `gpus`, `share`, `gpu_memory`, `mig` is set; none is a CPU-only task."""
@@ -38,6 +45,8 @@ class Request:
     """Milli-cores."""
     memory: int = 0
     """Bytes."""
+    extras: Extras = ()
+    """What else is counted on a node: names with amounts, sorted by name."""
 
     @property
     def cpu_only(self) -> bool:

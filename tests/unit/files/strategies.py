@@ -49,6 +49,8 @@ CLOSURES = st.sampled_from(
 STATES = st.sampled_from([(False, False, ""), (True, False, ""), (False, True, "u1"), (False, False, "07")])
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
+EXTRAS = st.sampled_from([(), (("port/TCP/80", 1),), (("hugepages-2Mi", 3 * GIB), ("rdma/hca", 2))])
+
 
 @st.composite
 def nodes(draw: Draw, name: str) -> Node:
@@ -83,7 +85,8 @@ def nodes(draw: Draw, name: str) -> Node:
         workloads=draw(st.sampled_from(((), ("batch",), ("training", "inference")))),
         taints=tuple(draw(st.lists(st.builds(Taint, WORDS, st.just("") | WORDS, st.sampled_from(Effect)), max_size=2))),
         closed=draw(CLOSURES),
-        taken=Load(draw(st.sampled_from((0, 500))), draw(st.sampled_from((0, 2**30)))),
+        taken=Load(draw(st.sampled_from((0, 500))), draw(st.sampled_from((0, 2**30))), draw(EXTRAS)),
+        extras=draw(EXTRAS),
     )
 
 
@@ -114,7 +117,11 @@ def queues(draw: Draw) -> tuple[Queue, ...]:
 
 REQUESTS = st.one_of(
     st.builds(
-        Request, gpus=st.integers(0, 3), cpu=st.sampled_from([0, 500, 8000]), memory=st.sampled_from([0, 7 * GIB])
+        Request,
+        gpus=st.integers(0, 3),
+        cpu=st.sampled_from([0, 500, 8000]),
+        memory=st.sampled_from([0, 7 * GIB]),
+        extras=EXTRAS,
     ),
     st.builds(Request, share=st.sampled_from([WHOLE // 3, WHOLE // 2, WHOLE])),
     st.builds(Request, gpu_memory=st.sampled_from([GIB, 20 * GIB])),

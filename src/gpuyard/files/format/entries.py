@@ -47,6 +47,7 @@ NAME = Text(least=1)
 LABEL = Text()
 LABELS = MapOf(LABEL)
 LEVEL = Text(least=1)
+EXTRAS = MapOf(Bytes())
 GPU_INDEX = Whole(most=GPUS_PER_NODE_MAX - 1)
 PRIORITY = Whole(least=-PRIORITY_MAX, most=PRIORITY_MAX)
 COUNT = Whole(most=TASKS_MAX)
@@ -107,6 +108,7 @@ class LoadEntry:
 
     cpu: int = slot(Cpu(), "Cores.", 0)
     memory: int = slot(Bytes(), "Memory.", 0)
+    extras: tuple[tuple[str, int], ...] = slot(EXTRAS, "What else, by name.", ())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,6 +155,7 @@ class NodeEntry:
     taken: LoadEntry | None = slot(
         EntryOf(lambda: LoadEntry), "What others use of its CPU and memory; not ours to move.", None
     )
+    extras: tuple[tuple[str, int], ...] = slot(EXTRAS, "What else is counted here, by name: adapters, storage.", ())
     mig: tuple[tuple[int, tuple[str, ...]], ...] = slot(
         ByIndex(ListOf(MIG_PROFILE)), "MIG slices by GPU number; a GPU listed here cannot be had whole.", ()
     )
@@ -270,6 +273,9 @@ class AskEntry:
     mig: tuple[tuple[str, int], ...] = slot(MigAsk(MIG_PROFILE), "Or a MIG slice, or several.", ())
     cpu: int | None = slot(Cpu(), "Cores a task; default 0.", None)
     memory: int | None = slot(Bytes(), "Memory a task; default 0.", None)
+    extras: tuple[tuple[str, int], ...] | None = slot(
+        EXTRAS, "What else a task needs of its node, by name; port/TCP/80 is there once on each.", None
+    )
     topology: TopologyEntry | None = slot(EntryOf(lambda: TopologyEntry), "Levels to stay together in.", None)
     node_selector: tuple[tuple[str, str], ...] | None = slot(LABELS, "Labels a node must have.", None)
     tolerations: tuple[TolerationEntry, ...] | None = slot(

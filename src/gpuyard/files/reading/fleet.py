@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
-from gpuyard.files.format.entries import ClosureEntry, NodeEntry, PoolEntry, QueueEntry
+from gpuyard.files.format.entries import ClosureEntry, LoadEntry, NodeEntry, PoolEntry, QueueEntry
 from gpuyard.files.problems import Path, Problems
 from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Gpu, Health, Load, Node, Pool, Taint
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, ROOT, Queue
@@ -65,7 +65,8 @@ def node_of(entry: NodeEntry, at: Path, levels: tuple[str, ...], problems: Probl
         labels=entry.labels,
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in entry.taints),
         closed=_closure(entry.closed) or (CORDONED if entry.cordoned is True else None),
-        taken=Load(entry.taken.cpu, entry.taken.memory) if entry.taken is not None else NO_LOAD,
+        taken=_load(entry.taken) if entry.taken is not None else NO_LOAD,
+        extras=tuple(sorted(entry.extras)),
         workloads=tuple(each.value for each in entry.workloads),
     )
 
@@ -121,6 +122,10 @@ def _gpus(entry: NodeEntry, at: Path, problems: Problems) -> tuple[Gpu, ...]:
         )
         for index in range(entry.gpus)
     )
+
+
+def _load(entry: LoadEntry) -> Load:
+    return Load(entry.cpu, entry.memory, tuple(sorted(entry.extras)))
 
 
 def _exists(index: int, entry: NodeEntry, at: Path, problems: Problems) -> None:

@@ -162,7 +162,7 @@ _NOTHING = _Inherited()
 NESTED_MAX = 16
 """Groups within groups; trainings have two or three levels."""
 
-_ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "memory", "failed", "succeeded",
+_ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "memory", "extras", "failed", "succeeded",
               "ended", "tried", "absent")  # fmt: skip
 """What only a group of tasks can say; a group of groups leaves it to them."""
 
@@ -243,6 +243,7 @@ def _request(entry: AskEntry, at: Path, problems: Problems) -> Request:
         mig=entry.mig,
         cpu=entry.cpu or 0,
         memory=entry.memory or 0,
+        extras=tuple(sorted((name, amount) for name, amount in entry.extras or () if amount)),
     )
 
 

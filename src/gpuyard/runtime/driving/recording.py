@@ -84,7 +84,7 @@ def _fleet_event(event: Event) -> Data:
         case NodeLost(name):
             return ["lost", name]
         case NodeLoaded(name, taken):
-            return ["load", name, taken.cpu, taken.memory]
+            return ["load", name, taken.cpu, taken.memory, *([dict(taken.extras)] if taken.extras else [])]
         case GpuHealthChanged(name, index, health):
             return ["health", name, index, health.value]
         case QueuesChanged(queues):
@@ -129,7 +129,8 @@ def _fleet_event_of(kind: str, said: Data, levels: tuple[str, ...]) -> Event:
         case "lost":
             return NodeLost(said[0])
         case "load":
-            return NodeLoaded(said[0], Load(said[1], said[2]))
+            extras = said[3] if len(said) > 3 else {}
+            return NodeLoaded(said[0], Load(said[1], said[2], tuple(sorted(extras.items()))))
         case "health":
             return GpuHealthChanged(said[0], said[1], Health(said[2]))
         case "node":

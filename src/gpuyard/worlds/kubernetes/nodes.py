@@ -8,6 +8,7 @@ what was told of it last: a kubelet that restarts forgets its GPUs for a moment,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
@@ -85,7 +86,15 @@ def node_of(
         taints=tuple(_taint(taint) for taint in node.spec.taints or () if _repels(taint, closed)),
         closed=closed,
         taken=load,
+        extras=tuple(sorted(_extras(node))),
     )
+
+
+def _extras(node: NodeObject) -> Iterator[tuple[str, int]]:
+    """Whatever else it offers."""
+    for name in node.status.allocatable or ():
+        if name not in (CPU, MEMORY) and not is_device(name):
+            yield name, amount_of(name, node.status.allocatable)
 
 
 def _architecture(labels: dict[str, str], model: str) -> str:

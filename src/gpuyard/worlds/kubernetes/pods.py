@@ -7,16 +7,19 @@ brain) or a `Refusal`; `load_of(pods)` what pods that are not ours take of a nod
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.node import Load
-from gpuyard.model.resources import Request
+from gpuyard.model.resources import PORT, Extras, Request
 from gpuyard.worlds.kubernetes.asking import amounts, devices, terms
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
+
+POD_SLOT = "pods"
+"""The resource of which every pod takes one."""
 
 
 def is_ours(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> bool:
@@ -70,14 +73,14 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
     if asked.resource:
         selector[GPUS] = asked.resource
     return TaskGroup(
-        request=_request(needs, asked),
+        request=_request(needs, asked, spec),
         node_selector=tuple(sorted(selector.items())),
         terms=terms.node_terms(spec),
         tolerations=borne,
     )
 
 
-def _request(needs: amounts.Needs, asked: devices.DevicesAsked) -> Request:
+def _request(needs: amounts.Needs, asked: devices.DevicesAsked, spec: PodSpec) -> Request:
     return Request(
         gpus=asked.gpus,
         share=asked.share,
@@ -85,7 +88,26 @@ def _request(needs: amounts.Needs, asked: devices.DevicesAsked) -> Request:
         mig=asked.mig,
         cpu=needs.get(CPU, 0),
         memory=needs.get(MEMORY, 0),
+        extras=_extras(needs, spec),
     )
+
+
+def _extras(needs: amounts.Needs, spec: PodSpec | None = None) -> Extras:
+    """Whatever else it needs of its node, a slot for a pod and ports of the host among it."""
+    rest = {name: amount for name, amount in needs.items() if amount and not _is_counted_apart(name)}
+    return tuple(sorted({**rest, **dict.fromkeys(_ports(spec), 1), POD_SLOT: 1}.items()))
+
+
+def _is_counted_apart(name: str) -> bool:
+    return name in (CPU, MEMORY) or devices.is_device(name)
+
+
+def _ports(spec: PodSpec | None) -> Iterator[str]:
+    """Ports of the host by protocol; whichever of its addresses is asked for, to be safe."""
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())) if spec is not None else ():
+        for port in container.ports or ():
+            if port.host_port:
+                yield f"{PORT}{port.protocol or 'TCP'}/{port.host_port}"
 
 
 def _unsupported(spec: PodSpec) -> Refusal | None:
@@ -103,14 +125,18 @@ def _unsupported(spec: PodSpec) -> Refusal | None:
 
 def load_of(pods: Iterable[PodObject]) -> Load:
     """What these pods, bound to one node and not over, take of it beside GPUs."""
-    held = amounts.total(amounts.held_by(pod) for pod in pods if not is_over(pod))
-    return Load(held.get(CPU, 0), held.get(MEMORY, 0))
+    there = [pod for pod in pods if not is_over(pod)]
+    held = amounts.total([*map(amounts.held_by, there), *(dict.fromkeys(_ports(pod.spec), 1) for pod in there)])
+    rest = {name: amount for name, amount in held.items() if amount and not _is_counted_apart(name)}
+    slots = {POD_SLOT: len(there)} if there else {}
+    return Load(held.get(CPU, 0), held.get(MEMORY, 0), tuple(sorted({**rest, **slots}.items())))
 
 
 def excess_of(pod: PodObject) -> Load:
     """What a bound pod of ours holds above what its group asks for, because it is being resized."""
     held, asked = amounts.held_by(pod), amounts.needs_of(pod.spec)
-    return Load(*(max(0, held.get(name, 0) - asked.get(name, 0)) for name in (CPU, MEMORY)))
+    cpu, memory = (max(0, held.get(name, 0) - asked.get(name, 0)) for name in (CPU, MEMORY))
+    return Load(cpu, memory)
 
 
 def devices_alone(request: Request, held: int) -> Request:

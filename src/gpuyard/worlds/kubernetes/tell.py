@@ -38,6 +38,7 @@ MORE_NODES_HELP = frozenset(
         Code.NODES_EXCLUDED,
         Code.NOT_ENOUGH_CPU,
         Code.NOT_ENOUGH_MEMORY,
+        Code.NOT_ENOUGH_EXTRA,
         Code.NODES_UNAVAILABLE,
     )
 )

@@ -14,7 +14,7 @@ import numpy as np
 from gpuyard.brain.engine.explaining import constraints
 from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_cost, task_words
 from gpuyard.brain.engine.nodes import requests
-from gpuyard.brain.engine.nodes.columns import Bools
+from gpuyard.brain.engine.nodes.columns import Bools, Columns
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import fragmentation, gang
@@ -22,7 +22,7 @@ from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Outcome, Reason
-from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
+from gpuyard.model.resources import WHOLE, Request, as_gpus, gpu_words
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
 
 Failed = list[tuple[Reason, JobRow | None]]
@@ -280,27 +280,46 @@ def _left_to_it(draft: Draft, row: JobRow, view: NodesView) -> str:
         best = int(free.argmax())
         where = f" ({columns.nodes[best].name})" if free[best] else ""
         return f"; where it may run, the most free on one node is {as_gpus(int(free[best]))}{where}"
-    lack = _most_cores(draft, row, view, left)
-    what = "CPUs on one node are" if lack.code is Code.NOT_ENOUGH_CPU else "memory on one node is"
-    return f"; where it may run, the most {what} {lack.words(lack.most)} ({lack.node})"
+    lack = _most_of_the_rest(draft, row, view, left)
+    verb = "are" if lack.code is Code.NOT_ENOUGH_CPU else "is"
+    return f"; where it may run, the most {lack.what} on one node {verb} {lack.words(lack.most)} ({lack.node})"
 
 
 class _Lack(NamedTuple):
-    """CPU or memory that a task lacks: how much it needs, and the most there is, on which node."""
+    """What a task lacks beside GPUs: how much it needs, and the most there is, on which node."""
 
     code: Code
     needed: int
     most: int
     node: str
+    extra: str = ""
+
+    @property
+    def what(self) -> str:
+        """What it is."""
+        return self.extra or ("CPUs" if self.code is Code.NOT_ENOUGH_CPU else "memory")
 
     def words(self, amount: int) -> str:
-        """Cores, or Gi."""
+        """Cores, Gi, or as it is."""
+        if self.extra:
+            return str(amount)
         return f"{amount / 1000:g}" if self.code is Code.NOT_ENOUGH_CPU else f"{amount / 2**30:g}Gi"
 
 
-def _most_cores(draft: Draft, row: JobRow, view: NodesView, among: Bools) -> _Lack:
-    """What the task lacks on these nodes; on one that is too small even when empty, its size counts."""
+def _most_of_the_rest(draft: Draft, row: JobRow, view: NodesView, among: Bools) -> _Lack:
+    """What the task lacks on these nodes; extras only where CPU and memory would do."""
     columns, asked = draft.fleet.columns, row.requests[view.leaf].resources
+    enough = among & (columns.cpu >= asked.cpu) & (columns.memory >= asked.memory)
+    for name, amount in asked.extras:
+        free = np.where(among, columns.extras.free(name), -1)
+        if enough.any() and not (enough & (free >= amount)).any():
+            best = int(np.where(enough, free, -1).argmax())
+            return _Lack(Code.NOT_ENOUGH_EXTRA, amount, int(free[best]), columns.nodes[best].name, name)
+    return _most_cores(columns, asked, among)
+
+
+def _most_cores(columns: Columns, asked: Request, among: Bools) -> _Lack:
+    """On a node that is too small even when empty, its size counts."""
     cpu, memory = (np.where(among, column, -1) for column in (columns.cpu, columns.memory))
     tight_cpu = asked.cpu > cpu.max() or (asked.memory <= memory.max() and asked.cpu > 0)
     best = int((cpu if tight_cpu else memory).argmax())
@@ -313,7 +332,7 @@ def _most_cores(draft: Draft, row: JobRow, view: NodesView, among: Bools) -> _La
 def _short_of_cpu(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     """Nodes that have the GPUs, and not the cores or the memory."""
     resources = row.requests[view.leaf].resources
-    if not (resources.cpu or resources.memory) or not (view.room < view.gpu_room).any():
+    if not (resources.cpu or resources.memory or resources.extras) or not (view.room < view.gpu_room).any():
         return []
     return _lacking(draft, row, view, view.gpu_room > 0)
 
@@ -327,20 +346,21 @@ def _too_thin(draft: Draft, row: JobRow, view: NodesView) -> Failed:
 
 
 def _lacking(draft: Draft, row: JobRow, view: NodesView, among: Bools) -> Failed:
-    lack = _most_cores(draft, row, view, among)
-    what = "CPUs" if lack.code is Code.NOT_ENOUGH_CPU else "of memory"
+    lack = _most_of_the_rest(draft, row, view, among)
+    what = "of memory" if lack.code is Code.NOT_ENOUGH_MEMORY else lack.what
     with_gpus = "with GPUs for it" if not row.requests[view.leaf].resources.cpu_only else "where it may run"
     message = (
         f"{row.name} needs {lack.words(lack.needed)} {what} a task; "
         f"the most free on a node {with_gpus} is {lack.words(lack.most)} ({lack.node})"
     )
     relaxed = draft.fleet.probe(row, replace(row.job, gang=_without_cpu(row.job.gang), placements=()))
-    return [(Reason(lack.code, needed=lack.needed, free=lack.most, message=message), relaxed)]
+    reason = Reason(lack.code, needed=lack.needed, free=lack.most, where=lack.extra, message=message)
+    return [(reason, relaxed)]
 
 
 def _without_cpu(bundle: Bundle) -> Bundle:
     def bare(group: TaskGroup) -> TaskGroup:
-        return replace(group, request=replace(group.request, cpu=0, memory=0))
+        return replace(group, request=replace(group.request, cpu=0, memory=0, extras=()))
 
     groups = tuple(_without_cpu(g) if isinstance(g, Bundle) else bare(g) for g in bundle.groups)
     return replace(bundle, groups=groups)

@@ -76,7 +76,7 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
         model=model,
         labels=shapes.static(request, (requests.has_labels, requests.bears_taints)),
         machinery=shapes.static(request, (requests.is_open,)),
-        cpu=(columns.cpu >= request.resources.cpu) & (columns.memory >= request.resources.memory),
+        cpu=_has_the_rest(columns, request),
         policy=limits.closed if limits is not None else {},
         single=limits is not None and limits.single,
         free=columns.idle,
@@ -87,6 +87,14 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
         room=room,
         suitable=shapes.static(request, requests.STATIC_CHECKERS) & model,
     )
+
+
+def _has_the_rest(columns: Columns, request: requests.TaskRequest) -> Bools:
+    """Whether a node has what one task needs beside GPUs."""
+    there: Bools = (columns.cpu >= request.resources.cpu) & (columns.memory >= request.resources.memory)
+    for name, amount in request.resources.extras:
+        there = there & (columns.extras.free(name) >= amount)
+    return there
 
 
 def _most_in_one_place(columns: Columns, request: requests.TaskRequest, suitable: Bools) -> int:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuyard.brain.engine.nodes.extras import ExtraColumns
 from gpuyard.model.node import Gpu, Health, Node
-from gpuyard.model.resources import UNLIMITED, WHOLE
+from gpuyard.model.resources import UNLIMITED, WHOLE, Extras
 from gpuyard.model.topology import NODE
 
 Ints = npt.NDArray[np.int64]
@@ -38,6 +39,7 @@ class Held(NamedTuple):
     cpu: int = 0
     memory: int = 0
     terminating: bool = False
+    extras: Extras = ()
 
 
 class Region(NamedTuple):
@@ -130,6 +132,7 @@ class Columns:
         self.free_mask = list(self.usable)
         self.cpu = np.array([node.cpu - node.taken.cpu for node in self.nodes], dtype=np.int64)
         self.memory = np.array([node.memory - node.taken.memory for node in self.nodes], dtype=np.int64)
+        self.extras = ExtraColumns(self.nodes)
         self.shares = np.zeros((count, self.width), dtype=np.int64)
         self.idle = np.zeros(count, dtype=np.int64)
         self.trusted = np.ones((count, self.width), dtype=np.int64)
@@ -202,6 +205,8 @@ class Columns:
                 self.cpu[n] -= held.cpu
             if held.memory:
                 self.memory[n] -= held.memory
+            if held.extras:
+                self.extras.shift(n, held.extras, 1)
             if held.mig:
                 self._shift_slices(held, 1)
             else:
@@ -220,6 +225,7 @@ class Columns:
         old, self.nodes[n] = self.nodes[n], node
         self.cpu[n] += (node.cpu - node.taken.cpu) - (old.cpu - old.taken.cpu)
         self.memory[n] += (node.memory - node.taken.memory) - (old.memory - old.taken.memory)
+        self.extras.change(n, old, node)
         if node.gpus is not old.gpus:
             self.usable[n] = _mask(node, _usable)
             self.suspect[n] = _mask(node, _suspect)
@@ -242,6 +248,8 @@ class Columns:
             self.cpu[n] -= sign * held.cpu
         if held.memory:
             self.memory[n] -= sign * held.memory
+        if held.extras:
+            self.extras.shift(n, held.extras, sign)
         if held.mig:
             self._shift_slices(held, sign)
         elif held.gpus:
@@ -369,7 +377,7 @@ class Columns:
         """All that room of a node, and score as far as labels have no say in it, can depend on."""
         used = (self.usable[n], *self.used[n]) if self.partial[n] or self.profiles else None
         return (self.kind[n], self.layout[n], self.free_mask[n], self.suspect[n], int(self.cpu[n]),
-                int(self.memory[n]), used)  # fmt: skip
+                int(self.memory[n]), used, self.extras.state(n))  # fmt: skip
 
     @property
     def everywhere(self) -> Region:

@@ -33,7 +33,7 @@ class _Kinds:
         labels = labels_of(node) if self._keys else {}
         seen = tuple(labels.get(key) for key in self._keys)
         kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.workloads, node.closed is None,
-                node.cpu, node.memory, _gpu_kind(node.gpus), seen)  # fmt: skip
+                node.cpu, node.memory, node.extras, _gpu_kind(node.gpus), seen)  # fmt: skip
         code = self._known.get(kind)
         if code is None:
             code = self._known[kind] = len(self.examples)

@@ -136,16 +136,20 @@ def room_when_empty(request: TaskRequest, node: Node) -> int:
         room = min(have[profile] // count for profile, count in request.resources.mig)
     if request.resources.cpu:
         room = min(room, node.cpu // request.resources.cpu)
+    for name, amount in request.resources.extras:
+        room = min(room, node.extra(name) // amount)
     return min(room, node.memory // request.resources.memory) if request.resources.memory else room
 
 
 def room_on(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, careful: bool) -> Ints:
-    """How many tasks of `request` fit on each of `nodes` now, counting devices, CPU and memory."""
+    """How many tasks of `request` fit on each of `nodes` now, counting devices, CPU, memory and the rest."""
     room = gpu_room(columns, request, need, nodes, careful)
     if request.resources.cpu:
         room = np.minimum(room, np.maximum(columns.cpu[nodes], 0) // request.resources.cpu)
     if request.resources.memory:
         room = np.minimum(room, np.maximum(columns.memory[nodes], 0) // request.resources.memory)
+    if request.resources.extras:
+        room = columns.extras.cut(room, request.resources.extras, nodes)
     return np.maximum(room, 0)
 
 

@@ -71,8 +71,8 @@ def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
     resources = group.request  # spelled out, for a dataclass hashes slowly and every job passes here
     return (
         resources.gpus, resources.share, resources.gpu_memory, resources.mig, resources.cpu, resources.memory,
-        job.models, job.min_gpu_memory, job.min_architecture, job.architecture, group.node_selector, group.terms,
-        group.tolerations, job.job_class.value,
+        resources.extras, job.models, job.min_gpu_memory, job.min_architecture, job.architecture,
+        group.node_selector, group.terms, group.tolerations, job.job_class.value,
     )  # fmt: skip
 
 
@@ -201,8 +201,11 @@ def is_open(request: TaskRequest, node: Node) -> bool:
 
 
 def has_cpu(request: TaskRequest, node: Node) -> bool:
-    """Whether the node, empty, has the CPU and memory for one task."""
-    return request.resources.cpu <= node.cpu and request.resources.memory <= node.memory
+    """Whether the node, empty, has the CPU and memory for one task, and what else it needs."""
+    resources = request.resources
+    if resources.cpu > node.cpu or resources.memory > node.memory:
+        return False
+    return all(node.extra(name) >= amount for name, amount in resources.extras)
 
 
 def has_shape(request: TaskRequest, node: Node) -> bool:

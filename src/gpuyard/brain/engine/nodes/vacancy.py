@@ -12,7 +12,7 @@ from gpuyard.model.resources import WHOLE
 class Vacancy:
     """One node's free devices, slices, CPU and memory, for one kind of task."""
 
-    __slots__ = ("_columns", "_slices", "_used", "cpu", "memory", "need", "node", "request", "whole")
+    __slots__ = ("_columns", "_extras", "_slices", "_used", "cpu", "memory", "need", "node", "request", "whole")
 
     def __init__(self, columns: Columns, request: TaskRequest, node: int) -> None:
         self._columns = columns
@@ -21,6 +21,7 @@ class Vacancy:
         self.whole = columns.free_mask[node].bit_count()
         self.cpu = int(columns.cpu[node])
         self.memory = int(columns.memory[node])
+        self._extras = {name: int(columns.extras.free(name)[node]) for name, _ in request.resources.extras}
         self._used = list(columns.used[node])
         self._slices = dict(columns.free_slices[node]) if request.resources.mig else {}
         self.need = request.share_on(columns.nodes[node]) if request.resources.shared else 0
@@ -36,6 +37,9 @@ class Vacancy:
     def _shift(self, held: Held, sign: int) -> None:
         self.cpu += sign * held.cpu
         self.memory += sign * held.memory
+        for name, amount in held.extras if self._extras else ():
+            if name in self._extras:
+                self._extras[name] += sign * amount
         if held.mig:
             for key in zip(held.gpus, held.mig, strict=True):
                 self._slices[key] = self._slices.get(key, 0) + sign
@@ -55,12 +59,15 @@ class Vacancy:
             room = min(room, self.cpu // resources.cpu)
         if resources.memory:
             room = min(room, self.memory // resources.memory)
+        for name, amount in resources.extras:
+            room = min(room, self._extras[name] // amount)
         return max(room, 0)
 
     def lacks_devices_only(self) -> bool:
         """Whether CPU and memory are there for one task more than there are devices for."""
         resources, more = self.request.resources, self._gpu_room() + 1
-        return self.cpu >= more * resources.cpu and self.memory >= more * resources.memory
+        rest = all(self._extras[name] >= more * amount for name, amount in resources.extras)
+        return rest and self.cpu >= more * resources.cpu and self.memory >= more * resources.memory
 
     def _gpu_room(self) -> int:
         resources = self.request.resources

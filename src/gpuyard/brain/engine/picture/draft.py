@@ -155,6 +155,7 @@ class Draft:
         """Remember what is free, to learn later whether more has become free since nothing fitted."""
         columns = self.fleet.columns
         self._free = (columns.idle.copy(), columns.cpu.copy(), columns.memory.copy(), self._slices())
+        self._free_extras = columns.extras.copies()
         self._free_at = columns.version
 
     def more_is_free(self) -> bool:
@@ -167,6 +168,7 @@ class Draft:
             or (columns.cpu[nodes] > cpu[nodes]).any()
             or (columns.memory[nodes] > memory[nodes]).any()
             or (self._slices()[nodes] > slices[nodes]).any()
+            or any((columns.extras.free(name)[nodes] > was[nodes]).any() for name, was in self._free_extras.items())
         )
 
     def _slices(self) -> Ints:

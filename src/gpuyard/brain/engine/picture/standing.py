@@ -315,7 +315,7 @@ class Standing:
         cost = request.cost_on(where)
         return Held(
             leaf, place.task, node, place.gpus, share, place.mig, cost, request.resources.cpu, request.resources.memory,
-            place.terminating,
+            place.terminating, request.resources.extras,
         )  # fmt: skip
 
     def placement(self, row: JobRow, held: Held) -> Placement:

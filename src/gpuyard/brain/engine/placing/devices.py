@@ -136,7 +136,7 @@ def stands_free(columns: Columns, held: Held) -> bool:
     closed = columns.nodes[n].closed
     if closed is not None and closed.drains:
         return False
-    if held.cpu > columns.cpu[n] or held.memory > columns.memory[n]:
+    if held.cpu > columns.cpu[n] or held.memory > columns.memory[n] or not columns.extras.suffice(n, held.extras):
         return False
     if held.mig:
         pairs = list(zip(held.gpus, held.mig, strict=True))

@@ -183,7 +183,7 @@ def put_one(draft: Draft, wish: GroupWish, shape: Shape, node: int, task: int, i
     where, resources = columns.nodes[node], request.resources
     share, cost = request.share_on(where) if resources.shared else 0, request.cost_on(where)
     gpus, mig = picked
-    held = Held(wish.leaf, task, node, gpus, share, mig, cost, resources.cpu, resources.memory, False)
+    held = Held(wish.leaf, task, node, gpus, share, mig, cost, resources.cpu, resources.memory, False, resources.extras)
     draft.tx.put(wish.row, held)
     return True
 
