@@ -274,6 +274,9 @@ class ToyPort:
     def nodes(self) -> Iterable[Node]:
         return self.world.fleet.nodes
 
+    def measured(self) -> dict[tuple[str, int], dict[str, Any]]:
+        return {}
+
     def holders(self) -> dict[tuple[str, int], dict[int, int]]:
         held: dict[tuple[str, int], dict[int, int]] = {}
         for record in self.active():

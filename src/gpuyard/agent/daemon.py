@@ -20,6 +20,7 @@ from gpuyard.model.outside.phrases import counted
 from gpuyard.model.outside.ports import Clock
 
 LINE_MAX = 256
+PROC = pathlib.Path("/proc")
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Daemon:
     old_hostname_label: bool = False
     dcgm: Literal["auto", "always", "never"] = "auto"
     """Whether series go out under DCGM's names: not where dcgm-exporter runs, or every sum would be doubled."""
-    proc: pathlib.Path = pathlib.Path("/proc")
+    proc: pathlib.Path = PROC
     _uses: JobUses = field(default_factory=JobUses)
     _holders: Mapping[str, Sequence[GpuHolder]] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -59,7 +60,7 @@ class Daemon:
         view = self.watch.look()
         self._holders = self._mapped(view)
         shares = {uuid: {who.job: 1 / len(holders) for who in holders} for uuid, holders in self._holders.items()}
-        self._uses.count(self.clock.monotonic(), view.by_uuid(), shares)
+        self._uses.count(view.at, view.by_uuid(), shares)
         self._tell(view)
         return view
 

@@ -108,7 +108,9 @@ class Service(Protocol):
         As `yard nodes -o json` has them offline (`name`, `pool`, `model`, `gpus`, `domains`, `free`, `used`, `jobs`,
         `phase`: ready, cordoned, draining, drained), `drain` {reason, by, since} while it is one of the last two, and
         `devices`: one for each GPU with `index`, `uuid`, `health`, `island`, `jobs` (who holds it), `used` (0 to 1),
-        and `phase` where it is closed by itself.
+        and `phase` where it is closed by itself; where there are sensors `measured` (seen, unknown, lost), `evidence`
+        that speaks against it, and as far as it is known `utilization` (0 to 1), `memory_used` and `memory` (bytes),
+        `temperature` (°C), `power` (W).
         """
 
     def drain(self, caller: Caller, place: Document, dry_run: bool = False) -> Document:
@@ -154,7 +156,8 @@ class Service(Protocol):
         """GPU-seconds and money by user or queue.
 
         By user, in a shared yard everybody sees their own. `name`, `gpu_seconds` (held), `lost_gpu_seconds` (of those:
-        work to be done again), `tasks`, and `money` where its pools have a price.
+        work to be done again), `tasks`, `productive_gpu_seconds` and `idle_gpu_seconds` as far as sensors told how busy
+        the GPUs were, and `money` where its pools have a price.
         """
 
     def events(self, caller: Caller, after: int, limit: int) -> list[Document]:
@@ -173,7 +176,8 @@ class Service(Protocol):
 
         `cycles` {count, seconds}, `accounts` {ledger account: GPU-seconds}, `waits` {queue: {count, seconds}},
         `evictions` {reason code: count}, `ended` {phase: count}, `stranding` {pool: {gpus, free, stranded,
-        shapes {shape: [asked, fits, stranded]}}}. What is not known is left out.
+        shapes {shape: [asked, fits, stranded]}}}, `gpu_metrics` [{name, words, kind, series [[labels, value]]}]. What
+        is not known is left out.
         """
 
     def backup(self, caller: Caller, path: str) -> Document:

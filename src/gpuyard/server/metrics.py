@@ -1,6 +1,7 @@
 """/metrics: the yard's numbers under the names people know from Kueue, in base units. Called by `probes`.
 
-Gathered when they are asked for; nothing is counted here. No label carries a job's or user's name: those have no bound.
+Gathered when they are asked for; nothing is counted here. No label carries a user's name, and a job's only on series of
+the GPUs that it has now, for operators: names have no bound.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from gpuyard.runtime.service import EVERYBODY, Document
 from gpuyard.server.context import HandlerContext
 
 WAITING = ("waiting", "held")
+JOB = "hpc_job"
 THRESHOLDS_S = (600, 3600, 21600, 86400)
 """Waits worth telling apart: ten minutes, an hour, six, a day."""
 
 
-def exposition(context: HandlerContext, accept: str) -> tuple[bytes, str]:
-    """The body and its content type, as the scraper accepts it."""
+def exposition(context: HandlerContext, accept: str, names: bool = False) -> tuple[bytes, str]:
+    """The body and its content type, as the scraper accepts it; `names`: whether they may know whose job it is."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(YardCollector(context))
+    registry.register(YardCollector(context, names))
     encoder, kind = choose_encoder(accept)
     return encoder(registry), kind
 
@@ -41,8 +43,9 @@ def exposition(context: HandlerContext, accept: str) -> tuple[bytes, str]:
 class YardCollector(Collector):
     """Asks the service once for each scrape."""
 
-    def __init__(self, context: HandlerContext) -> None:
+    def __init__(self, context: HandlerContext, names: bool) -> None:
         self._desk = context
+        self._names = names
 
     def collect(self) -> Iterable[Metric]:
         """Every family."""
@@ -57,6 +60,7 @@ class YardCollector(Collector):
         yield _alerts(service.alerts(EVERYBODY))
         yield from _growing(measures)
         yield from _stranded(measures.get("stranding", {}))
+        yield from _sensed(measures.get("gpu_metrics", ()), self._names)
         if status.get("last_cycle"):
             age = max(0.0, self._desk.now() - float(status["last_cycle"]))
             yield GaugeMetricFamily("gpuyard_decision_age_seconds", "Since the last cycle.", value=age)
@@ -146,6 +150,29 @@ def _stranded(pools: Document) -> Iterator[Metric]:
         for shape, (_, _, stranded) in sorted(pool["shapes"].items()):
             shapes.add_metric([name, shape], stranded)
     yield from (share, shapes)
+
+
+def _sensed(found: Iterable[Document], names: bool) -> Iterator[Metric]:
+    """What the agent's code tells of GPUs; of jobs only to those who may know their names."""
+    for family in found:
+        if family["series"] and (names or not family["name"].startswith("gpuyard_job_")):
+            yield _gpu_metric(family, names)
+
+
+def _gpu_metric(family: Document, names: bool) -> Metric:
+    """DCGM's counters have no suffix, so here they are of no known type. A GPU that several have is told once where
+    nobody is to know who they are."""
+    name, kind = family["name"], family["kind"]
+    bare = kind == "counter" and not name.endswith("_total")
+    metric = Metric(name.removesuffix("_total"), family["words"], "unknown" if bare else kind)
+    told = {tuple((labels if names else _nameless(labels)).items()): value for labels, value in family["series"]}
+    for labels, value in told.items():
+        metric.add_sample(name, dict(labels), value)
+    return metric
+
+
+def _nameless(labels: Document) -> Document:
+    return {**labels, JOB: ""} if JOB in labels else labels
 
 
 def _growing(measures: Document) -> Iterator[Metric]:

@@ -51,10 +51,10 @@ def version() -> Response:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-def prometheus(request: Request, _: Thinking) -> Response:
+def prometheus(request: Request, caller: Thinking) -> Response:
     """Everything as Prometheus wants it, OpenMetrics on request."""
     context: HandlerContext = request.app.state.context
-    body, kind = metrics.exposition(context, request.headers.get("accept", ""))
+    body, kind = metrics.exposition(context, request.headers.get("accept", ""), caller.admin)
     return Response(body, headers={"Content-Type": kind})
 
 

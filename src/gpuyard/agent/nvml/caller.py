@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,8 @@ class NvmlCaller:
         self._answered = -1.0
         self._child: subprocess.Popen[bytes] | None = None
         self._dying: subprocess.Popen[bytes] | None = None
+        self._asking = threading.Lock()
+        self._closed = False
         self._last_words = tempfile.TemporaryFile()  # noqa: SIM115 -- open as long as we are
 
     def machine(self) -> MachineFacts | Trouble:
@@ -68,9 +71,13 @@ class NvmlCaller:
         return answer if isinstance(answer, Sample | Trouble) else _mixed_up()
 
     def close(self) -> None:
-        """No more questions."""
-        self._kill()
-        self._last_words.close()
+        """No more questions. One that is being asked in another thread ends at once, for its child does."""
+        self._closed = True
+        if (child := self._child) is not None:
+            child.kill()
+        with self._asking:
+            self._kill()
+            self._last_words.close()
 
     @property
     def pid(self) -> int:
@@ -80,6 +87,10 @@ class NvmlCaller:
     # --- one question ----------------------------------------------------------------------------
 
     def _ask(self, question: Question) -> Answer:
+        with self._asking:
+            return Trouble("died", "nobody asks any more") if self._closed else self._answer(question)
+
+    def _answer(self, question: Question) -> Answer:
         if self._dying is not None and self._dying.poll() is None:
             return Trouble("hung", f"process {self._dying.pid}, which asks it, cannot even be killed")
         self._dying = None

@@ -32,7 +32,7 @@ class Untold(GpuYardError):
     """NVML tells nothing here."""
 
 
-def source_of(replay: str, faults: str, deadline_s: float) -> NvmlSource:
+def source_of(replay: str, faults: str, deadline_s: float = 45.0) -> NvmlSource:
     """NVML, or a record in its place; files are read here once, so that a mistake in them is told at once."""
     from gpuyard.agent.nvml import faults as fault_files
     from gpuyard.agent.nvml import record as records

@@ -24,6 +24,7 @@ from gpuyard.model.errors import GpuYardError, Refused
 from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
+    from gpuyard.agent.nvml.caller import NvmlSource
     from gpuyard.cli.keeping.which_yard import YardFleet
     from gpuyard.model.ownership import Caps
     from gpuyard.runtime.alerting.channels import NotifyWish
@@ -56,6 +57,8 @@ class UpWish:
 
     state: Path
     fleet: str = ""
+    nvml_replay: str = ""
+    faults: str = ""
     shared: bool = False
     group: str = ""
     user_cap: int | None = None
@@ -89,6 +92,8 @@ class UpWish:
 @click.option(
     "--fleet", default="", metavar="FILE", help="Virtual nodes as in this file, from now on; `machine`: its GPUs."
 )
+@click.option("--nvml-replay", default="", metavar="FILE", help="Virtual GPUs as in a record of a machine, measured.")
+@click.option("--faults", default="", metavar="FILE", help="What goes wrong with the recorded machine, and when.")
 @click.option("--state", default="", metavar="FOLDER", help="Where everything is kept.  [default: XDG state folder]")
 @click.option("--shared", is_flag=True, help="As root: open to a group, each job runs as its submitter.")
 @click.option("--group", default="", help="The group that may use a shared yard.  [default: users]")
@@ -125,6 +130,8 @@ def _check(wish: UpWish) -> None:
     if (wish.group or wish.user_cap is not None or wish.user_tasks is not None) and not wish.shared:
         told = "--group, --user-cap and --user-tasks are for --shared: a yard of your own opens to nobody else."
         raise click.UsageError(told)
+    if (wish.fleet and wish.nvml_replay) or (wish.faults and not wish.nvml_replay):
+        raise click.UsageError("--nvml-replay is a fleet of its own: no --fleet beside it; --faults are faults of it.")
     if bool(wish.certificate) != bool(wish.key):
         raise click.UsageError("--certificate and --key belong together.")
 
@@ -136,7 +143,7 @@ def stay(wish: UpWish) -> None:
 
     clock = SystemClock()
     yard_log.fold(wish.state, clock.monotonic)
-    fleet = which_yard.find(wish.fleet, wish.state, clock.now())
+    fleet = which_yard.find(wish.fleet, wish.state, clock.now()) if not wish.nvml_replay else _recorded(wish, clock)
     hosting = Hosting(_yard(fleet, wish, clock), doors(wish), clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: hosting.stop())
@@ -182,7 +189,20 @@ def _try() -> str:
 def _yard(fleet: YardFleet, wish: UpWish, clock: SystemClock) -> Yard:
     from gpuyard.cli.keeping import which_yard
 
-    return which_yard.make(fleet, wish.state, clock, shared=wish.shared, caps=_caps(wish), notify=_notify(wish))
+    more = {"caps": _caps(wish), "notify": _notify(wish), "nvml": _measured(wish)}
+    return which_yard.make(fleet, wish.state, clock, shared=wish.shared, **more)
+
+
+def _recorded(wish: UpWish, clock: SystemClock) -> YardFleet:
+    from gpuyard.cli.keeping import which_yard
+
+    return which_yard.of_record(Path(wish.nvml_replay), clock.now())
+
+
+def _measured(wish: UpWish) -> NvmlSource | None:
+    from gpuyard.cli.keeping import agent
+
+    return agent.source_of(wish.nvml_replay, wish.faults) if wish.nvml_replay else None
 
 
 def _notify(wish: UpWish) -> NotifyWish:
@@ -251,6 +271,7 @@ def _first_words(log: YardLog) -> str:
 def _arguments(wish: UpWish) -> list[str]:
     given = {
         "--state": str(wish.state), "--fleet": _given_file(wish.fleet),
+        "--nvml-replay": _given_file(wish.nvml_replay), "--faults": _given_file(wish.faults),
         "--group": wish.group, "--user-cap": _given(wish.user_cap), "--user-tasks": _given(wish.user_tasks),
         "--max-tasks": str(wish.max_tasks), "--keep-output": str(wish.keep_output),
         "--host": wish.host, "--port": str(wish.port),

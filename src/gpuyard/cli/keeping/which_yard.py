@@ -106,6 +106,15 @@ def of_this_machine(now: float) -> YardFleet | None:
     return YardFleet(found, False, f"real: {_counted(found)} ({', '.join(sorted({node.model for node in nodes}))})")
 
 
+def of_record(path: Path, now: float) -> YardFleet:
+    """A recorded machine: its GPUs are virtual here, and its sensors tell what was recorded."""
+    from gpuyard.agent import discovery
+    from gpuyard.agent.nvml import record
+
+    found = replace(_parsed({}, now), nodes=discovery.nodes(record.read(path).machine))
+    return YardFleet(found, True, f"virtual: {_counted(found)}, as recorded in {path}")
+
+
 def one_virtual_node(now: float) -> YardFleet:
     """This machine with GPUs that do not exist; its jobs are real processes all the same."""
     from gpuyard.agent import discovery

@@ -11,6 +11,7 @@ import click
 
 from gpuyard.cli.console import options, terminal, words
 from gpuyard.cli.console.options import seconds_of
+from gpuyard.cli.looking import gpu_use
 from gpuyard.cli.rendering.listings import job_tables, live_tables
 from gpuyard.cli.rendering.listings.tables import Listing, TableWish, column, listing_options
 from gpuyard.client import Client
@@ -31,15 +32,17 @@ JOB_FIELDS = ("name", "user", "queue", "phase", "held_gpus", "asked_gpus", "star
     yard top
     yard top --by queue --once
     yard top --by job
+    yard top --by gpu
     """,
 )
-@click.option("--by", type=click.Choice(("user", "queue", "class", "job")), default="user", show_default=True)
+@click.option("--by", type=click.Choice(("user", "queue", "class", "job", "gpu")), default="user", show_default=True)
 @click.option("--once", is_flag=True, help="Print it and leave, also on a terminal.")
 @listing_options()
 def top(by: str, once: bool, wish: TableWish) -> None:
     """Who holds which GPUs, and who waits for how many; live on a terminal.
 
-    By job: what runs, how far it is by its own word, and when it will be done.
+    By job: what runs, how busy its GPUs are, how far it is by its own word, and when it will be done. By GPU: how busy,
+    full and hot each is, and who has it. How busy a GPU is is known of real ones alone.
     """
     import sys
 
@@ -50,10 +53,13 @@ def top(by: str, once: bool, wish: TableWish) -> None:
         if drawn:
             terminal.write(_headline(client.status()))
         if by == "job":
-            return working(client.jobs(fields=JOB_FIELDS))
+            busy = gpu_use.of_jobs(client.nodes())
+            return [job | {"utilization": busy.get(job["name"])} for job in working(client.jobs(fields=JOB_FIELDS))]
+        if by == "gpu":
+            return gpu_use.gpus(client.nodes())
         return holders(client.jobs(fields=HOLDER_FIELDS), by)
 
-    listing = WORKING if by == "job" else _holder_listing(by)
+    listing = {"job": WORKING, "gpu": gpu_use.GPUS}.get(by) or _holder_listing(by)
     live_tables.show(listing, ask, replace(wish, watch=stays and not once))
 
 
@@ -69,6 +75,7 @@ WORKING: Listing[Document] = Listing(
         column("JOB", lambda job: job["name"], cuts=True),
         column("USER", lambda job: job.get("user") or "-"),
         column("GPUS", job_tables.gpus, right=True),
+        column("UTIL", lambda job: gpu_use.percent(job.get("utilization")), right=True),
         column("RUN", job_tables.run_time, right=True),
         column("PROGRESS", job_tables.progress, wraps=True),
     ),
@@ -169,7 +176,8 @@ def report(by: str, since: str, wish: TableWish) -> None:
     """GPU-hours and money.
 
     GPU-hours are those that were held; of LOST ones the work has to be done again, because a job was stopped for
-    another or lost its node. How busy the GPUs were meanwhile is not measured yet.
+    another or lost its node. PRODUCTIVE are those in which the GPUs were at work, IDLE those in which they were not;
+    what nobody measured, as on virtual GPUs, is neither.
     """
     begin = SystemClock().now() - seconds_of(since)
     live_tables.show(_report_listing(by), lambda client: client.report(by, begin), wish)
@@ -180,10 +188,16 @@ def _report_listing(by: str) -> Listing[Document]:
         column(by.upper(), lambda row: row.get("name", row.get(by, "-"))),
         column("GPU-HOURS", _hours("gpu_seconds"), right=True),
         column("LOST", _hours("lost_gpu_seconds"), right=True),
+        column("PRODUCTIVE", _measured_hours("productive_gpu_seconds"), right=True),
+        column("IDLE", _measured_hours("idle_gpu_seconds"), right=True),
         column("TASKS", lambda row: row.get("tasks", "-"), right=True),
         column("MONEY", lambda row: f"{row['money']:,.2f}" if "money" in row else "-", right=True),
     )
     return Listing("GPU-hour", cells, lambda row: {"name": row.get(by, "-")} | row)
+
+
+def _measured_hours(key: str) -> Callable[[Document], str]:
+    return lambda row: _hours(key)(row) if key in row else "-"
 
 
 def _hours(key: str) -> Callable[[Document], str]:

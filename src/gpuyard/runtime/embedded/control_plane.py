@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuyard.agent.keeper import Machine
+from gpuyard.agent.nvml.caller import NvmlCaller, NvmlSource
+from gpuyard.agent.watching import Watch
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.files.reading.fleet import ONLY_QUEUE
@@ -34,6 +36,7 @@ from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
 from gpuyard.runtime.embedded import fitting
 from gpuyard.runtime.embedded.history import History
+from gpuyard.runtime.embedded.measuring import EVERY_S, Measuring
 from gpuyard.runtime.embedded.real_gpus import RealGpus
 from gpuyard.runtime.embedded.state_folder import Holder
 from gpuyard.runtime.service import Document
@@ -72,6 +75,9 @@ class Settings:
     virtual: bool = True
     shared: bool = False
     caps: Caps = NO_CAPS
+    nvml: NvmlSource | None = None
+    """How the GPUs are measured; where it is not given real ones are by NVML, and virtual ones not at all."""
+    measure_every_s: float = EVERY_S
     machine: Machine | None = None
     """Where real GPUs are kept; none for virtual ones, unless it is given."""
     keeps_places: bool = False
@@ -103,6 +109,7 @@ class ControlPlane:
         self.overruled: tuple[str, ...] = ()
         """Queues of the fleet that are as they were set by command, and not as the fleet has them."""
         self.devices: RealGpus | None = None
+        self.measuring: Measuring | None = None
         self.notifier: Notifier | None = None
         self._channel = channels.channel(settings.notify, clock)
 
@@ -150,7 +157,10 @@ class ControlPlane:
         self._housekeeper.start()
         self.history = History(self.desk, self.archive)
         self.history.start()
+        self.measuring = self._measure()
         self._drive()
+        if self.measuring is not None:
+            self.measuring.start()
 
     def _check_fit(self) -> None:
         """Nobody is lost because a fleet or its queues are other than they were."""
@@ -210,6 +220,14 @@ class ControlPlane:
         self.desk.keeper = self.launcher.keeper = devices.keeper
         return devices
 
+    def _measure(self) -> Measuring | None:
+        """Real GPUs have sensors; virtual ones only if they are those of a recorded machine."""
+        source = self.settings.nvml or (None if self.settings.virtual else NvmlSource())
+        if source is None:
+            return None
+        watch = Watch(NvmlCaller(source, self.clock.monotonic), self.clock.now)
+        return Measuring(self.world, watch, self.settings.measure_every_s)
+
     def _timed_faults(self) -> list[Fault]:
         begun = self.clock.monotonic()
         return [replace(fault, at=begun + fault.at) for fault in self.settings.faults]
@@ -242,6 +260,8 @@ class ControlPlane:
             self._end_all()
         self._housekeeper.stop()
         self.history.stop()
+        if self.measuring is not None:
+            self.measuring.stop()
         self.world.close()
         self.driver.close()
         if self.notifier is not None:

@@ -271,6 +271,10 @@ class LocalSite:
         """By what is true, and not by what was planned."""
         return self._desk.holdings.by_device()
 
+    def measured(self) -> Mapping[tuple[str, int], Document]:
+        """By the last look of the agent's code."""
+        return self._plane.measuring.devices() if self._plane.measuring is not None else {}
+
     def standing(self) -> Iterable[tuple[str, str]]:
         """Which job stands in which queue, or is about to."""
         return self._desk.book.standing()
@@ -304,6 +308,7 @@ class LocalPast:
 
     def __init__(self, plane: ControlPlane) -> None:
         self._desk = plane.desk
+        self._plane = plane
         self.wait = plane.store.wait_news
         self.samples = plane.history.samples
 
@@ -311,11 +316,13 @@ class LocalPast:
         """The ledger, and what still runs."""
         with self._desk.lock:
             sums = past.used(self._desk, columns, since, identity)
-        return [Used(keys, seconds, money, int(tasks), lost) for keys, (seconds, money, tasks, lost) in sums.items()]
+        return [Used(keys, held, money, int(tasks), *rest) for keys, (held, money, tasks, *rest) in sums.items()]
 
     def counts(self) -> Document:
         """Since the yard was made."""
-        return past.counts(self._desk.store)
+        measuring = self._plane.measuring
+        sensed = {"gpu_metrics": measuring.metrics()} if measuring is not None else {}
+        return past.counts(self._desk.store) | sensed
 
     def last(self) -> int:
         """The number of the newest event."""

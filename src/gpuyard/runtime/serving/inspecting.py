@@ -100,4 +100,5 @@ class Inspecting(Generic[R]):
         """See `Service.nodes`."""
         with self._world.jobs.still():
             names = {job.id: viewer.called(job) for job in self._world.jobs.active()}
-            return node_documents.nodes_documents(self._world.site.nodes(), self._world.site.holders(), names)
+            site = self._world.site
+            return node_documents.nodes_documents(site.nodes(), site.holders(), names, site.measured())

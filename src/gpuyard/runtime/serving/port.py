@@ -287,6 +287,9 @@ class Site(Protocol):
     def holders(self) -> Mapping[tuple[str, int], Mapping[int, int]]:
         """Which jobs hold how many grains of each device, by node and index."""
 
+    def measured(self) -> Mapping[tuple[str, int], Document]:
+        """What sensors tell of each device, by node and index; nothing of virtual ones."""
+
     def standing(self) -> Iterable[tuple[str, str]]:
         """Which job stands in which queue, those about to be accepted included."""
 
@@ -312,6 +315,9 @@ class Used:
     money: float
     tasks: int
     lost: float
+    measured: float = 0.0
+    """GPU-seconds in which somebody looked, and of these, in which the GPUs were at work."""
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +343,7 @@ class Past(Protocol):
         """By `user`, `queue` or `owner` (who a user really is), what still runs included; of one owner or of all."""
 
     def counts(self) -> Document:
-        """`waits`, `ended`, `evictions`, `accounts`: all that only grows."""
+        """`waits`, `ended`, `evictions`, `accounts`: all that only grows; and what sensors tell, as `gpu_metrics`."""
 
     def last(self) -> int:
         """The number of the newest event."""

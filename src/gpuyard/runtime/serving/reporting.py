@@ -28,6 +28,8 @@ def _line(known: dict[str, str], used: Used) -> Mapping[str, Any]:
     return {
         "name": "/".join(known.values()), **known, **({"uid": int(uid)} if uid.isdecimal() else {}),
         "gpu_seconds": round(used.gpu_seconds, 3), "lost_gpu_seconds": round(used.lost, 3), "tasks": used.tasks,
+        **({"productive_gpu_seconds": round(used.busy, 3), "idle_gpu_seconds": round(used.measured - used.busy, 3)}
+           if used.measured else {}),
         **({"money": round(used.money, 4)} if used.money else {}),
     }  # fmt: skip
 

@@ -14,9 +14,17 @@ Use = Mapping[tuple[str, int], Mapping[int, int]]
 """Grains of each device by the number of the job that holds them."""
 
 
-def nodes_documents(nodes: Iterable[Node], use: Use, names: Mapping[int, str]) -> list[Document]:
-    """The nodes, and who holds each GPU."""
-    return [_node_document(node, use, names) for node in sorted(nodes, key=lambda node: node.name)]
+Measured = Mapping[tuple[str, int], Document]
+"""What sensors tell of each device."""
+
+
+def nodes_documents(nodes: Iterable[Node], use: Use, names: Mapping[int, str], measured: Measured) -> list[Document]:
+    """The nodes, who holds each GPU, and how it is."""
+    found = [_node_document(node, use, names) for node in sorted(nodes, key=lambda node: node.name)]
+    for node in found:
+        for device in node["devices"]:
+            device |= measured.get((node["name"], device["index"]), {})
+    return found
 
 
 def _node_document(node: Node, use: Use, names: Mapping[int, str]) -> Document:

@@ -63,13 +63,12 @@ class Breakage:
                 well = replace(fault, at=fault.at + fault.lasts, lasts=None, health=Health.HEALTHY, kills=False)
                 self._faults = sorted([*self._faults, well], key=lambda each: each.at)
 
-    def set_health(self, name: str, gpu: int, health: Health, kills: bool = False) -> None:
+    def set_health(self, name: str, gpu: int, health: Health, kills: bool = False, why: str = "") -> None:
         """One device changed its state; what runs on it may die of that."""
+        told = f"GPU {gpu} of {name} is {health.value}{f' ({why})' if why else ''}"
         with self.desk.change():
             self.closures.see_health(name, gpu, health)
-            self.desk.say(
-                "health", node=name, gpu=gpu, health=health.value, message=f"GPU {gpu} of {name} is {health.value}"
-            )
+            self.desk.say("health", node=name, gpu=gpu, health=health.value, message=told)
             self.life.drop_unsound_promises()
             if kills:
                 holders = sorted(self.desk.holdings.holders(name, gpu))

@@ -15,7 +15,7 @@ from gpuyard.worlds.local.state.records import gpus_of
 from gpuyard.worlds.local.state.store import Store
 
 Sums = dict[tuple[str, ...], list[float]]
-"""GPU-seconds, money, tasks, and GPU-seconds lost."""
+"""GPU-seconds, money, tasks, and of the GPU-seconds: lost, measured, and busy."""
 Row = tuple[int, float, str, str, str, dict[str, Any]]
 """One event: number, moment, kind, the job's key, the identity of its owner, and the rest."""
 COLUMNS = "id, at, kind, job, owner, document"
@@ -26,7 +26,8 @@ def used(desk: Desk, columns: Sequence[str], since: float, identity: str | None)
     """Since a moment (whole days), by `user`, `queue` or `owner`; of one owner, or of all."""
     names = ", ".join(columns)
     rows = desk.store.rows(
-        f"SELECT {names}, sum(gpu_seconds), sum(money), sum(tasks), sum(lost) FROM ledger "
+        f"SELECT {names}, sum(gpu_seconds), sum(money), sum(tasks), sum(lost), sum(measured), sum(busy) "
+        f"FROM ledger "
         f"WHERE day >= ? AND (? IS NULL OR owner = ?) GROUP BY {names}",
         (int(since // ledger.DAY_S), identity, identity),
     )
@@ -47,7 +48,7 @@ def _add_running(sums: Sums, desk: Desk, columns: Sequence[str], since: float, i
             node = desk.nodes.get(task.placement.node)
             price = ledger.gpu_hour(desk.pools.get(node.pool)) if node is not None else 0.0
             seconds = (now - max(attempt.created, since)) * gpus_of(entry, task, node) if attempt else 0.0
-            sum_ = sums.setdefault(tuple(known[column] for column in columns), [0.0, 0.0, 0.0, 0.0])
+            sum_ = sums.setdefault(tuple(known[column] for column in columns), [0.0] * 6)
             sum_[0] += seconds
             sum_[1] += seconds * price / ledger.HOUR_S
             sum_[2] += 1
@@ -56,13 +57,15 @@ def _add_running(sums: Sums, desk: Desk, columns: Sequence[str], since: float, i
 def counts(store: Store) -> dict[str, Any]:
     """Counts since the yard was made, also of jobs whose records were cut."""
     counted = cutting.add(cutting.before(store), cutting.counts(store))
-    held, lost = store.rows("SELECT coalesce(sum(gpu_seconds), 0), coalesce(sum(lost), 0) FROM ledger")[0]
+    asked = ", ".join(f"coalesce(sum({name}), 0)" for name in ("gpu_seconds", "lost", "measured", "busy"))
+    held, lost, measured, busy = store.rows(f"SELECT {asked} FROM ledger")[0]
+    productive = {"productive": round(busy, 3), "idle_allocated": round(measured - busy, 3)} if measured else {}
     waited = counted["waited"]
     return {
         "waits": {queue: {"count": n, "seconds": round(waited[queue], 3)} for queue, n in counted["waits"].items()},
         "ended": dict(counted["ended"]),
         "evictions": dict(counted["evictions"]),
-        "accounts": {"held": round(held, 3), "lost": round(lost, 3)},
+        "accounts": {"held": round(held, 3), "lost": round(lost, 3)} | productive,
     }
 
 

@@ -50,6 +50,16 @@ def book(batch: Batch, entry: Entry, use: Use) -> None:
         )  # fmt: skip
 
 
+def measure(batch: Batch, entry: Entry, at: float, seconds: tuple[float, float]) -> None:
+    """What of a job's time was measured, and of that, what its GPUs were at work: GPU-seconds, on the day it is."""
+    batch.add(
+        "INSERT INTO ledger(day, queue, user, owner, tasks, gpu_seconds, money, lost, measured, busy) "
+        "VALUES (?, ?, ?, ?, 0, 0, 0, 0, ?, ?) ON CONFLICT(day, queue, user, owner) DO UPDATE SET "
+        "measured=measured+excluded.measured, busy=busy+excluded.busy",
+        (int(at // DAY_S), entry.template.job.queue, entry.owner.user, entry.owner.identity, *seconds),
+    )
+
+
 def lost_since(entry: Entry, attempt: Attempt, task: Task) -> float:
     """From when on the task's work has to be done again: since it last saved it, if it was stopped for somebody else,
     or died through no fault of its own. One that saves its work when it is told to stop loses nothing by being told."""

@@ -119,5 +119,11 @@ ALTER TABLE attempts ADD COLUMN told TEXT NOT NULL DEFAULT '';
 _PROGRESS = "ALTER TABLE attempts ADD COLUMN progress TEXT NOT NULL DEFAULT '';"
 """What an attempt told of its own progress, as a list of numbers."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE, _WAITS, _STOPPED, _PROGRESS)
+_MEASURED = """
+ALTER TABLE ledger ADD COLUMN measured REAL NOT NULL DEFAULT 0;
+ALTER TABLE ledger ADD COLUMN busy REAL NOT NULL DEFAULT 0;
+"""
+"""GPU-seconds in which somebody looked how busy the GPUs were, and what of them they were at work."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _LOST, _OWNERS, _MARKED, _WHOSE, _WAITS, _STOPPED, _PROGRESS, _MEASURED)
 """What to run to come from version n to n + 1."""
