@@ -307,6 +307,25 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
             yield from too_soon(snapshot, job)
 
 
+FOR_NOBODY = (Code.STALE, Code.DEADLOCK, Code.DRAINED)
+TOLD_AS = {
+    Start: (Code.FITS, Code.GROWS, Code.REPAIRED),
+    Move: (Code.CONSOLIDATED, Code.DEFRAGMENTED, Code.DRAINED),
+    Evict: (Code.PREEMPTED, Code.RECLAIMED, Code.CRITICAL, *FOR_NOBODY),
+}
+
+
+def everybody_is_told_the_net_change(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
+    """Also of a plan of several cycles: the reason is that of the action, and names whom the action is for."""
+    for action in outlook.actions:
+        for kind, codes in TOLD_AS.items():
+            if isinstance(action, kind) and action.reason.code not in codes:
+                yield f"{action.job} is told {action.reason.code.value} where it is to {kind.__name__.lower()}"
+        if isinstance(action, Evict | Move) and action.reason.code not in FOR_NOBODY:
+            if action.reason.where not in ("", action.beneficiary):
+                yield f"{action.job} is disturbed for {action.beneficiary} and told of {action.reason.where}"
+
+
 def drained_lawfully(snapshot: Snapshot, job: Job) -> Iterator[str]:
     """Only what stands on something drained goes; who may not be disturbed only if that is forced."""
     nodes = {node.name: node for node in snapshot.nodes}
@@ -508,6 +527,7 @@ CHECKS: tuple[Check, ...] = (
     limits_are_not_passed,
     loans_can_be_taken_back,
     victims_are_lawful,
+    everybody_is_told_the_net_change,
     shrinking_keeps_the_minimum,
     what_is_reclaimed_was_borrowed,
     budgets_are_kept,

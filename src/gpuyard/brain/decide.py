@@ -24,7 +24,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import NOBODY, Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory, Refusals
-from gpuyard.brain.engine.settling import evacuation, keeping_places
+from gpuyard.brain.engine.settling import evacuation, keeping_places, stories
 from gpuyard.model.actions import Plan
 from gpuyard.model.events import Event
 
@@ -104,7 +104,7 @@ def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> De
     keeping_places.untangle(draft, draft.before)
     for controller in steps.watching:
         _act(controller, draft, timed=True)
-    story = evacuation.Story(draft.because, draft.served)
+    story = stories.Story(draft.because, draft.served)
     actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()
     fleet.fresh = False

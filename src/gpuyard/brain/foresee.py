@@ -28,7 +28,7 @@ from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.placing.fragmentation import follow_demand, measure
 from gpuyard.brain.engine.reserving import reservations
-from gpuyard.brain.engine.settling import billing, evacuation, keeping_places
+from gpuyard.brain.engine.settling import billing, evacuation, keeping_places, stories
 from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.actions import Action, Deadlock, QueueLine, Running
 from gpuyard.model.alerts import Alert
@@ -119,7 +119,7 @@ class Foresight:
 
     def changes(self) -> tuple[Action, ...]:
         """Who starts, stops and moves, in an order that can be applied."""
-        return evacuation.net_actions(self.fleet, self.origin, evacuation.Story(self.because, self.served))
+        return evacuation.net_actions(self.fleet, self.origin, stories.Story(self.because, self.served))
 
     def bill(self, changes: Iterable[Action]) -> Bill:
         """What those of them cost that disturb somebody."""
@@ -295,7 +295,7 @@ def drainage(snapshot: Snapshot) -> Drainage:
     """What becomes of those who stand on what is being drained, before anything else is planned."""
     draft = cycle.open_draft(Fleet(snapshot), Memory.from_document(snapshot.memory), snapshot.now)
     stays = drain.clear(draft)
-    story = evacuation.Story(draft.because, draft.served)
+    story = stories.Story(draft.because, draft.served)
     actions = evacuation.net_actions(draft.fleet, draft.before, story)
     return Drainage(actions, billing.bill(draft, actions, draft.before), stays)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.brain.engine.settling import evacuation, keeping_places
+from gpuyard.brain.engine.settling import evacuation, keeping_places, stories
 from gpuyard.files import parse_snapshot
 from gpuyard.model.actions import Move
 
@@ -31,7 +31,7 @@ def test_two_jobs_that_would_change_places_stay_where_they_are():
     draft.tx.put(b, places["a"])
     assert keeping_places.untangle(draft, draft.before)
     assert (a.held, b.held) == ([places["a"]], [places["b"]])
-    assert evacuation.net_actions(draft.fleet, draft.before, evacuation.Story({}, {})) == ()
+    assert evacuation.net_actions(draft.fleet, draft.before, stories.Story({}, {})) == ()
 
 
 def test_a_job_that_follows_another_to_a_free_place_is_told_after_it():
@@ -44,6 +44,6 @@ def test_a_job_that_follows_another_to_a_free_place_is_told_after_it():
     draft.tx.put(a, second)
     draft.tx.put(b, second._replace(gpus=(2,)))
     assert not keeping_places.untangle(draft, draft.before)
-    actions = evacuation.net_actions(draft.fleet, draft.before, evacuation.Story({}, {}))
+    actions = evacuation.net_actions(draft.fleet, draft.before, stories.Story({}, {}))
     moves = [action for action in actions if isinstance(action, Move)]
     assert [(move.job, move.after) for move in moves] == [("b", ()), ("a", ("b",))]

@@ -21,7 +21,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing.devices import stands_free
-from gpuyard.brain.engine.settling import billing, evacuation
+from gpuyard.brain.engine.settling import billing, evacuation, stories
 from gpuyard.model.actions import Move
 from gpuyard.model.answers.defrag import Offer
 from gpuyard.model.job import JobClass
@@ -237,7 +237,7 @@ class DefragSearch:
         return self._offer(self.origin, sum(step.gain_gpu_s for step in self.steps))
 
     def _offer(self, origin: dict[str, tuple[Held, ...]], gain_gpu_s: float) -> Offer:
-        story = evacuation.Story(self.because, {})
+        story = stories.Story(self.because, {})
         actions = evacuation.net_actions(self.draft.fleet, origin, story)
         order = {name: at for at, name in enumerate(origin)}  # later steps may use what earlier ones left
         moves = tuple(sorted((each for each in actions if isinstance(each, Move)), key=lambda move: order[move.job]))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from gpuyard.brain.engine.giving_way import grounds
 from gpuyard.brain.engine.giving_way.reclaim import Reclaim
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
@@ -53,10 +54,7 @@ class Claim:
         self._footings_supposed: Counter[Footing] = Counter()
         """How many units are supposed to stand there more than do, or fewer."""
         self._rights_at = -1
-        policy = draft.policy
-        self.critical = (
-            row.priority >= policy.critical_priority and policy.preempt_across_queues is not AcrossQueues.NEVER
-        )
+        self.critical = grounds.is_critical(draft.policy, row)
 
     def right(self, victim: JobRow) -> Code | None:
         """By which right the claimant may take from the victim now; None if by none.

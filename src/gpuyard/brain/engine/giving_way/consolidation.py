@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way import grounds, victims
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
@@ -36,7 +36,7 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
 def tell_moved(draft: Draft, row: JobRow, moved: tuple[Unit, ...]) -> None:
     """Note for whom others were moved."""
     for unit in moved:
-        draft.accept(unit.row, Reason(Code.CONSOLIDATED, where=row.name, message=f"moved so that {row.name} fits"))
+        draft.accept(unit.row, grounds.why_moved(row.name))
         draft.served[unit.row.name] = row.name
 
 

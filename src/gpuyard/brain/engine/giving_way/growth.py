@@ -66,7 +66,7 @@ def _by_taking(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     maker = RoomMaker(draft, row, ExtraTakers(claim), GROW)
     outcome = maker.best(maker.tries())
     if outcome is not None:
-        tell(draft, row, outcome, claim)
+        tell(draft, row, outcome)
     return outcome is not None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from gpuyard.brain.engine.giving_way import clearing, floors, victims
+from gpuyard.brain.engine.giving_way import clearing, floors, grounds, victims
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.consolidation import Movers, tell_moved
@@ -24,7 +24,6 @@ from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 from gpuyard.model.policy import PdbRule
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.model.resources import gpu_words
 
 
 def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
@@ -37,7 +36,7 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     outcome = _plain_or_mixed(claim) or _breaking_budgets(claim)
     if outcome is None:
         return False
-    tell(draft, row, outcome, claim)
+    tell(draft, row, outcome)
     draft.accept(row, Reason(Code.FITS, message="fits once others give way"))
     return True
 
@@ -299,25 +298,9 @@ class NearTakers(MixedTakers):
 # --- telling ----------------------------------------------------------------------------------------------------------
 
 
-def tell(draft: Draft, row: JobRow, outcome: RoomMade, claim: Claim | None = None) -> None:
+def tell(draft: Draft, row: JobRow, outcome: RoomMade) -> None:
     """Note why others were moved or stopped, and for whom."""
     tell_moved(draft, row, outcome.moved)
-    if claim is not None:
-        for unit in outcome.stopped:
-            draft.accept(unit.row, _why_stopped(claim, unit))
-            draft.served[unit.row.name] = row.name
-
-
-def _why_stopped(claim: Claim, unit: Unit) -> Reason:
-    row, tree = claim.row, claim.tree
-    gpus = gpu_words(unit.cost)
-    victim_queue = tree.queues[unit.row.queue].name
-    if unit.row.queue == row.queue:
-        message = f"{row.name} has priority {row.priority} over {unit.row.priority} in queue {victim_queue}"
-        return Reason(Code.PREEMPTED, needed=unit.cost, where=row.name, message=message)
-    if claim.critical and unit.row.priority < row.priority:
-        message = f"{row.name} is critical (priority {row.priority}) and takes {gpus} across queues"
-        return Reason(Code.CRITICAL, needed=unit.cost, where=row.name, message=message)
-    ours = tree.queues[row.queue].name
-    message = f"queue {ours} takes back {gpus} that {victim_queue} holds above its quota or fair share"
-    return Reason(Code.RECLAIMED, needed=unit.cost, where=row.name, message=message)
+    for unit in outcome.stopped:
+        draft.accept(unit.row, grounds.why_stopped(draft.fleet, row, unit.row, unit.cost))
+        draft.served[unit.row.name] = row.name

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.settling import stories
+from gpuyard.brain.engine.settling.stories import Change, Story
 from gpuyard.model.actions import Action, Evict, Move, Start, Terminate, Warn
 from gpuyard.model.job import Placement
-from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.reasons import Reason
 
 Origin = Mapping[str, tuple[Held, ...]]
 """What changed jobs held before."""
-
-
-class Story(NamedTuple):
-    """Why jobs were changed, and for whom."""
-
-    because: Mapping[str, Reason]
-    served: Mapping[str, str]
 
 
 def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...]:
@@ -39,7 +33,7 @@ def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...
         for held in change.gone:
             for device in held.gpus or (-1,):
                 leaving.setdefault((held.node, device), []).append(change.row.name)
-    story = Story(story.because, _who_gains(changes, story.served))
+    story = Story(story.because, stories.who_gains(changes, story.served))
     evicts = [action for change in changes for action in _evictions(fleet, change, story)]
     moves = [move for change in changes for move in _moves(fleet, change, story, leaving)]
     starts = [action for change in changes for action in _starts(fleet, change, story, leaving)]
@@ -69,16 +63,7 @@ def warn(draft: Draft, row: JobRow, reason: Reason) -> None:
     draft.emit(Warn(row.name, reason, _uids(row.placements)))
 
 
-class _Change(NamedTuple):
-    """What left and what came, in order: the first of each are moves."""
-
-    row: JobRow
-    gone: list[Held]
-    come: list[Held]
-    kept: int
-
-
-def _change(row: JobRow, before: tuple[Held, ...]) -> _Change:
+def _change(row: JobRow, before: tuple[Held, ...]) -> Change:
     """What left and what came; a task that the draft merely gave another number on the same devices did neither."""
     gone, come, kept = [], list(row.held), []
     for held in before:
@@ -90,7 +75,7 @@ def _change(row: JobRow, before: tuple[Held, ...]) -> _Change:
             if not held.terminating:  # who is on its way out anyway keeps no gang alive
                 kept.append(held)
     gone.sort()
-    return _Change(row, gone, _numbered(row, sorted(come), gone, kept), len(kept))
+    return Change(row, gone, _numbered(row, sorted(come), gone, kept), len(kept))
 
 
 def _numbered(row: JobRow, come: list[Held], gone: list[Held], kept: list[Held]) -> list[Held]:
@@ -112,81 +97,40 @@ def _open_numbers(row: JobRow, leaf: int) -> list[int]:
     return sorted((n for n in range(group.tasks) if n not in group.ended), key=lambda n: n in group.tried)
 
 
-def _who_gains(changes: list[_Change], served: Mapping[str, str]) -> dict[str, str]:
-    """For whom each job gave way in the end: who it was for may itself have given way to somebody since."""
-    gaining = {change.row.name: change for change in changes if len(change.come) > len(change.gone)}
-    queues = {change.row.name: change.row.queue for change in changes}
-    takers = _takers(gaining.values())
-    found: dict[str, str] = {}
-    for change in changes:
-        name = change.row.name
-        seen, heir = {name}, served.get(name, "")
-        while heir and heir not in gaining and heir not in seen:
-            seen.add(heir)
-            heir = served.get(heir, "")
-        if heir not in gaining:
-            first = queues.get(served.get(name, ""))
-            heir = _heir(change, takers, first) or served.get(name, "")
-        found[name] = heir
-    return found
-
-
-Device = tuple[int, int]
-"""A node, and a GPU of it."""
-
-
-def _takers(gaining: Iterable[_Change]) -> dict[Device, list[JobRow]]:
-    """Who came to each device: victims and starts both grow with the fleet, so nobody looks through all of them."""
-    found: dict[Device, list[JobRow]] = {}
-    for change in gaining:
-        for held in change.come:
-            for device in held.gpus:
-                found.setdefault((held.node, device), []).append(change.row)
-    return found
-
-
-def _heir(change: _Change, takers: Mapping[Device, list[JobRow]], queue: int | None) -> str:
-    """Who took the devices that this job left; one of the queue it first gave way to, if any did."""
-    left = {(held.node, device) for held in change.gone for device in held.gpus}
-    heirs = (row for device in left for row in takers.get(device, ()))
-    return min(((row.queue != queue, row.name) for row in heirs), default=(False, ""))[1]
-
-
 def _same_place(one: Held, other: Held) -> bool:
     return one._replace(task=other.task) == other
 
 
-def _evictions(fleet: Fleet, change: _Change, story: Story) -> Iterable[Action]:
+def _evictions(fleet: Fleet, change: Change, story: Story) -> Iterable[Action]:
     extra = len(change.gone) - len(change.come)
     if extra <= 0:
         return
-    name = change.row.name
-    reason = story.because.get(name, Reason(Code.RECLAIMED))
-    leaving = _left(fleet, change.row, change.gone[-extra:])
+    name, going = change.row.name, change.gone[-extra:]
+    leaving = _left(fleet, change.row, going)
     whole = not change.kept and not change.come
+    reason = stories.why_stopped(fleet, story, change.row, sum(held.cost for held in going))
     yield Evict(name, reason, story.served.get(name, ""), () if whole else leaving, _uids(leaving))
 
 
-def _moves(fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]) -> Iterable[Move]:
+def _moves(fleet: Fleet, change: Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]) -> Iterable[Move]:
     count = min(len(change.gone), len(change.come))
     if not count:
         return
     name = change.row.name
     source = _left(fleet, change.row, change.gone[:count])
     come = change.come[:count]
-    reason = story.because.get(name, Reason(Code.CONSOLIDATED))
-    yield Move(name, source, _placements(fleet, change.row, come), reason, story.served.get(name, ""),
-               _after(name, come, leaving))  # fmt: skip
+    yield Move(name, source, _placements(fleet, change.row, come), stories.why_moved(story, name),
+               story.served.get(name, ""), _after(name, come, leaving))  # fmt: skip
 
 
 def _starts(
-    fleet: Fleet, change: _Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]
+    fleet: Fleet, change: Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]
 ) -> Iterable[Action]:
     new = change.come[len(change.gone) :]
     if new:
         name = change.row.name
-        reason = story.because.get(name, Reason(Code.FITS))
-        yield Start(name, _placements(fleet, change.row, new), reason, _after(name, new, leaving))
+        after = _after(name, new, leaving)
+        yield Start(name, _placements(fleet, change.row, new), stories.why_started(story, name, after), after)
 
 
 def _after(name: str, places: Iterable[Held], leaving: Mapping[tuple[int, int], list[str]]) -> tuple[str, ...]:
