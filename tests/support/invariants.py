@@ -321,9 +321,10 @@ def everybody_is_told_the_net_change(snapshot: Snapshot, outlook: Outlook) -> It
         for kind, codes in TOLD_AS.items():
             if isinstance(action, kind) and action.reason.code not in codes:
                 yield f"{action.job} is told {action.reason.code.value} where it is to {kind.__name__.lower()}"
-        if isinstance(action, Evict | Move) and action.reason.code not in FOR_NOBODY:
-            if action.reason.where not in ("", action.beneficiary):
-                yield f"{action.job} is disturbed for {action.beneficiary} and told of {action.reason.where}"
+        if not isinstance(action, Evict | Move) or action.reason.code in FOR_NOBODY:
+            continue
+        if action.reason.where not in ("", action.beneficiary):
+            yield f"{action.job} is disturbed for {action.beneficiary} and told of {action.reason.where}"
 
 
 def drained_lawfully(snapshot: Snapshot, job: Job) -> Iterator[str]:
