@@ -318,10 +318,11 @@ TOLD_AS = {
 def everybody_is_told_the_net_change(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
     """Also of a plan of several cycles: the reason is that of the action, and names whom the action is for."""
     for action in outlook.actions:
-        for kind, codes in TOLD_AS.items():
-            if isinstance(action, kind) and action.reason.code not in codes:
-                yield f"{action.job} is told {action.reason.code.value} where it is to {kind.__name__.lower()}"
-        if not isinstance(action, Evict | Move) or action.reason.code in FOR_NOBODY:
+        if not isinstance(action, Start | Move | Evict):
+            continue
+        if action.reason.code not in TOLD_AS[type(action)]:
+            yield f"{action.job} is told {action.reason.code.value} where it is to {type(action).__name__.lower()}"
+        if isinstance(action, Start) or action.reason.code in FOR_NOBODY:
             continue
         if action.reason.where not in ("", action.beneficiary):
             yield f"{action.job} is disturbed for {action.beneficiary} and told of {action.reason.where}"
