@@ -5,11 +5,11 @@ from __future__ import annotations
 from bench import workloads
 from bench.measuring import Case, Sample, worked
 from bench.settling import agree, happening, settle, told
-from gpuyard.brain.decide import Decision, decide
+from gpuyard.brain.decide import Decision, decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Start
-from gpuyard.model.events import JobGone, JobSeen, TasksEnded
+from gpuyard.model.events import Event, JobGone, JobSeen, TasksEnded
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.resources import Request
@@ -81,8 +81,7 @@ class Steady:
         with collector_resting():
             seconds, decision = worked(lambda: self._step(fleet, ended, seen))
         self.memory = decision.memory
-        fleet.apply([JobGone(ended.job)])
-        fleet.apply(list(happening(fleet, decision.plan, self.now)))
+        self._observe(fleet, [JobGone(ended.job), *happening(fleet, decision.plan, self.now)])
         notes = {"started": len(starts(decision)), "waiting": len(decision.plan.waiting)}
         return Sample(seconds, seconds * 1e3, notes)
 
@@ -96,8 +95,11 @@ class Steady:
         return self._fleet
 
     def _step(self, fleet: Fleet, ended: TasksEnded, seen: JobSeen) -> Decision:
-        fleet.apply([ended, seen])
+        self._observe(fleet, [ended, seen])
         return decide(fleet, self.memory, self.now)
+
+    def _observe(self, fleet: Fleet, events: list[Event]) -> None:
+        self.memory, _ = observe(fleet, self.memory, events, self.now)
 
     def _next(self, fleet: Fleet) -> tuple[TasksEnded, JobSeen]:
         self.turn += 1

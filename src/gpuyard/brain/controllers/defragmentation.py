@@ -42,7 +42,7 @@ class Defragmentation(Controller[Looked]):
             draft.look_again(due)
             return part
         draft.look_again(draft.now + draft.policy.defrag_every)
-        if not draft.reserves:
+        if not draft.reserves and draft.fleet.columns.idle_total:  # whoever moves needs a place that is free before
             _tidy_up(draft)
         return Looked(draft.now)
 

@@ -6,6 +6,7 @@ It lets `clearing` weigh only nodes that could be the cheapest, and leave out th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.clearing import Key
@@ -25,19 +26,18 @@ def least_key(draft: Draft, claimant: JobRow, rows: Iterable[JobRow], node: int,
     if sum(devices) < short:
         return None
     gangs, least = -(-short // max(devices)), min(grains)
-    if not least or not all(row.rigid for row in there):
-        return ()  # a stand-in holds devices at no cost; some may give extras alone
-    return (
-        all(row.queue == claimant.queue for row in there),
-        True,
-        *_pushes(draft, claimant, dict(zip(there, devices, strict=True)), short, least),
-        min(row.priority for row in there),
-        0,
-        min(lost(draft, row) for row in there) * short * least,
-        gangs,
-        gangs,
-        min(row.youth for row in there),
-    )
+    if not least:
+        return ()  # a stand-in holds devices at no cost
+    own, priority, lost_s, youth = True, there[0].priority, inf, there[0].youth
+    for row in there:
+        if not row.rigid:
+            return ()  # it may give extras alone
+        own = own and row.queue == claimant.queue
+        priority = min(priority, row.priority)
+        lost_s = min(lost_s, lost(draft, row))
+        youth = min(youth, row.youth)
+    pushes = (False, False) if own else _pushes(draft, claimant, zip(there, devices, strict=True), short, least)
+    return own, True, *pushes, priority, 0, lost_s * short * least, gangs, gangs, youth
 
 
 def on_devices(rows: Iterable[JobRow], node: int) -> tuple[list[JobRow], list[int], list[float]]:
@@ -63,13 +63,17 @@ def lost(draft: Draft, row: JobRow) -> float:
     return victims.unsaved(draft, row) + victims.warm_up(draft, row)
 
 
-def _pushes(draft: Draft, claimant: JobRow, devices: dict[JobRow, int], short: int, least: float) -> tuple[bool, bool]:
+def _pushes(
+    draft: Draft, claimant: JobRow, devices: Iterable[tuple[JobRow, int]], short: int, least: float
+) -> tuple[bool, bool]:
     """Whether other queues must fall below their quota, and below their fair share, to give what the own cannot."""
     by_queue: dict[int, int] = {}
-    for row, count in devices.items():
+    for row, count in devices:
         by_queue[row.queue] = by_queue.get(row.queue, 0) + count
-    lacking = short - by_queue.pop(claimant.queue, 0)
+    below_quota = below_share = short - by_queue.pop(claimant.queue, 0)
     used, quota, shares = draft.fleet.tree.used, draft.fleet.tree.quota, draft.shares
-    above_quota = sum(min(count, max(0, used[q][GPUS] - quota[q][GPUS]) // least) for q, count in by_queue.items())
-    above_share = sum(min(count, max(0, used[q][GPUS] - shares[q][GPUS]) // least) for q, count in by_queue.items())
-    return above_quota < lacking, above_share < lacking
+    for q, count in by_queue.items():
+        held = used[q][GPUS]
+        below_quota -= min(count, max(0, held - quota[q][GPUS]) // least)
+        below_share -= min(count, max(0, held - shares[q][GPUS]) // least)
+    return below_quota > 0, below_share > 0

@@ -185,6 +185,7 @@ class Shapes(Eligibility):
         self.gauge = Gauge(columns)
         self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
         self._empty: dict[int, tuple[TaskRequest, Ints]] = {}
+        self._alike: tuple[Ints, list[int]] | None = None
 
     def get(self, request: TaskRequest, tier: Tier, careful: bool = False) -> Shape:
         """The shape, up to date."""
@@ -203,7 +204,7 @@ class Shapes(Eligibility):
         """A node is in another condition, and perhaps described otherwise: what was worked out about it is not true."""
         if not described_alike:
             self.describe(n)
-        node = self.columns.nodes[n]
+        node, self._alike = self.columns.nodes[n], None
         for request, room in self._empty.values():
             room[n] = room_when_empty(request, node)
         for shape in self._shapes.values():
@@ -217,14 +218,25 @@ class Shapes(Eligibility):
         return found[1]
 
     def _work_out_empty(self, request: TaskRequest) -> Ints:
-        """Nodes of one kind with as many sound devices are asked once; those with MIG slices one by one."""
-        columns, known, rooms = self.columns, dict[object, int](), []
-        for n, node in enumerate(columns.nodes):
-            key = (columns.kind[n], columns.usable[n].bit_count(), n if columns.sliced[n] else -1)
-            if key not in known:
-                known[key] = room_when_empty(request, node)
-            rooms.append(known[key])
-        return np.array(rooms, dtype=np.int64)
+        """Nodes that are alike when empty are asked once."""
+        group, examples = self._alike_when_empty()
+        rooms = np.array([room_when_empty(request, self.columns.nodes[n]) for n in examples], dtype=np.int64)
+        return rooms[group]
+
+    def _alike_when_empty(self) -> tuple[Ints, list[int]]:
+        """Nodes of one kind, those with devices that are sick, closed or sliced one by one: which group each node is
+        of, and a node of each. Found once, until a node is in another condition."""
+        if self._alike is None:
+            columns, known = self.columns, dict[object, int]()
+            group, examples = [], list[int]()
+            for n, kind in enumerate(columns.kind):
+                key = (kind, n if columns.sliced[n] or n in columns.barred else -1)
+                if key not in known:
+                    known[key] = len(examples)
+                    examples.append(n)
+                group.append(known[key])
+            self._alike = np.array(group, dtype=np.int64), examples
+        return self._alike
 
 
 def free_gpus(columns: Columns, nodes: Bools | Ints) -> int:

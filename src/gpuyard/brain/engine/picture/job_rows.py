@@ -30,6 +30,10 @@ _NUMBERS_KEPT = 1 << 14
 _counting = itertools.count(1)
 
 
+_BACKWARDS = bytes(range(255, -1, -1))
+"""Turns a name's bytes into ones that sort the other way round."""
+
+
 class Footing(NamedTuple):
     """Queue and priority of a job: whoever shares them may be taken from by the same right."""
 
@@ -145,7 +149,7 @@ class JobRow:
     def youth(self) -> tuple[object, ...]:
         """Sorts the younger first, and among equals the larger name."""
         if not self._youth:  # it never changes, and only possible victims are asked for it
-            self._youth = (-self.job.submitted, tuple(-ord(letter) for letter in self.name), 1)
+            self._youth = (-self.job.submitted, self.name.encode().translate(_BACKWARDS), 1)
         return self._youth
 
     @property
