@@ -7,6 +7,7 @@ its end. Pure: picture, memory and `now` in, plan and new memory out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gpuyard.brain.controllers import Controller
@@ -61,14 +62,18 @@ class Decision(NamedTuple):
 
 def observe(fleet: Fleet, memory: Memory, events: Sequence[Event], now: float, steps: Steps = STEPS) -> Observation:
     """Take in what happened: controllers learn from it, then the picture is brought up to date."""
-    kinds = tuple({type(event) for event in events})
-    for controller in (*steps.before, *steps.after, *steps.watching):
-        if not any(issubclass(kind, controller.hears) for kind in kinds):
-            continue
+    for controller in _who_hears(steps, frozenset(map(type, events))):
         part = memory.of(controller.part)
         learnt = controller.observe(part, fleet, events, now)
         memory = memory if learnt is part else memory.keeping(learnt)
     return Observation(memory, fleet.apply(events))
+
+
+@lru_cache(maxsize=256)
+def _who_hears(steps: Steps, kinds: frozenset[type]) -> tuple[Controller[Any], ...]:
+    """Those that learn from any of these kinds of events; the same few kinds come together turn after turn."""
+    everyone = (*steps.before, *steps.after, *steps.watching)
+    return tuple(each for each in everyone if any(issubclass(kind, each.hears) for kind in kinds))
 
 
 def plan(

@@ -38,18 +38,18 @@ class Alarms(Controller[AlarmsKept]):
 
 def look(draft: Draft, part: AlarmsKept, telling: waits.Telling) -> AlarmsKept:
     """Let every watch look; `telling` finds out why a job waits, for so many kinds of jobs."""
-    overdue, part = waits.watch(draft, part, telling)
+    overdue, told, found = waits.watch(draft, part, telling)
     below, asking = promises.below_quota(draft, part.asking)
     broken, promised = promises.broken(draft, part.promised)
     scattered, part = scatter.watch(draft, part)
     seen = (promises.protected(draft), knots.deadlocks(draft), knots.closures(draft))
     watched = (overdue, below, broken, scattered, *seen)
-    alerts = {alert.key: alert for found in watched for alert in found}
+    alerts = {alert.key: alert for seen_now in watched for alert in seen_now}
     for key, before in part.alerts.items():
-        if key in alerts:
+        if key in alerts and alerts[key].since != before.since:
             alerts[key] = replace(alerts[key], since=before.since)
     draft.alerts = in_order(alerts.values())
-    return replace(part, alerts=alerts, asking=asking, promised=promised)
+    return part.holding(alerts=alerts, told=told, found=found, asking=asking, promised=promised)
 
 
 def _explainer(draft: Draft) -> Callable[[JobRow], Explanation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from gpuyard.brain.engine.picture.memory import Part
@@ -43,6 +43,11 @@ class AlarmsKept(Part):
     """What was measured then, pool by pool, in GPUs."""
     trend: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     """For each pool, moments of the last day and the share of its free GPUs that was stranded then."""
+
+    def holding(self, **values: object) -> AlarmsKept:
+        """The same with these values; this very one if they are as they were, for most plans change nothing."""
+        changed: dict[str, Any] = {name: value for name, value in values.items() if getattr(self, name) != value}
+        return replace(self, **changed) if changed else self
 
     @classmethod
     def from_document(cls, document: Any) -> AlarmsKept:

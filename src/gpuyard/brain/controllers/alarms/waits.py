@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -50,8 +50,9 @@ class Telling:
     """How long after it was found late a kind is looked into: the plan that finds it may have much else to do."""
 
 
-def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert], AlarmsKept]:
-    """The alerts, and what is known about those who are overdue."""
+def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert], dict[str, Told], dict[str, float]]:
+    """The alerts, why the kinds of jobs wait that are overdue, and since when those are known to be of which nobody
+    knows why."""
     told: dict[str, Told] = {}
     found: dict[str, float] = {}
     causes: dict[tuple[str, str, str], list[tuple[Overdue, Told]]] = {}
@@ -68,7 +69,7 @@ def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert]
             continue
         told[kind] = known
         causes.setdefault((each.row.job.queue, each.row.class_name, known.code), []).append((each, known))
-    return [_alert(cause, late) for cause, late in causes.items()], replace(part, told=told, found=found)
+    return [_alert(cause, late) for cause, late in causes.items()], told, found
 
 
 def _overdue(draft: Draft) -> list[Overdue]:

@@ -72,12 +72,19 @@ class DayAsked(Part):
     def with_asked(self, asked: Mapping[str, float], now: float) -> DayAsked:
         """More was asked for now; what is older than a day is forgotten, and so are the rarest shapes."""
         hour = int(now // HOUR_S)
-        kept = {key: {h: n for h, n in hours.items() if int(h) > hour - HOURS} for key, hours in self.gpus.items()}
+        kept = dict(self.gpus if hour == int(self.upto // HOUR_S) else self._of_a_day(hour))
         for key, amount in asked.items():
-            hours = kept.setdefault(key, {})
-            hours[str(hour)] = hours.get(str(hour), 0.0) + amount
-        heaviest = sorted(kept, key=lambda key: (-sum(kept[key].values()), key))[:SHAPES_KEPT]
-        return DayAsked({key: kept[key] for key in heaviest if kept[key]}, max(now, self.upto))
+            hours = kept.get(key, {})
+            kept[key] = {**hours, str(hour): hours.get(str(hour), 0.0) + amount}
+        if len(kept) > SHAPES_KEPT:
+            heaviest = sorted(kept, key=lambda key: (-sum(kept[key].values()), key))[:SHAPES_KEPT]
+            kept = {key: kept[key] for key in heaviest}
+        return DayAsked(kept, max(now, self.upto))
+
+    def _of_a_day(self, hour: int) -> dict[str, Mapping[str, float]]:
+        """What of it was asked for in the day that ends with this hour; when it was last added to, the rest went."""
+        kept = {key: {h: n for h, n in hours.items() if int(h) > hour - HOURS} for key, hours in self.gpus.items()}
+        return {key: hours for key, hours in kept.items() if hours}
 
 
 def asked_by(job: Job) -> Iterator[tuple[AskedShape, float]]:

@@ -70,7 +70,8 @@ def _pushes(
     by_queue: dict[int, int] = {}
     for row, count in devices:
         by_queue[row.queue] = by_queue.get(row.queue, 0) + count
-    below_quota = below_share = short - by_queue.pop(claimant.queue, 0)
+    below_quota: float = short - by_queue.pop(claimant.queue, 0)
+    below_share = below_quota
     used, quota, shares = draft.fleet.tree.used, draft.fleet.tree.quota, draft.shares
     for q, count in by_queue.items():
         held = used[q][GPUS]

@@ -145,7 +145,8 @@ class Columns:
         """Devices in use, shared and sliced ones included."""
         self.slices = {profile: np.zeros(count, dtype=np.int64) for profile in self.profiles}
         self.free_slices = [_free_slices(node) for node in self.nodes]
-        self.idle_total = 0
+        self.idle_total = self.whole_total = 0
+        """Free GPUs of all nodes in grains, and devices of which nothing is in use."""
         self._derive(list(range(count)))
 
     def _derive(self, nodes: list[int]) -> None:
@@ -154,7 +155,9 @@ class Columns:
             return
         at = np.array(nodes, dtype=np.int64)
         facts = [self._free_up(n) for n in nodes]
+        self.whole_total -= int(self.whole[at].sum())
         self.whole[at], self.healthy[at], self.island[at], self.island_healthy[at] = np.array(facts, dtype=np.int64).T
+        self.whole_total += int(self.whole[at].sum())
         self.opened[at] = [self.busy[n].bit_count() for n in nodes]
         if self.several_islands:
             self.tightest[at] = [_tightest(self.islands[n], self.free_mask[n], self.width) for n in nodes]
@@ -296,6 +299,7 @@ class Columns:
         free = self.usable[n] & ~self.busy[n]
         self.free_mask[n] = free
         facts = self._facts_of(n, free)
+        self.whole_total += facts.whole - int(self.whole[n])
         self.whole[n], self.healthy[n], self.island[n], self.island_healthy[n] = facts
         self.opened[n] = self.busy[n].bit_count()
         if self.several_islands:

@@ -205,6 +205,8 @@ class JobRow:
         """Numbers for new tasks of a group: of those that no live task has and that have not ended, the lowest that
         never ran, then the lowest that did (rule 22)."""
         group = self.groups[leaf]
+        if not (self.live[leaf] or group.ended or group.tried):
+            return list(range(count))
         taken = {held.task for held in self.held if held.leaf == leaf and not held.terminating} | {*group.ended}
         again = [number for number in group.tried if number not in taken]
         taken.update(again)

@@ -94,7 +94,7 @@ class Standing:
         self.costs = Costs(self.columns, self.tree, self.shapes)
         self.demand = [self.costs.nothing() for _ in self.tree.queues]
         """What each queue runs and waits for, every task up to the maximum (rule 6)."""
-        self._vectors: dict[tuple[int, int, int, int], Amounts] = {}
+        self._vectors: dict[tuple[int, int, int, str], Amounts] = {}
         self._capacity = Capacity(self.columns, self.tree)
         self.unowned = self.costs.nothing()
         self._sizes: dict[int, dict[int, int]] = {}
@@ -247,14 +247,19 @@ class Standing:
         """Keep the lists of jobs that wait and of jobs that could grow."""
         if self.jobs.get(row.name) is not row:
             return  # a probe that only asks what would be
-        complete = row.complete()
-        _keep_if(self.outside if row.job.foreign else self.short, row, not complete)
-        if not row.job.foreign:
-            _keep_if(self.halves, row, not complete and bool(row.held))
-            if complete or row.held:
-                self.waiting_lines.leave(row)
-            else:
-                self.waiting_lines.join(row)
+        complete, name = row.complete(), row.name
+        if row.job.foreign:
+            _keep_if(self.outside, row, not complete)
+            return
+        _keep_if(self.short, row, not complete)
+        if not complete and row.held:
+            self.halves[name] = row
+        elif name in self.halves:
+            del self.halves[name]
+        if not complete and not row.held:
+            self.waiting_lines.join(row)
+        elif row.line is not None:
+            self.waiting_lines.leave(row)
 
     def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
         """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
@@ -380,11 +385,10 @@ class Standing:
 
     def vector(self, cost: int, cpu: int, memory: int, node: int) -> Amounts:
         """What a hold costs its queue, in the tree's resource order."""
-        model = int(self.columns.model[node])
-        key = (cost, cpu, memory, model)
+        key = (cost, cpu, memory, self.columns.nodes[node].model)
         vector = self._vectors.get(key)
         if vector is None:
-            vector = self._vectors[key] = self.tree.vector(cost, cpu, memory, self.columns.models[model])
+            vector = self._vectors[key] = self.tree.vector(*key)
         return vector
 
 

@@ -27,8 +27,8 @@ def enough_idle(draft: Draft, row: JobRow) -> bool:
     included. Of other requests it says nothing."""
     if not row.single or not row.request.gpus:
         return True
-    kept = sum(len(held.gpus) for each in draft.kept.values() for held in each.stand_in.held)
-    return row.missing() * row.request.gpus <= int(np.add.reduce(draft.fleet.columns.whole)) + kept
+    kept = sum(len(held.gpus) for each in draft.kept.values() for held in each.stand_in.held) if draft.kept else 0
+    return row.missing() * row.request.gpus <= draft.fleet.columns.whole_total + kept
 
 
 def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:

@@ -22,6 +22,9 @@ from gpuyard.model.reasons import Reason
 Origin = Mapping[str, tuple[Held, ...]]
 """What changed jobs held before."""
 
+PLACE = Held._fields.index("node")
+"""From here on a `Held` tells the place and nothing of the task."""
+
 
 def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...]:
     """The net change from `origin` to what the fleet holds now, in an order that can be applied."""
@@ -87,7 +90,7 @@ def _numbered(row: JobRow, come: list[Held], gone: list[Held], kept: list[Held])
         if (held.leaf, number) in taken:
             number = next((n for n in _open_numbers(row, held.leaf) if (held.leaf, n) not in taken), number)
         taken.add((held.leaf, number))
-        found.append(held._replace(task=number))
+        found.append(held if number == held.task else held._replace(task=number))
     return found
 
 
@@ -98,7 +101,8 @@ def _open_numbers(row: JobRow, leaf: int) -> list[int]:
 
 
 def _same_place(one: Held, other: Held) -> bool:
-    return one._replace(task=other.task) == other
+    """Whatever the number of the task."""
+    return one.leaf == other.leaf and one[PLACE:] == other[PLACE:]
 
 
 def _evictions(fleet: Fleet, change: Change, story: Story) -> Iterable[Action]:

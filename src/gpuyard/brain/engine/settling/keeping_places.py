@@ -28,6 +28,8 @@ MOST_ORDERED = 4
 
 def keep_places(draft: Draft, origin: Origin) -> bool:
     """Let every job that was moved stand where it stood, if all that runs still runs then; whether any does."""
+    if not any(origin.values()):
+        return False  # nobody ran before
     displaced = [row for row in _rows(draft, origin) if _displaced(row, origin[row.name]) and not _tidied(draft, row)]
     if not displaced:
         return False
@@ -61,6 +63,8 @@ def untangle(draft: Draft, origin: Origin) -> bool:
 
 def _ring(draft: Draft, origin: Origin) -> list[JobRow]:
     """Jobs that move in a circle, each to where the next one was."""
+    if not any(origin.values()):
+        return []
     moving = [row for row in _rows(draft, origin) if origin[row.name] and _has_new(row, origin[row.name])]
     return circle(moving, lambda row: origin[row.name])
 

@@ -43,7 +43,8 @@ class Capacity:
 
     def total(self) -> Amounts:
         """What is sound, and what is stuck."""
-        return plus([min(amount, UNLIMITED) for amount in self._sound], self._stuck())
+        sound = [min(amount, UNLIMITED) for amount in self._sound]
+        return plus(sound, self._stuck()) if self._odd else sound
 
     def _stuck(self) -> Amounts:
         """In use on closed nodes, closed and sick devices: it counts while it runs, and nothing can follow it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts, add
 from gpuyard.model.queue import ROOT, Allowance, Queue, model_matches
 from gpuyard.model.resources import UNLIMITED
 
@@ -82,21 +82,20 @@ class QueueTree:
             slots = self._model_slots[model] = [i for i in named if model_matches(self.resources[i], model)]
         return slots
 
-    def charge(self, queue: int, amounts: Sequence[int], firm: bool, sign: int = 1) -> None:
+    def charge(self, queue: int, amounts: Amounts, firm: bool, sign: int = 1) -> None:
         """Add (or with sign -1 take away) what a task holds, at every level."""
         self.suppose(queue, amounts, firm, sign)
         self.changed.append(queue)
 
-    def suppose(self, queue: int, amounts: Sequence[int], firm: bool, sign: int) -> None:
+    def suppose(self, queue: int, amounts: Amounts, firm: bool, sign: int) -> None:
         """The same for somebody who only asks what would be, and undoes it at once: nobody is told of a change."""
-        for q in self.paths[queue]:
-            used = self.used[q]
-            for r, amount in enumerate(amounts):
-                used[r] += sign * amount
-            if firm:
-                held = self.firm[q]
-                for r, amount in enumerate(amounts):
-                    held[r] += sign * amount
+        for books in (self.used, self.firm) if firm else (self.used,):
+            for q in self.paths[queue]:
+                held = books[q]
+                if len(amounts) == 1:  # GPUs alone, by far the most
+                    held[0] += sign * amounts[0]
+                else:
+                    add(held, amounts, sign)
 
     # --- rules 2 to 4 ---------------------------------------------------------------------------------------------
 
@@ -110,7 +109,7 @@ class QueueTree:
                 return excess
         return None
 
-    def exceeds(self, queue: int, taken: Sequence[int], firm: bool) -> Excess | None:
+    def exceeds(self, queue: int, taken: Amounts, firm: bool) -> Excess | None:
         """The first place where what was `taken` and is charged already passes a limit or (firm) a quota."""
         before = [-amount for amount in taken]
         self.suppose(queue, before, firm, 1)
