@@ -27,6 +27,8 @@ LINE_MAX = 16 << 20
 """Of one event of a watch; an object has at most 3 MiB, a Secret of the server's limits no more."""
 TIMEOUT_S = 30.0
 CONNECT_S = 10.0
+CLOSING_S = 0.1
+"""TLS connections say goodbye in the turns of the loop that follow their close."""
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
@@ -99,6 +101,7 @@ class KubeClient:
         """Let go of every connection."""
         if self._session is not None:
             await self._session.close()
+            await asyncio.sleep(CLOSING_S)
             self._session = None
 
     # --- one question, one answer ----------------------------------------------------------------

@@ -65,8 +65,8 @@ def test_a_leader_that_was_frozen_past_its_lease_does_nothing_when_it_thaws(
     first.process.send_signal(signal.SIGSTOP)
     wait_for(lambda: leads(cluster, second), "the other one has taken the Lease")
     cluster.create(indexed_job("gang", 15))
-    cluster.create(pod("beyond", 1))
     wait_for(lambda: len(bound(cluster)) == 16, "all GPUs are held")
+    cluster.create(pod("beyond", 1))
     first.process.send_signal(signal.SIGCONT)
     for index in range(3):
         cluster.create(pod(f"more{index}", 1))

@@ -95,6 +95,7 @@ class FaultProxy:
             for task in list(self._watches):
                 task.cancel()
             await runner.cleanup()
+        await asyncio.sleep(0.2)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if is_watch(request):

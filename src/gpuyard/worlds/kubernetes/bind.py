@@ -18,7 +18,7 @@ from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import Placement
 from gpuyard.model.outside.ports import Clock
-from gpuyard.worlds.kubernetes.plain import GANG, TASK
+from gpuyard.worlds.kubernetes.asking.marks import JOB, TASK
 
 CALL_S = 2.5
 """Shorter than what is left of a lease when we stop acting on it."""
@@ -56,7 +56,7 @@ class Binding:
 
     def body(self) -> bytes:
         """As the API server takes it: for this uid alone, and what the next leader must know written with it."""
-        notes = {GANG: self.job, TASK: str(self.place.task)}
+        notes = {JOB: self.job, TASK: str(self.place.task)}
         metadata = {"name": self.name, "namespace": self.namespace, "uid": self.place.uid, "annotations": notes}
         target = {"apiVersion": "v1", "kind": "Node", "name": self.place.node}
         return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})

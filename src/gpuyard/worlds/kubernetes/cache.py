@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from gpuyard.kube.objects import NodeObject, PodObject
-from gpuyard.kube.owners import JobObject
+import msgspec
+
+from gpuyard.kube.objects import NodeObject, PodObject, Projection
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.model.job import Placement
-from gpuyard.model.resources import Request
-from gpuyard.worlds.kubernetes import plain
+from gpuyard.worlds.kubernetes import gangs
+from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked, Seat
+from gpuyard.worlds.kubernetes.seats import Held
 
 S = TypeVar("S", bound=ApiObject)
 
@@ -51,16 +53,6 @@ class Objects(Generic[S]):
         return self.objects.get(key)
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """A pod that is not ours to place, as the load that it is."""
-
-    key: str
-    uid: str
-    request: Request
-    ending: bool = False
-
-
 @dataclass(slots=True)
 class Dirty:
     """Names of what changed since it was last looked at."""
@@ -75,42 +67,56 @@ class Dirty:
         return bool(self.gangs or self.nodes or self.loads)
 
 
-class GivenDevices:
-    """Which GPU of a node is whose, where nobody tells: the lowest free ones, until somebody does.
+@dataclass(frozen=True)
+class _AskedOwners(Owners):
+    """Remembers who was asked for."""
 
-    In the mode `observe` the kubelet's device plugin chooses. Which numbers a pod has here matters to nobody; that no
-    number is given twice does.
-    """
+    asked: set[tuple[str, str]] = field(default_factory=set)
+
+    def find(self, kind: str, key: str, shape: Any) -> Any:
+        """As `Owners.find`."""
+        self.asked.add((kind, key))
+        return Owners.find(self, kind, key, shape)
+
+
+class KnownOwners:
+    """What makes pods, and which pods depend on each of them: also those that came before it."""
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[int, str]] = {}
-        self._of: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._objects: dict[tuple[str, str], Projection] = {}
+        self._dependent: dict[tuple[str, str], set[str]] = {}
+        self._asked: dict[str, set[tuple[str, str]]] = {}
+        self.owners = _AskedOwners(self._objects, frozenset())
 
-    def take(self, uid: str, node: str, gpus: tuple[int, ...]) -> None:
-        """These are its own; whatever it had before is not."""
-        self.free(uid)
-        held = self._held.setdefault(node, {})
-        for index in gpus:
-            held[index] = uid
-        self._of[uid] = (node, gpus)
+    def serve(self, kind: str) -> None:
+        """Objects of that kind are watched from now on, and worth waiting for."""
+        self.owners = _AskedOwners(self._objects, self.owners.served | {kind})
 
-    def give(self, uid: str, node: str, count: int) -> tuple[int, ...]:
-        """So many of the node; the same ones for whoever has them already."""
-        has = self._of.get(uid)
-        if has is not None and has[0] == node and len(has[1]) == count:
-            return has[1]
-        self.free(uid)
-        held = self._held.get(node, {})
-        free = [index for index in range(len(held) + count) if index not in held]
-        self.take(uid, node, tuple(free[:count]))
-        return tuple(free[:count])
+    def put(self, kind: str, key: str, seen: Projection | None) -> None:
+        """It is so now; None: it is gone, and what is known of its pods stays as it was until they go."""
+        if seen is not None:
+            self._objects[kind, key] = seen
+        elif not self._dependent.get((kind, key)):
+            self._objects.pop((kind, key), None)
 
-    def free(self, uid: str) -> None:
-        """It has none any more."""
-        node, gpus = self._of.pop(uid, ("", ()))
-        for index in gpus:
-            if self._held[node].get(index) == uid:
-                del self._held[node][index]
+    def seat_of(self, pod: PodObject) -> Seat | Parked:
+        """The pod's place among gangs; whoever was asked for it is remembered."""
+        self.owners.asked.clear()
+        found = gangs.seat_of(pod, self.owners)
+        self.forget(pod.metadata.key)
+        self._asked[pod.metadata.key] = set(self.owners.asked)
+        for owner in self.owners.asked:
+            self._dependent.setdefault(owner, set()).add(pod.metadata.key)
+        return found
+
+    def forget(self, pod: str) -> None:
+        """It depends on nobody any more."""
+        for owner in self._asked.pop(pod, ()):
+            self._dependent[owner].discard(pod)
+
+    def dependent(self, kind: str, key: str) -> list[str]:
+        """Keys of pods that were seated by what this one says."""
+        return list(self._dependent.get((kind, key), ()))
 
 
 class Cache:
@@ -118,19 +124,20 @@ class Cache:
 
     def __init__(self) -> None:
         self.pods: Objects[PodObject] = Objects(self._pod_changed)
-        self.jobs: Objects[JobObject] = Objects(self._job_changed)
-        self.nodes: Objects[NodeObject] = Objects(self._node_changed)
         self.others: Objects[PodObject] = Objects(self._other_changed)
+        self.nodes: Objects[NodeObject] = Objects(self._node_changed)
+        self.owners = KnownOwners()
         self.dirty = Dirty()
-        self.devices = GivenDevices()
-        self.strangers: dict[str, dict[str, Stranger]] = {}
-        """By node, by uid."""
+        self.devices: dict[str, Held] = {}
+        """Which devices pods have, by uid: as it was decided, else as it was worked out once. Nobody swaps them."""
+        self.on: dict[str, set[str]] = {}
+        """Keys of pods of ours that are bound, by node."""
+        self.strangers: dict[str, set[str]] = {}
+        """Keys of pods of others, by node."""
         self.members: dict[str, set[str]] = {}
         """Keys of pods by the name of their gang."""
         self.grouped: dict[str, str] = {}
         """The gang of every pod that has one, by its key."""
-        self.made: dict[str, set[str]] = {}
-        """Keys of the pods that a Job made, by the Job's; also of those that wait for the Job to be seen."""
         self.assumed: dict[str, Placement] = {}
         """Where pods will be by our own doing, by uid, until the API server tells it or the binding failed."""
         self.news: Callable[[], None] = lambda: None
@@ -152,11 +159,14 @@ class Cache:
         if now is None:
             assert before is not None
             self._forget(before)
-        elif before is None:
-            if made_by := plain.owner_key(now):
-                self.made.setdefault(made_by, set()).add(now.metadata.key)
+            return
+        if now.spec.node_name and (before is None or not before.spec.node_name):
+            self.on.setdefault(now.spec.node_name, set()).add(now.metadata.key)
+        if before is None:
             self._group(now)
         elif not self._is_echo(before, now):
+            if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
+                self._group(now)
             self.look_at(self.grouped.get(now.metadata.key, ""))
 
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
@@ -168,22 +178,25 @@ class Cache:
         return matters(before) == matters(now)
 
     def _group(self, pod: PodObject) -> None:
+        """Into its gang, which may be another than before; until its owner is known it is in none."""
         key = pod.metadata.key
-        gang = plain.gang_of(pod, self.jobs.get(plain.owner_key(pod)))
+        found = self.owners.seat_of(pod)
+        gang = found.gang if isinstance(found, Seat) else ""
+        if gang == self.grouped.get(key, ""):
+            return
+        self._ungroup(key)
         if gang:
             self.grouped[key] = gang
             self.members.setdefault(gang, set()).add(key)
             self.look_at(gang)
 
     def _forget(self, pod: PodObject) -> None:
-        self.assumed.pop(pod.metadata.uid, None)
-        self.devices.free(pod.metadata.uid)
-        self._ungroup(pod.metadata.key)
-        made_by = plain.owner_key(pod)
-        if made := self.made.get(made_by):
-            made.discard(pod.metadata.key)
-            if not made:
-                del self.made[made_by]
+        uid, key = pod.metadata.uid, pod.metadata.key
+        self.assumed.pop(uid, None)
+        self.devices.pop(uid, None)
+        self.on.get(pod.spec.node_name, set()).discard(key)
+        self.owners.forget(key)
+        self._ungroup(key)
 
     def _ungroup(self, key: str) -> None:
         gang = self.grouped.pop(key, "")
@@ -195,16 +208,24 @@ class Cache:
 
     # --- whoever makes them --------------------------------------------------------------------------
 
-    def _job_changed(self, before: JobObject | None, now: JobObject | None) -> None:
-        if now is None:  # its pods go with it, one by one, and stay what they were until then
+    def owner_kind(self, kind: str) -> Objects[Any]:
+        """Where owners of one kind are kept."""
+
+        def changed(before: Projection | None, now: Projection | None) -> None:
+            self._owner_changed(kind, before, now)
+
+        self.owners.serve(kind)
+        return Objects(changed)
+
+    def _owner_changed(self, kind: str, before: Any, now: Any) -> None:
+        key = (now or before).metadata.key
+        if before is not None and now is not None and _without_version(before) == _without_version(now):
             return
-        key = now.metadata.key
-        if before is None or plain.is_gang(before) != plain.is_gang(now):
-            for pod in sorted(self.made.get(key, ())):
-                self._ungroup(pod)
+        self.owners.put(kind, key, now)
+        for pod in sorted(self.owners.dependent(kind, key)):
+            if pod in self.pods.objects:
                 self._group(self.pods.objects[pod])
-        if plain.is_gang(now) and (before is None or before.spec != now.spec):
-            self.look_at(key)
+                self.look_at(self.grouped.get(pod, ""))
 
     # --- nodes, and what others use of them ------------------------------------------------------------
 
@@ -217,23 +238,24 @@ class Cache:
     def _other_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         pod = now or before
         assert pod is not None
-        uid, node = pod.metadata.uid, pod.spec.node_name
-        if not node:
+        if not pod.spec.node_name or (before is not None and now is not None and matters(before) == matters(now)):
             return
-        there = self.strangers.setdefault(node, {})
-        known = there.pop(uid, None)
+        there = self.strangers.setdefault(pod.spec.node_name, set())
         if now is None:
-            self.devices.free(uid)
+            there.discard(pod.metadata.key)
+            self.devices.pop(pod.metadata.uid, None)
         else:
-            ending = now.metadata.deletion_timestamp is not None
-            there[uid] = Stranger(pod.metadata.key, uid, plain.request_of(now), ending)
-        if there.get(uid) != known:
-            self.dirty.loads.add(node)
-            self.news()
+            there.add(pod.metadata.key)
+        self.dirty.loads.add(pod.spec.node_name)
+        self.news()
 
 
 def matters(pod: PodObject) -> tuple[object, ...]:
     """All of a pod that a decision or an account of it could rest on."""
     status = pod.status
-    told = status.phase, status.reason, status.start_time
+    told = status.phase, status.reason, status.start_time, status.allocated_resources, status.resources
     return pod.spec, told, pod.metadata.deletion_timestamp, pod.metadata.labels, pod.metadata.annotations
+
+
+def _without_version(owner: Any) -> Any:
+    return msgspec.structs.replace(owner, metadata=msgspec.structs.replace(owner.metadata, resource_version=""))

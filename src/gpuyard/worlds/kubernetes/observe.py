@@ -6,7 +6,7 @@ it; nothing here follows single changes of the API.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gpuyard.kube.objects import PodObject
@@ -21,26 +21,34 @@ from gpuyard.model.events import (
     TasksRunning,
     TasksStopping,
 )
-from gpuyard.model.job import Job, Placement, TaskGroup, one_group
+from gpuyard.model.job import Job, Placement
 from gpuyard.model.node import Load, Node
 from gpuyard.model.resources import Request
-from gpuyard.worlds.kubernetes import plain
-from gpuyard.worlds.kubernetes.cache import Cache, Stranger
-from gpuyard.worlds.kubernetes.plain import Described
+from gpuyard.worlds.kubernetes import gangs, nodes, pods
+from gpuyard.worlds.kubernetes.asking import amounts, devices
+from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.gangs import Gathered
+from gpuyard.worlds.kubernetes.gathering.members import place_of
+from gpuyard.worlds.kubernetes.nodes import Holding
+from gpuyard.worlds.kubernetes.seats import Held, seats_on
 
-OTHERS = "(others)"
-"""Before the names of pods that hold GPUs and are not ours to place."""
+Free = dict[tuple[str, int], str]
+"""Uids of pods that could be placed, by group and number."""
 
 
 class ClusterObserver:
     """What the brain was told last, and what it is to be told next."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, settings: ReadingSettings) -> None:
         self.cache = cache
+        self.settings = settings
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
-        self.free: dict[str, dict[int, str]] = {}
-        """Uids of pods that could be placed, by gang and number."""
+        self.free: dict[str, Free] = {}
+        self.refused: dict[str, Refusal] = {}
+        """Gangs that cannot be had here, and why; the brain never hears of them."""
         self.foreign: dict[str, set[str]] = {}
         """Names of jobs of others, by node."""
         self.resting: set[str] = set()
@@ -48,7 +56,7 @@ class ClusterObserver:
 
     def forget(self) -> None:
         """Nothing was told: all there is is to be looked at."""
-        self.nodes, self.jobs, self.free, self.foreign = {}, {}, {}, {}
+        self.nodes, self.jobs, self.free, self.foreign, self.refused = {}, {}, {}, {}, {}
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
         dirty.gangs.update(self.cache.members)
@@ -68,9 +76,8 @@ class ClusterObserver:
 
     def _node(self, name: str) -> Iterator[Event]:
         seen = self.cache.nodes.get(name)
-        node = plain.node_of(seen) if seen is not None else None
         before = self.nodes.get(name)
-        if node is None:
+        if seen is None or not nodes.is_managed(seen):
             if before is not None:
                 del self.nodes[name]
                 self._look_at_those_on(name)
@@ -78,78 +85,103 @@ class ClusterObserver:
             return
         if before is None:
             self._look_at_those_on(name)
-        node = replace(node, taken=self._taken(name))
+        node = nodes.node_of(seen, self._taken(name), before, self.settings, self._holding(name))
         if node != before:
             self.nodes[name] = node
             yield NodeSeen(node)
 
     def _look_at_those_on(self, node: str) -> None:
         """Pods may precede their node, and outlive it."""
-        for pod in self.cache.pods.objects.values():
-            if pod.spec.node_name == node:
-                self.cache.look_at(self.cache.grouped.get(pod.metadata.key, ""))
+        for key in self.cache.on.get(node, ()):
+            self.cache.look_at(self.cache.grouped.get(key, ""))
         self.cache.dirty.loads.add(node)
 
     def _taken(self, node: str) -> Load:
-        loads = self.cache.strangers.get(node, {}).values()
-        return Load(sum(each.request.cpu for each in loads), sum(each.request.memory for each in loads))
+        """What others use of it, and what ours hold beyond their requests."""
+        theirs = pods.load_of(self._strangers(node))
+        ours = [pods.excess_of(pod) for pod in self._ours_on(node)]
+        return Load(theirs.cpu + sum(each.cpu for each in ours), theirs.memory + sum(each.memory for each in ours))
+
+    def _strangers(self, node: str) -> list[PodObject]:
+        return [self.cache.others.objects[key] for key in sorted(self.cache.strangers.get(node, ()))]
+
+    def _ours_on(self, node: str) -> list[PodObject]:
+        found = (self.cache.pods.objects[key] for key in sorted(self.cache.on.get(node, ())))
+        return [pod for pod in found if not pods.is_over(pod)]
+
+    def _holding(self, node: str) -> Holding:
+        there = (*self._strangers(node), *self._ours_on(node))
+        held = (index for pod in there for index in self.cache.devices.get(pod.metadata.uid, ((), ()))[0])
+        return Holding(frozenset(held))
 
     def _load(self, name: str) -> Iterator[Event]:
         node = self.nodes.get(name)
-        here = self.cache.strangers.get(name, {}) if node is not None else {}
+        here = self._strangers(name) if node is not None else []
         if node is not None and (taken := self._taken(name)) != node.taken:
-            self.nodes[name] = replace(node, taken=taken)
+            self.nodes[name] = node = replace(node, taken=taken)
             yield NodeLoaded(name, taken)
-        jobs = {f"{OTHERS} {each.key}": each for each in here.values() if each.request.gpus}
-        for gone in sorted(self.foreign.get(name, set()) - jobs.keys()):
+        held = {pod.metadata.uid: self._devices(pod, node) for pod in here} if node is not None else {}
+        jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid]) for pod in here if held[pod.metadata.uid][0]]
+        for gone in sorted(self.foreign.get(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
-        self.foreign[name] = set(jobs)
-        for job, stranger in sorted(jobs.items()):
-            yield from self._tell(job, self._stranger(job, name, stranger))
+        self.foreign[name] = {job.name for job in jobs}
+        for job in jobs:
+            yield from self._tell(job.name, job)
 
-    def _stranger(self, name: str, node: str, stranger: Stranger) -> Job:
-        """It holds GPUs and nothing else: CPU and memory are in the node's load."""
-        gpus = self.cache.devices.give(stranger.uid, node, stranger.request.gpus)
-        place = Placement(node, gpus, uid=stranger.uid, terminating=stranger.ending)
-        group = TaskGroup(request=Request(gpus=len(gpus)))
-        return Job(name, one_group(group), queue="", foreign=True, preemptible=False, placements=(place,))
+    def _devices(self, pod: PodObject, node: Node) -> Held:
+        """Those it has been given; else those that nobody has."""
+        known = self.cache.devices
+        if pod.metadata.uid not in known:
+            there = (*self._strangers(node.name), *self._ours_on(node.name), *self._coming_to(node.name))
+            holders = [(each, devices_of(each, self.settings)) for each in there]
+            for uid, held in seats_on(node, holders, known).items():
+                known.setdefault(uid, held)
+        return known.setdefault(pod.metadata.uid, ((), ()))
+
+    def _coming_to(self, node: str) -> list[PodObject]:
+        """Those that we have sent there and that have not arrived."""
+        sent = {uid for uid, place in self.cache.assumed.items() if place.node == node}
+        return [pod for pod in self.cache.pods.objects.values() if pod.metadata.uid in sent] if sent else []
 
     # --- gangs ---------------------------------------------------------------------------------------
 
-    def describe(self, name: str) -> Described | None:
-        """A gang as it is now."""
-        pods = self.cache.gang(name)
-        if not pods:
+    def _gang(self, name: str) -> Iterator[Event]:
+        found = self._gathered(name)
+        self.free.pop(name, None)
+        self.refused.pop(name, None)
+        job = found.job if found is not None else None
+        if found is not None and job is not None:
+            self.free[name] = self._free(found)
+            job = replace(job, preemptible=False, on_hold=job.on_hold or name in self.resting)
+            job = replace(job, placements=in_order(job.placements))
+        elif found is not None and found.refusal is not None:
+            self.refused[name] = found.refusal
+        yield from self._tell(name, job)
+
+    def _gathered(self, name: str) -> Gathered | None:
+        members = self.cache.gang(name)
+        if not members:
             return None
-        places = {pod.metadata.uid: place for pod in pods if (place := self._place(pod)) is not None}
-        return plain.described(name, pods, self.cache.jobs.get(plain.owner_key(pods[0])), places)
+        places = {pod.metadata.uid: place for pod in members if (place := self._place(pod)) is not None}
+        found = gangs.gather(members, self.cache.owners.owners, self.settings, places)
+        return found if isinstance(found, Gathered) else None
 
     def _place(self, pod: PodObject) -> Placement | None:
         uid = pod.metadata.uid
-        if pod.status.phase in plain.ENDED:
-            self.cache.devices.free(uid)
+        if pods.is_over(pod):
+            self.cache.devices.pop(uid, None)
             return None
-        assumed = self.cache.assumed.get(uid)
-        if not pod.spec.node_name:
-            return assumed
+        if not pods.is_bound(pod):
+            return self.cache.assumed.get(uid)
         node = self.nodes.get(pod.spec.node_name)
-        if node is None:
-            return None
-        gpus = self.cache.devices.give(uid, node.name, plain.request_of(pod).gpus)
-        number = plain.number_of(pod)
-        ends = pod.metadata.deletion_timestamp is not None
-        return Placement(
-            node.name, gpus, plain.MAIN, number, terminating=ends, assigned=pod.status.phase == "Pending", uid=uid
-        )
+        return place_of(pod, *self._devices(pod, node)) if node is not None else None
 
-    def _gang(self, name: str) -> Iterator[Event]:
-        found = self.describe(name)
-        if found is None:
-            self.free.pop(name, None)
-        else:
-            self.free[name] = dict(found.numbers)
-        job = found.job if found is not None else None
-        yield from self._tell(name, replace(job, on_hold=True) if job is not None and name in self.resting else job)
+    def _free(self, found: Gathered) -> Free:
+        return {
+            (chair.group, chair.task): chair.pod.metadata.uid
+            for chair in found.chairs
+            if is_free(chair.pod) and chair.pod.metadata.uid not in self.cache.assumed
+        }
 
     def _tell(self, name: str, job: Job | None) -> Iterator[Event]:
         before = self.jobs.pop(name, None)
@@ -160,6 +192,24 @@ class ClusterObserver:
         self.jobs[name] = job
         if before != job:
             yield from [JobSeen(job)] if before is None else _difference(before, job)
+
+
+def in_order(places: Iterable[Placement]) -> tuple[Placement, ...]:
+    """As they are compared: two accounts of the same places are the same."""
+    return tuple(sorted(places, key=lambda place: (place.group, place.task, place.uid)))
+
+
+def is_free(pod: PodObject) -> bool:
+    """Whether it waits for a place, and for nothing else."""
+    return not (pods.is_bound(pod) or pods.is_over(pod) or pods.is_leaving(pod) or pods.is_gated(pod))
+
+
+def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
+    """The GPUs that it asks for, whatever else it may ask for that we cannot give."""
+    asked = devices.asked_for(amounts.needs_of(pod.spec), pod.metadata, settings)
+    if isinstance(asked, Refusal):
+        return Request()
+    return Request(gpus=asked.gpus, share=asked.share, gpu_memory=asked.gpu_memory, mig=asked.mig)
 
 
 def _difference(before: Job, now: Job) -> list[Event]:

@@ -6,7 +6,7 @@ free, the oldest pod first. Pure and the same every time, so that a restarted sc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.node import Node
@@ -19,10 +19,22 @@ Held = tuple[tuple[int, ...], tuple[str, ...]]
 """Device numbers, and for slices the profile of each."""
 
 
-def seats_on(node: Node, holders: Iterable[tuple[PodObject, Request]]) -> dict[str, Held]:
-    """The devices of each by uid; one that asks for none holds none. More pods than devices: the last go without."""
+NOBODY: Mapping[str, Held] = {}
+
+
+def seats_on(
+    node: Node, holders: Iterable[tuple[PodObject, Request]], known: Mapping[str, Held] = NOBODY
+) -> dict[str, Held]:
+    """The devices of each by uid; one that asks for none holds none. More pods than devices: the last go without.
+
+    Those whose devices are `known` keep them.
+    """
     free = _Free(node)
-    asking = [(pod, request) for pod, request in holders if not request.cpu_only]
+    holders = list(holders)
+    for pod, request in holders:
+        if pod.metadata.uid in known:
+            free.keep(request, known[pod.metadata.uid])
+    asking = [(pod, request) for pod, request in holders if not request.cpu_only and pod.metadata.uid not in known]
     asking.sort(key=lambda each: (not _told(node, each[0]), pods.submitted(each[0]), each[0].metadata.key))
     return {pod.metadata.uid: free.take(request, _told(node, pod)) for pod, request in asking}
 
@@ -47,6 +59,21 @@ class _Free:
         self._share = {gpu.index: WHOLE for gpu in node.gpus if gpu.slices is None}
         self._slices = {gpu.index: list(gpu.slices) for gpu in node.gpus if gpu.slices is not None}
 
+    def keep(self, request: Request, held: Held) -> None:
+        """These are somebody's already."""
+        for index, profile in zip(*held, strict=False):
+            if profile in self._slices.get(index, ()):
+                self._slices[index].remove(profile)
+        for index in held[0] if not request.mig else ():
+            self._share[index] = max(0, self._share.get(index, 0) - self._part(request))
+
+    def _part(self, request: Request) -> int:
+        """What it takes of one device."""
+        if not request.shared:
+            return WHOLE
+        memory = self._node.gpu_memory
+        return request.share or (request.gpu_memory * WHOLE // memory if memory else WHOLE)
+
     def take(self, request: Request, told: Sequence[int]) -> Held:
         """Whole devices, a part of one, or slices."""
         if request.mig:
@@ -66,8 +93,7 @@ class _Free:
         return tuple(sorted(taken))
 
     def _take_share(self, request: Request, told: Sequence[int]) -> tuple[int, ...]:
-        memory = self._node.gpu_memory
-        part = request.share or (request.gpu_memory * WHOLE // memory if memory else WHOLE)
+        part = self._part(request)
         fitting = [index for index in (*told, *self._share) if self._share.get(index, 0) >= part]
         opened = [index for index in fitting if self._share[index] < WHOLE]
         for index in (told and fitting) or opened or fitting:

@@ -6,7 +6,7 @@ it must never stand in the way of a binding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,8 +17,9 @@ from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Waiting
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.cache import Cache
-from gpuyard.worlds.kubernetes.plain import is_free
+from gpuyard.worlds.kubernetes.observe import is_free
 
 AFTER_S = 2.0
 """A pod that is placed sooner is never told that it waits."""
@@ -69,13 +70,14 @@ class ConditionTeller:
         self._clock = clock
         self._identity = identity
         self._waiting: Sequence[Waiting] = ()
+        self._refused: Mapping[str, Refusal] = {}
         self._since: dict[str, tuple[Message, float]] = {}
         self._sent: dict[str, Message] = {}
         """By uid, as long as the pod waits."""
 
-    def hear(self, waiting: Sequence[Waiting]) -> None:
-        """Who waits after the last plan, and why."""
-        self._waiting = waiting
+    def hear(self, waiting: Sequence[Waiting], refused: Mapping[str, Refusal]) -> None:
+        """Who waits after the last plan, and why; and who was never asked about."""
+        self._waiting, self._refused = waiting, refused
 
     async def run(self, leads: Callable[[], bool]) -> None:
         """Until it is cancelled."""
@@ -89,10 +91,11 @@ class ConditionTeller:
         """Gangs whose reason has stood for a while and was not told yet."""
         now = self._clock.monotonic()
         before, self._since = self._since, {}
-        for each in self._waiting:
-            message = message_of(each.reason)
-            known = before.get(each.job)
-            self._since[each.job] = known if known is not None and known[0] == message else (message, now)
+        messages = [(each.job, message_of(each.reason)) for each in self._waiting]
+        messages += [(name, Message(refusal.reason.value, refusal.message)) for name, refusal in self._refused.items()]
+        for name, message in messages:
+            known = before.get(name)
+            self._since[name] = known if known is not None and known[0] == message else (message, now)
         return [name for name, (_, since) in self._since.items() if now - since >= AFTER_S and self._untold(name)]
 
     def _untold(self, name: str) -> bool:

@@ -14,22 +14,26 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from gpuyard.kube.client import KubeClient
+import msgspec
+
+from gpuyard.kube.client import ApiUnreachable, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
 from gpuyard.kube.objects import NodeObject, PodObject
-from gpuyard.kube.owners import JobObject
 from gpuyard.kube.reflector import ObjectKind, Reflector
 from gpuyard.model.actions import Plan, Start
 from gpuyard.model.errors import Refused
 from gpuyard.model.events import ActionFailed, Event, TasksAssigned
 from gpuyard.model.job import Placement
+from gpuyard.model.node import Pool
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.kubernetes import kinds
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.bind import Binder, Binding, Ending
 from gpuyard.worlds.kubernetes.cache import Cache
-from gpuyard.worlds.kubernetes.observe import ClusterObserver
+from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
 from gpuyard.worlds.kubernetes.tell import ConditionTeller
 
 SLICE_S = 0.005
@@ -60,13 +64,21 @@ class WorldSettings:
     elects: bool = True
 
 
+def reading_of(settings: WorldSettings) -> ReadingSettings:
+    """How its objects are read: levels by the names of the site, queues as it has them."""
+    labels = dict(DEFAULTS.levels)
+    levels = tuple((name, labels.get(name, f"topology.gpuyard.dev/{name}")) for name in settings.site.topology)
+    queues = {queue.name: frozenset(queue.users) for queue in settings.site.queues}
+    return ReadingSettings((settings.scheduler,), levels or DEFAULTS.levels, queues)
+
+
 class KubernetesWorld:
     """Implements `worlds.base.World` and, over its election, `worlds.base.Leadership`."""
 
     def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
         self.settings = settings
         self.cache = Cache()
-        self.observer = ClusterObserver(self.cache)
+        self.observer = ClusterObserver(self.cache, reading_of(settings))
         self._clock = clock
         self._dice = dice
         self._wake = threading.Condition()
@@ -80,6 +92,10 @@ class KubernetesWorld:
         """Whether the picture is one that we have the right to act on."""
         self.cache.news = self._has_news
         self.reflectors: tuple[Reflector[Any], ...] = ()
+        self._found = False
+        """Whether it is known what there is to follow."""
+        self._trouble = ""
+        self._tasks: list[asyncio.Task[None]] = []
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._up = threading.Event()
 
@@ -113,34 +129,54 @@ class KubernetesWorld:
         )
         self.binder = Binder(self.client, self._clock, self._may_act, self._failed)
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
-        self.reflectors = self._reflectors()
-        tasks = [asyncio.create_task(work) for work in self._works()]
         self._up.set()
-        await self._stopping.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.client.close()
-
-    def _works(self) -> list[Coroutine[Any, Any, None]]:
-        works: list[Coroutine[Any, Any, None]] = [each.run() for each in self.reflectors]
+        works = [self._follow_all()]
         if self.settings.identity:
-            works.append(self.teller.run(self._may_act))
-            works.append(self._rest())
+            works += [self.teller.run(self._may_act), self._rest()]
             if self.settings.elects:
                 works.append(self.election.run())
-        return works
+        for work in works:
+            self._do(work)
+        await self._stopping.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.client.close()
 
-    def _reflectors(self) -> tuple[Reflector[Any], ...]:
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(self._loop.create_task(work))
+
+    async def _follow_all(self) -> None:
+        """Owners first, so that few pods come before theirs; kinds that are installed later are found later."""
+        known: frozenset[str] = frozenset()
+        while True:
+            try:
+                found = await kinds.served(self.client, known)
+            except (ApiUnreachable, msgspec.MsgspecError) as error:
+                self._trouble = str(error)
+                await self._clock.sleep(1.0)
+                continue
+            for kind in found:
+                self._follow(kind.objects, self.cache.owner_kind(kind.name))
+            known |= {kind.name for kind in found}
+            if not self._found:
+                self._follow_cluster()
+            self._found, self._trouble = True, ""
+            await self._clock.sleep(kinds.EVERY_S)
+
+    def _follow_cluster(self) -> None:
         name, cache = self.settings.scheduler, self.cache
         strangers = f"spec.schedulerName!={name},status.phase!=Succeeded,status.phase!=Failed"
-        kinds: tuple[tuple[ObjectKind[Any], Any], ...] = (
-            (ObjectKind("/api/v1/nodes", NodeObject), cache.nodes),
-            (ObjectKind("/apis/batch/v1/jobs", JobObject), cache.jobs),
-            (ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", f"spec.schedulerName={name}"),)), cache.pods),
-            (ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", strangers),)), cache.others),
+        self._follow(ObjectKind("/api/v1/nodes", NodeObject), cache.nodes)
+        self._follow(
+            ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", f"spec.schedulerName={name}"),)), cache.pods
         )
-        return tuple(Reflector(self.client, kind, sink, self._clock, self._dice) for kind, sink in kinds)
+        self._follow(ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", strangers),)), cache.others)
+
+    def _follow(self, kind: ObjectKind[Any], sink: Any) -> None:
+        reflector = Reflector(self.client, kind, sink, self._clock, self._dice)
+        self.reflectors = (*self.reflectors, reflector)
+        self._do(reflector.run())
 
     async def _let_go(self) -> None:
         self._ours = False
@@ -154,7 +190,7 @@ class KubernetesWorld:
 
     def trouble(self) -> str:
         """Why the cluster is not followed now, if it is not."""
-        return next((each.trouble for each in self.reflectors if each.trouble), "")
+        return self._trouble or next((each.trouble for each in self.reflectors if each.trouble), "")
 
     # --- the right to act ------------------------------------------------------------------------------
 
@@ -177,10 +213,9 @@ class KubernetesWorld:
 
     def _await_sync(self) -> None:
         end = self._clock.monotonic() + SYNC_S
-        while not all(each.synced.is_set() for each in self.reflectors):
-            troubles = [each.trouble for each in self.reflectors if each.trouble]
+        while not (self._found and all(each.synced.is_set() for each in self.reflectors)):
             if self._over or self._clock.monotonic() > end:
-                raise Refused(f"the cluster could not be read: {troubles[0] if troubles else 'no answer yet'}")
+                raise Refused(f"the cluster could not be read: {self.trouble() or 'no answer yet'}")
             with self._wake:
                 self._wake.wait(0.02)
 
@@ -195,7 +230,11 @@ class KubernetesWorld:
     def _moment(self) -> Snapshot:
         nodes = tuple(node for _, node in sorted(self.observer.nodes.items()))
         jobs = tuple(job for _, job in sorted(self.observer.jobs.items()))
-        return replace(self.settings.site, now=self._clock.now(), nodes=nodes, jobs=jobs)
+        levels = tuple(level for level, _ in self.observer.settings.levels)
+        known = {pool.name for pool in self.settings.site.pools}
+        pools = (*self.settings.site.pools, *(Pool(name) for name in sorted({n.pool for n in nodes} - known - {""})))
+        site = replace(self.settings.site, topology=levels, pools=pools)
+        return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs)
 
     async def _events(self) -> AsyncIterator[Event]:
         begun = self._clock.monotonic()
@@ -260,7 +299,7 @@ class KubernetesWorld:
         return self._ask(self._submit(plan))
 
     async def _submit(self, plan: Plan) -> list[Event]:
-        self.teller.hear(plan.waiting)
+        self.teller.hear(plan.waiting, self.observer.refused)
         assumed: list[Event] = []
         for action in plan.actions:
             if isinstance(action, Start):
@@ -283,28 +322,32 @@ class KubernetesWorld:
         if pods is None or job is None:
             return [ActionFailed(start.job, start.placements, Reason(Code.WORLD_CHANGED))]
         placed = []
-        for place, (number, pod) in zip(start.placements, pods, strict=True):
-            del free[number]
-            placed.append(
-                self._assume(start.job, replace(place, task=number, uid=pod.metadata.uid, assigned=True), pod)
-            )
-        places = sorted((*job.placements, *placed), key=lambda place: (place.task, place.uid))
-        self.observer.jobs[start.job] = replace(job, placements=tuple(places))
+        for place, (chair, pod) in zip(start.placements, pods, strict=True):
+            del free[chair]
+            theirs = replace(place, group=chair[0], task=chair[1], uid=pod.metadata.uid, assigned=True)
+            placed.append(self._assume(start.job, theirs, pod))
+        self.observer.jobs[start.job] = replace(job, placements=in_order((*job.placements, *placed)))
         return [TasksAssigned(start.job, tuple(placed), self._clock.now())]
 
-    def _chosen(self, start: Start, free: dict[int, str]) -> list[tuple[int, PodObject]] | None:
-        """A pod for every place: the one with that number, else any that is like it; None if there are too few."""
+    def _chosen(self, start: Start, free: Free) -> list[tuple[tuple[str, int], PodObject]] | None:
+        """A pod for every place: the one with that number, else any of its group; None if there are too few."""
         by_uid = {pod.metadata.uid: pod for pod in self.cache.gang(start.job)}
-        wanted = {place.task for place in start.placements}
-        spare = [number for number in sorted(free) if number not in wanted]
-        numbers = [place.task if place.task in free else (spare.pop(0) if spare else -1) for place in start.placements]
-        if any(number < 0 or free[number] not in by_uid for number in numbers):
-            return None
-        return [(number, by_uid[free[number]]) for number in numbers]
+        wanted = {(place.group, place.task) for place in start.placements}
+        spare = [chair for chair in sorted(free, reverse=True) if chair not in wanted]
+        chosen: list[tuple[tuple[str, int], PodObject]] = []
+        for place in start.placements:
+            chair = (place.group, place.task)
+            if chair not in free:
+                chair = next((other for other in reversed(spare) if other[0] == place.group), chair)
+                spare = [other for other in spare if other != chair]
+            if free.get(chair) not in by_uid:
+                return None
+            chosen.append((chair, by_uid[free[chair]]))
+        return chosen
 
     def _assume(self, job: str, place: Placement, pod: PodObject) -> Placement:
         self.cache.assumed[place.uid] = place
-        self.cache.devices.take(place.uid, place.node, place.gpus)
+        self.cache.devices[place.uid] = (place.gpus, place.mig)
         self.teller.forget(place.uid)
         self.binder.send(Binding(job, pod.metadata.namespace, pod.metadata.name, place))
         return place
@@ -314,7 +357,7 @@ class KubernetesWorld:
         place = binding.place
         if self.cache.assumed.pop(place.uid, None) is None:
             return
-        self.cache.devices.free(place.uid)
+        self.cache.devices.pop(place.uid, None)
         job = self.observer.jobs.get(binding.job)
         if job is not None:
             kept = tuple(other for other in job.placements if other.uid != place.uid)

@@ -23,6 +23,8 @@ FRACTION = OURS + "gpu-fraction"
 GPU_MEMORY = OURS + "gpu-memory"
 TASK = OURS + "task"
 """Which member of its gang a pod is; written with its Binding where nothing else numbers it."""
+JOB = OURS + "job"
+"""The name by which a pod's gang goes with us; written with its Binding, for people."""
 GPUS = OURS + "gpus"
 """On a pod the UUIDs it was given; as a label that every node is seen to bear, the resource its GPUs are had by."""
 

@@ -1,0 +1,92 @@
+"""Which kinds of owners a cluster has: looked for again and again, because they may be installed later.
+
+Called by `world` in its loop. A kind that is not served is not waited for; one that is served is watched as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gpuyard.kube.client import KubeClient
+from gpuyard.kube.owners import (
+    JobObject,
+    JobSetObject,
+    KubeflowObject,
+    LeaderWorkerSetObject,
+    PodGroupObject,
+    RayClusterObject,
+    ReplicasObject,
+)
+from gpuyard.kube.reflector import ObjectKind
+from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
+
+EVERY_S = 30.0
+"""How often it is looked whether a kind was installed."""
+OWNERS: dict[str, Any] = {
+    "Job.batch": JobObject,
+    "StatefulSet.apps": ReplicasObject,
+    "JobSet.jobset.x-k8s.io": JobSetObject,
+    "LeaderWorkerSet.leaderworkerset.x-k8s.io": LeaderWorkerSetObject,
+    "RayCluster.ray.io": RayClusterObject,
+    "PodGroup.scheduling.k8s.io": PodGroupObject,
+    "PodGroup.scheduling.x-k8s.io": PodGroupObject,
+    "PodGroup.scheduling.volcano.sh": PodGroupObject,
+    "PodGroup.scheduling.run.ai": PodGroupObject,
+    **dict.fromkeys(KUBEFLOW, KubeflowObject),
+}
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    group_version: str
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    name: str
+    preferred_version: _Version
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
+
+
+class _Resource(msgspec.Struct):
+    name: str
+    kind: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKind:
+    """One kind that this cluster serves."""
+
+    name: str
+    objects: ObjectKind[Any]
+
+
+async def served(client: KubeClient, known: frozenset[str]) -> list[OwnerKind]:
+    """Those that are served by now and were not known."""
+    groups = {name.split(".", 1)[1] for name in OWNERS.keys() - known}
+    listed = await client.get("/apis")
+    if not listed.ok:
+        return []
+    found = []
+    for group in msgspec.json.decode(listed.body, type=_Groups).groups:
+        if group.name in groups:
+            found += [kind for kind in await _of_group(client, group) if kind.name not in known]
+    return found
+
+
+async def _of_group(client: KubeClient, group: _Group) -> list[OwnerKind]:
+    path = f"/apis/{group.preferred_version.group_version}"
+    reply = await client.get(path)
+    if not reply.ok:
+        return []
+    resources = msgspec.json.decode(reply.body, type=_Resources).resources
+    named = {f"{each.kind}.{group.name}": each.name for each in resources if "/" not in each.name}
+    return [OwnerKind(name, ObjectKind(f"{path}/{named[name]}", OWNERS[name])) for name in named if name in OWNERS]
