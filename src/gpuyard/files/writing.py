@@ -212,6 +212,8 @@ def job_document(job: Job, now: float) -> Data:
         placements=_placements(job.placements, job.task_groups()),
         foreign=job.foreign,
         held=job.on_hold,
+        held_for=job.held_for,
+        family=job.family,
     ) | _parts(job)  # fmt: skip
 
 
@@ -223,9 +225,10 @@ def shape_document(job: Job) -> Data:
 
 def _parts(job: Job) -> Data:
     """What means something even where it is empty."""
-    return ({"checkpoint": _checkpoint(job.checkpoint)} if job.checkpoint else {}) | (
-        {"run": _run(job.run)} if job.run else {}
-    )
+    parts: Data = {} if job.takes else {"takes": False}
+    if job.checkpoint:
+        parts["checkpoint"] = _checkpoint(job.checkpoint)
+    return parts | ({"run": _run(job.run)} if job.run else {})
 
 
 def _times(job: Job, default_submitted: float) -> Data:
@@ -270,6 +273,7 @@ def _tasks(group: TaskGroup) -> Data:
         tolerations=[_toleration(toleration) for toleration in group.tolerations],
         affinity=[_term(term) for term in group.terms[0]] if group.terms else None,
         terms=[[_term(term) for term in terms] for terms in group.terms[1:]],
+        likes=[_term(term) | ({"weight": weight} if weight != 1 else {}) for term, weight in group.likes],
         failed=group.failed,
         succeeded=group.succeeded,
         absent=group.absent,
@@ -363,7 +367,10 @@ def _placement(placement: Placement, grouped: bool, numbered: bool) -> Data:
 def budget_document(budget: Budget) -> Data:
     """One entry of `budgets`."""
     bounds = {"min_available": budget.min_available, "max_unavailable": budget.max_unavailable}
-    given = {key: bound for key, bound in bounds.items() if bound is not None}
+    bounds["allowed"] = budget.allowed
+    given: Data = {key: bound for key, bound in bounds.items() if bound is not None}
+    for job, group in budget.covers:
+        given.setdefault("covers", {}).setdefault(job, []).append(group)
     return {"name": budget.name, "jobs": list(budget.jobs), **given}
 
 

@@ -66,6 +66,7 @@ class AffinityTerm:
 
 
 Terms = tuple[tuple[AffinityTerm, ...], ...]
+Likes = tuple[tuple[AffinityTerm, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ class TaskGroup:
     node_selector: tuple[tuple[str, str], ...] = ()
     terms: Terms = ()
     """Of each of these alternatives one must hold."""
+    likes: Likes = ()
+    """Terms that make a node better liked, each with its weight."""
     tolerations: tuple[Toleration, ...] = ()
     failed: int = 0
     succeeded: int = 0
@@ -214,6 +217,12 @@ class Job:
     placements: tuple[Placement, ...] = ()
     foreign: bool = False
     on_hold: bool = False
+    held_for: str = ""
+    """What it is held back for, in words; "": its owner wants it so."""
+    takes: bool = True
+    """Whether others may be moved or stopped for it."""
+    family: str = ""
+    """Jobs of one family are each other's own: they are spread, and kept apart, as the tasks of one job are."""
     run: Run | None = None
 
     def task_groups(self) -> tuple[TaskGroup, ...]:

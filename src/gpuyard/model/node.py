@@ -161,9 +161,13 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A disruption budget over tasks of `jobs`: a PDB, or a job's own. Exactly one of the two bounds is set."""
+    """A disruption budget over tasks of `jobs`: a PDB, or a job's own. Exactly one of the three bounds is set."""
 
     name: str
     jobs: tuple[str, ...] = field(default=())
     min_available: int | None = None
     max_unavailable: int | None = None
+    allowed: int | None = None
+    """So many tasks may be disturbed now, as whoever keeps the budget counts them."""
+    covers: tuple[tuple[str, str], ...] = ()
+    """Groups of its jobs that it is about, as (job, group); none named: all."""

@@ -131,13 +131,19 @@ TOLERATIONS = st.sampled_from([(), (Toleration("", "Exists"), Toleration("k", "E
 TERM = AffinityTerm((Expression("zone", "In", ("a", "b")), Expression("x", "Exists")))
 TERMS = st.sampled_from([(), ((TERM,),), ((TERM, AffinityTerm(())),), ((AffinityTerm(()),), (TERM, TERM))])
 
+LIKES = st.sampled_from([(), ((TERM, 1),), ((TERM, 100), (AffinityTerm(()), 7))])
+
+BUDGETS = st.builds(Budget, st.just("b"), st.just(("j0",)), min_available=st.integers(0, 2)) | st.builds(
+    Budget, st.just("b"), st.just(("j0",)), allowed=st.integers(0, 2), covers=st.sampled_from([(), (("j0", "main"),)])
+)
+
 
 @st.composite
 def groups(draw: Draw, name: str, topology: st.SearchStrategy[TopologyAsk] = ASKS) -> TaskGroup:
     tasks = draw(st.integers(1, 4))
     return TaskGroup(
         name, tasks, draw(st.integers(1, tasks)), draw(REQUESTS), draw(topology), draw(PAIRS),
-        draw(TERMS), draw(TOLERATIONS), **draw(st.sampled_from([{}, {"failed": 1}, {"absent": 1}])),
+        draw(TERMS), draw(LIKES), draw(TOLERATIONS), **draw(st.sampled_from([{}, {"failed": 1}, {"absent": 1}])),
     )  # fmt: skip
 
 
@@ -166,6 +172,7 @@ def jobs(draw: Draw, name: str, queue: st.SearchStrategy[str]) -> Job:
         warm_up=draw(SOME_SPANS), checkpoint=draw(st.none() | st.builds(Checkpoint, st.just(60.0), MOMENTS, SPANS)),
         evictions=draw(st.integers(0, 2)), stale_since=draw(st.none() | MOMENTS),
         stale_grace=draw(st.sampled_from([None, -1.0, 0.0, 60.0])), foreign=foreign, on_hold=draw(st.booleans()),
+        held_for=draw(st.just("") | WORDS), takes=draw(st.booleans()), family=draw(st.just("") | WORDS),
         run=draw(st.none() | st.builds(Run, st.just(("sh", "-c", "")), VARIABLES, st.just("w"), st.integers(0, 2))),
     )  # fmt: skip
 
@@ -214,7 +221,7 @@ def snapshots(draw: Draw) -> Snapshot:
         nodes=fleet,
         queues=tree,
         jobs=tuple(running),
-        budgets=(Budget("b", ("j0",), min_available=draw(st.integers(0, 2))),) if work else (),
+        budgets=(draw(BUDGETS),) if work else (),
         reservations=tuple(draw(reservations(job)) for job in work[:1]),
         memory=draw(st.dictionaries(WORDS, st.integers() | WORDS, max_size=2)),
     )  # fmt: skip

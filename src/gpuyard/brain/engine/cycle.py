@@ -163,7 +163,7 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
 def make_room(draft: Draft, bucket: Bucket) -> bool:
     """Move others out of the way of the bucket's first job, else take from them."""
     row = bucket.head
-    if row.job.on_hold or not any(bucket.asked) or _asked_lately(draft, row):
+    if row.job.on_hold or not row.job.takes or not any(bucket.asked) or _asked_lately(draft, row):
         return False
     return backfill.try_aside(
         draft,

@@ -228,6 +228,13 @@ class TermEntry:
 
 
 @dataclass(slots=True, kw_only=True)
+class LikeEntry(TermEntry):
+    """A term that should hold."""
+
+    weight: int = slot(Whole(1, 100), "How much, 1 to 100.", 1)
+
+
+@dataclass(slots=True, kw_only=True)
 class CheckpointEntry:
     """How a job saves its work."""
 
@@ -283,6 +290,9 @@ class AskEntry:
     )
     affinity: tuple[TermEntry, ...] | None = slot(
         ListOf(EntryOf(lambda: TermEntry)), "Node-affinity terms; any one holds.", None
+    )
+    likes: tuple[LikeEntry, ...] | None = slot(
+        ListOf(EntryOf(lambda: LikeEntry)), "Node-affinity terms that make a node better liked.", None
     )
     terms: tuple[tuple[TermEntry, ...], ...] = slot(
         ListOf(ListOf(EntryOf(lambda: TermEntry), least=1)), "Further such lists; of each any one holds.", ()
@@ -356,6 +366,9 @@ class JobEntry(AskEntry):
     placements: tuple[PlacementEntry, ...] = slot(ListOf(EntryOf(lambda: PlacementEntry)), "Where it runs.", ())
     foreign: bool = slot(Flag(), "Not ours to move or evict.", False)
     held: bool = slot(Flag(), "Held back by its owner.", False)
+    held_for: str = slot(Text(), "What it is held back for, in words.", "")
+    takes: bool = slot(Flag(), "Whether others may be moved or stopped for it.", True)
+    family: str = slot(LABEL, "Jobs of one family are spread and kept apart as the tasks of one job are.", "")
     run: RunEntry | None = slot(EntryOf(lambda: RunEntry), "What its tasks execute.", None)
 
 
@@ -384,6 +397,10 @@ class BudgetEntry:
     jobs: tuple[str, ...] = slot(ListOf(NAME, least=1, distinct=True), "The jobs it covers.")
     min_available: int | None = slot(COUNT, "Tasks that keep running.", None)
     max_unavailable: int | None = slot(COUNT, "Tasks that may be disturbed.", None)
+    allowed: int | None = slot(COUNT, "Tasks that may be disturbed now, as somebody else counts them.", None)
+    covers: tuple[tuple[str, tuple[str, ...]], ...] = slot(
+        MapOf(ListOf(NAME, least=1)), "Groups of its jobs that it is about, by job; default: all.", ()
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from gpuyard.files.format.entries import (
     ExpressionEntry,
     JobEntry,
     JobFileEntry,
+    LikeEntry,
     RunEntry,
     TolerationEntry,
 )  # fmt: skip
@@ -32,6 +33,7 @@ from gpuyard.model.job import (
     Checkpoint,
     Expression,
     Job,
+    Likes,
     Run,
     TaskGroup,
     Terms,
@@ -102,6 +104,9 @@ def job_of(entry: JobEntry, at: Path, now: float, problems: Problems) -> Job:
         placements=placements_of(entry.placements, list(gang.leaves()), (*at, "placements"), problems),
         foreign=entry.foreign,
         on_hold=entry.held,
+        held_for=entry.held_for,
+        takes=entry.takes,
+        family=entry.family,
         run=_run(entry.run) if entry.run else None,
     )
 
@@ -123,6 +128,13 @@ def _terms(entry: AskEntry, at: Path, problems: Problems) -> Terms:
                 _check_expression(expression, (*here, place, "matchExpressions", number), problems)
     read = (tuple(AffinityTerm(tuple(map(_expression, t.match_expressions))) for t in terms) for _, terms in places)
     return tuple(alternatives for alternatives in read if alternatives)
+
+
+def _likes(entries: Iterable[LikeEntry], at: Path, problems: Problems) -> Likes:
+    for place, entry in enumerate(entries):
+        for number, expression in enumerate(entry.match_expressions):
+            _check_expression(expression, (*at, "likes", place, "matchExpressions", number), problems)
+    return tuple((AffinityTerm(tuple(map(_expression, e.match_expressions))), e.weight) for e in entries)
 
 
 def _expression(entry: ExpressionEntry) -> Expression:
@@ -149,12 +161,14 @@ class _Inherited:
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     terms: Terms = ()
+    likes: Likes = ()
 
     def under(self, entry: AskEntry, at: Path, problems: Problems) -> _Inherited:
         selector = self.node_selector if entry.node_selector is None else entry.node_selector
         borne = self.tolerations if entry.tolerations is None else _tolerations(entry.tolerations, at, problems)
         terms = self.terms if entry.affinity is None and not entry.terms else _terms(entry, at, problems)
-        return _Inherited(selector, borne, terms)
+        likes = self.likes if entry.likes is None else _likes(entry.likes, at, problems)
+        return _Inherited(selector, borne, terms, likes)
 
 
 _NOTHING = _Inherited()
@@ -223,6 +237,7 @@ def _leaf(
         topology,
         inherited.node_selector,
         inherited.terms,
+        inherited.likes,
         inherited.tolerations,
         failed,
         succeeded,

@@ -127,12 +127,14 @@ class _Reading:
         return queues
 
     def _budget(self, entry: BudgetEntry, at: Path, known: crosscheck.Known) -> Budget:
-        if (entry.min_available is None) == (entry.max_unavailable is None):
-            self.problems.blame(at, "must have either min_available or max_unavailable")
+        bounds = (entry.min_available, entry.max_unavailable, entry.allowed)
+        if sum(bound is not None for bound in bounds) != 1:
+            self.problems.blame(at, "must have one of min_available, max_unavailable and allowed")
         for job in entry.jobs:
             if known.jobs and job not in known.jobs:  # a fleet file speaks of jobs to come
                 self.problems.blame((*at, "jobs"), f"covers job {job}, which does not exist", job, known.jobs)
-        return Budget(entry.name, entry.jobs, entry.min_available, entry.max_unavailable)
+        covers = tuple((job, group) for job, groups in entry.covers for group in groups)
+        return Budget(entry.name, entry.jobs, *bounds, covers)
 
     def _all_pools(self, pools: tuple[Pool, ...], nodes: tuple[Node, ...]) -> tuple[Pool, ...]:
         """Those in the file, then those that nodes name."""

@@ -22,7 +22,12 @@ def renamed(moment: Snapshot, own: Mapping[str, str], hidden: Mapping[str, str])
         jobs=tuple(_job(job, names.get(job.name, job.name), job.name in hidden) for job in moment.jobs),
         reservations=tuple(replace(each, job=names.get(each.job, each.job)) for each in moment.reservations),
         budgets=tuple(
-            replace(budget, jobs=tuple(names.get(job, job) for job in budget.jobs)) for budget in moment.budgets
+            replace(
+                budget,
+                jobs=tuple(names.get(job, job) for job in budget.jobs),
+                covers=tuple((names.get(job, job), group) for job, group in budget.covers),
+            )
+            for budget in moment.budgets
         ),
         memory={key: _memory(value, names) for key, value in moment.memory.items() if key != IN_WORDS},
     )

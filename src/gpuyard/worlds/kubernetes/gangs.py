@@ -113,7 +113,10 @@ def _job(layout: Layout, wishes: GangWishes, seating: Seating, places: Places) -
         models=wishes.models,
         time_limit=wishes.time_limit,
         placements=placed,
-        on_hold=layout.suspended or _all_gated(seating.chairs),
+        on_hold=bool(held_for := _held_for(layout, seating.chairs)),
+        held_for=held_for,
+        takes=not any(chair.pod.spec.preemption_policy == "Never" for chair in seating.chairs),
+        family=layout.family,
     )
 
 
@@ -123,9 +126,16 @@ def _gang(groups: tuple[TaskGroup, ...], topology: TopologyAsk) -> Bundle:
     return Bundle("", groups, len(groups), topology)
 
 
-def _all_gated(chairs: Sequence[Chair]) -> bool:
+def _held_for(layout: Layout, chairs: Sequence[Chair]) -> str:
+    """Why none of it may start now, in words; "" if some may."""
+    if layout.suspended:
+        kind, name = layout.owner_kind.partition(".")[0], layout.owner.name if layout.owner else ""
+        return f"its {kind} {name} is suspended"
     waiting = [chair.pod for chair in chairs if not pods.is_over(chair.pod) and not pods.is_bound(chair.pod)]
-    return bool(waiting) and all(map(pods.is_gated, waiting))
+    if not waiting or not all(map(pods.is_gated, waiting)):
+        return ""
+    gates = sorted({gate.name for pod in waiting for gate in pod.spec.scheduling_gates or ()})
+    return f"scheduling gate{'s' if len(gates) > 1 else ''} {', '.join(gates)}"
 
 
 def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Job:

@@ -76,6 +76,7 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
         request=_request(needs, asked, spec),
         node_selector=tuple(sorted(selector.items())),
         terms=terms.node_terms(spec),
+        likes=terms.node_likes(spec),
         tolerations=borne,
     )
 

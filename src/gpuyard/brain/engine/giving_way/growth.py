@@ -44,7 +44,9 @@ def _grow(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     allowed = admission.refuses(draft, row, asked) is None
     if allowed and gang.grow(draft, row):
         return True
-    return row.single and ((allowed and _by_moving(draft, row, asked)) or _by_taking(draft, row, asked))
+    if not (row.single and row.job.takes):
+        return False
+    return (allowed and _by_moving(draft, row, asked)) or _by_taking(draft, row, asked)
 
 
 def _by_moving(draft: Draft, row: JobRow, asked: Amounts) -> bool:

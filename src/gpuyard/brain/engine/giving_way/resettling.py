@@ -218,6 +218,6 @@ class Settling:
     def _budgets_kept(self, disturbed: list[Unit]) -> bool:
         if self.rights.break_budgets:
             return True
-        names = {unit.row.name for unit in disturbed}
-        touched = [budget for budget in self.draft.fleet.budgets if names & set(budget.jobs)]
+        fleet = self.draft.fleet
+        touched = {budget for unit in disturbed for budget in fleet.budgets_over(unit.row.name)}
         return all(headroom(self.draft, budget) >= 0 for budget in touched)

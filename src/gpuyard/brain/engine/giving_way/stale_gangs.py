@@ -40,6 +40,8 @@ def repair(draft: Draft, row: JobRow) -> bool:
     if admission.refuses(draft, row, asked) is None and gang.start(draft, row):
         draft.accept(row, REPAIRED)
         return True
+    if not row.job.takes:
+        return False
     return consolidation.make_room(draft, row, asked) or preemption.make_room(draft, row, asked)
 
 

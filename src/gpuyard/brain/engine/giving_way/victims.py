@@ -158,36 +158,52 @@ def budgets_allow(draft: Draft, units: Iterable[Unit]) -> bool:
     """Whether every disruption budget survives if these go, on top of what this plan disturbs already."""
     if not draft.fleet.budgets:
         return True
-    units = list(units)
-    return all(
-        headroom(draft, budget) >= going
-        for budget in draft.fleet.budgets
-        if (going := sum(len(unit.places) for unit in units if unit.row.name in budget.jobs)) > 0
-    )
+    going: Counter[Budget] = Counter()
+    for unit in units:
+        for budget in draft.fleet.budgets_over(unit.row.name):
+            going[budget] += sum(covers(budget, unit.row, held) for held in unit.places)
+    return all(headroom(draft, budget) >= count for budget, count in going.items() if count)
 
 
 def forbids(draft: Draft, row: JobRow) -> str:
     """The budget that would break if the whole job were disturbed now; "" if none would."""
-    going = len(whole(row).places)
-    return next(
-        (each.name for each in draft.fleet.budgets if row.name in each.jobs and headroom(draft, each) < going), ""
-    )
+    places = whole(row).places
+    for budget in draft.fleet.budgets_over(row.name):
+        going = sum(covers(budget, row, held) for held in places)
+        if going and headroom(draft, budget) < going:
+            return budget.name
+    return ""
+
+
+def covers(budget: Budget, row: JobRow, held: Held) -> bool:
+    """Whether a budget over this job is about this task of it."""
+    return not budget.covers or (row.name, row.groups[held.leaf].name) in budget.covers
 
 
 def headroom(draft: Draft, budget: Budget) -> int:
     """How many more tasks may be disturbed before the budget breaks."""
     rows = [draft.fleet.jobs[name] for name in budget.jobs if name in draft.fleet.jobs]
-    healthy = sum(_undisturbed(draft, row) for row in rows)
+    healthy = sum(_undisturbed(draft, row, budget) for row in rows)
+    if budget.allowed is not None:
+        stood = sum(covers(budget, row, held) for row in rows for held in draft.origin(row) if not held.terminating)
+        return budget.allowed - (stood - healthy)
     if budget.min_available is not None:
         return healthy - budget.min_available
-    wanted = sum(group.tasks - group.succeeded - group.failed for row in rows for group in row.groups)
+    groups = [(row, group) for row in rows for group in row.groups]
+    wanted = sum(
+        group.tasks - group.succeeded - group.failed
+        for row, group in groups
+        if not budget.covers or (row.name, group.name) in budget.covers
+    )
     return (budget.max_unavailable or 0) - (wanted - healthy)
 
 
-def _undisturbed(draft: Draft, row: JobRow) -> int:
+def _undisturbed(draft: Draft, row: JobRow, budget: Budget) -> int:
     """Tasks that ran when the plan began and still stand where they stood."""
     before, now = (
-        Counter(held._replace(task=0) for held in tasks if not held.terminating)  # a new number is no disturbance
+        Counter(  # a new number is no disturbance
+            held._replace(task=0) for held in tasks if not held.terminating and covers(budget, row, held)
+        )
         for tasks in (draft.origin(row), row.held)
     )
     return (before & now).total()

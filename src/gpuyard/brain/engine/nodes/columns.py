@@ -20,6 +20,7 @@ from gpuyard.model.topology import NODE
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 LONG_LOG = 1 << 16

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, age, labels_of
+from gpuyard.brain.engine.nodes.columns import Bools, Columns, Floats, Ints
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, age, dislikes, labels_of, liking
 from gpuyard.model.node import ARCHITECTURES, Gpu, Node
 from gpuyard.model.queue import model_matches
 
@@ -92,6 +92,16 @@ class Eligibility:
             mask = np.array(verdicts, dtype=bool)[kinds.codes] if verdicts else np.zeros(0, dtype=bool)
             found = self._static[request.id, checkers] = (request, mask)
         return found[1]
+
+    def distaste(self, request: TaskRequest) -> Bools | Floats:
+        """How little each node is liked by the task: its soft taints, less what it has of what is liked."""
+        disliked = self.static(request, (dislikes,))
+        if not request.likes:
+            return disliked
+        kinds = self._kinds(_label_keys(request))
+        liked = np.array([liking(request, node) for node in kinds.examples], dtype=float)
+        found: Floats = disliked - liked[kinds.codes]
+        return found
 
     def examples(self, request: TaskRequest) -> list[Node]:
         """One node of every kind that could run the task."""
@@ -174,6 +184,7 @@ def _label_keys(request: TaskRequest) -> tuple[str, ...]:
     keys |= {
         expression.key for alternatives in request.terms for term in alternatives for expression in term.expressions
     }
+    keys |= {expression.key for term, _ in request.likes for expression in term.expressions}
     return tuple(sorted(keys))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpuyard.brain.engine.nodes import scoring
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.eligibility import Eligibility, Tier
-from gpuyard.brain.engine.nodes.requests import TaskRequest, dislikes, has_labels, has_model
+from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels, has_model
 from gpuyard.brain.engine.nodes.stranding import Gauge
 from gpuyard.model.node import Node
 from gpuyard.model.policy import Policy
@@ -33,7 +33,7 @@ class Shape(scoring.Subject):
     `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room).
     """
 
-    __slots__ = ("_empty", "_seen_states", "_shapes", "room", "score", "seen", "tier")
+    __slots__ = ("_empty", "_seen_states", "_shapes", "_tastes", "room", "score", "seen", "tier")
 
     def __init__(self, shapes: Shapes, request: TaskRequest, tier: Tier, careful: bool) -> None:
         self.request = request
@@ -45,7 +45,8 @@ class Shape(scoring.Subject):
         self.scoring = shapes.scoring
         self.eligible = shapes.eligible(request, tier)
         self.need = shapes.need(request)
-        self.dislike = shapes.static(request, (dislikes,))
+        self.dislike = shapes.distaste(request)
+        self._tastes = bool(request.likes)
         self.has_choice = bool(shapes.static(request, (has_model, has_labels)).all())
         count = len(shapes.columns.nodes)
         self.room: Ints = np.zeros(count, dtype=np.int64)
@@ -71,6 +72,7 @@ class Shape(scoring.Subject):
         if described_alike:
             return
         self.eligible[n] = self._shapes.is_eligible(self.request, self.tier, n)
+        self.dislike = self._shapes.distaste(self.request)
         if not self.eligible[n]:
             self.room[n], self.score[n] = 0, -1.0
         self._look_around()
@@ -100,7 +102,7 @@ class Shape(scoring.Subject):
         """Few nodes one by one, for a node's state is often one that was seen before."""
         unseen: dict[int, object] = {}
         for node in nodes:
-            state = (self.gauge.groups[node], self.columns.state(node))
+            state = (self.gauge.groups[node], self.columns.state(node), self._tastes and float(self.dislike[node]))
             known = self._seen_states.get(state)
             if known is None:
                 unseen[node] = state

@@ -19,8 +19,8 @@ class TaskRequest:
     """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
-        "architectures", "class_name", "cost", "gpus", "id", "min_gpu_memory", "models", "node_selector", "older",
-        "over", "resources", "style", "terms", "tolerations", "waived",
+        "architectures", "class_name", "cost", "gpus", "id", "likes", "min_gpu_memory", "models", "node_selector",
+        "older", "over", "resources", "style", "terms", "tolerations", "waived",
     )  # fmt: skip
 
     def __init__(self, request_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
@@ -38,6 +38,7 @@ class TaskRequest:
         """Of the models that suit, the oldest comes first (rule 11)."""
         self.node_selector = group.node_selector
         self.terms = group.terms
+        self.likes = group.likes
         self.tolerations = group.tolerations
         self.style: Style = treatment.placement
         self.over = treatment.over
@@ -72,7 +73,7 @@ def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
     return (
         resources.gpus, resources.share, resources.gpu_memory, resources.mig, resources.cpu, resources.memory,
         resources.extras, job.models, job.min_gpu_memory, job.min_architecture, job.architecture,
-        group.node_selector, group.terms, group.tolerations, job.job_class.value,
+        group.node_selector, group.terms, group.likes, group.tolerations, job.job_class.value,
     )  # fmt: skip
 
 
@@ -180,6 +181,13 @@ def dislikes(request: TaskRequest, node: Node) -> bool:
     """Whether the node carries a PreferNoSchedule taint that the task does not tolerate."""
     soft = [taint for taint in node.taints if taint.effect is Effect.PREFER_NO_SCHEDULE]
     return not all(tolerated(taint, request.tolerations) for taint in soft)
+
+
+def liking(request: TaskRequest, node: Node) -> float:
+    """How much of what it likes the node has, 0 to 1."""
+    labels = labels_of(node)
+    found = sum(weight for term, weight in request.likes if _term_holds(term, labels))
+    return found / max(1, sum(weight for _, weight in request.likes))
 
 
 def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:

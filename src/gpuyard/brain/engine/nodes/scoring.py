@@ -33,7 +33,8 @@ class Subject:
     eligible: Bools
     need: Ints
     """The share of a device that the task takes on each node."""
-    dislike: Bools
+    dislike: Bools | Floats
+    """How little each node is to its taste."""
     has_choice: bool
     """Whether it may go on any model, so that it can leave scarce ones to others."""
     device: Ints

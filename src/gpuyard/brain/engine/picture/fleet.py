@@ -148,6 +148,7 @@ class Fleet(Standing):
     def _drop(self, row: JobRow) -> None:
         self._unsettle(row)
         self.avoiders.pop(row.name, None)
+        self.families.get(row.job.family, {}).pop(row.name, None)
         self._elastic.pop(row.name, None)
 
     def _apply_tasks(self, event: TasksAssigned | TasksRunning | TasksStopping | TasksEnded | ActionFailed) -> None:

@@ -325,7 +325,7 @@ def _signature(row: JobRow) -> object:
     groups = tuple((request.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for request, g in pairs)
     shape = _outline(row.job.gang)
     avoid = (row.job.avoid, row.queue) if row.job.avoid else None
-    return (groups, shape, avoid, row.job.on_hold)
+    return (groups, shape, avoid, row.job.on_hold, row.job.held_for, row.job.takes, row.job.family)
 
 
 def _outline(bundle: Bundle) -> tuple[object, ...]:

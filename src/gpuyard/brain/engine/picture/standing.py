@@ -6,7 +6,7 @@ two directions are exact inverses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from gpuyard.brain.engine.sharing.costs import Costs
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.errors import Unknown
 from gpuyard.model.job import Job, Placement, TaskGroup
-from gpuyard.model.node import Node, Pool
+from gpuyard.model.node import Budget, Node, Pool
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED
 from gpuyard.model.snapshot import Reservation, Snapshot
@@ -40,6 +40,8 @@ class Standing:
         self.topology = snapshot.topology
         self._set_pools(snapshot.pools)
         self.budgets = snapshot.budgets
+        self._by_job: tuple[tuple[Budget, ...], dict[str, list[Budget]]] = ((), {})
+        """The budgets that were indexed, and those over each job."""
         self.reservations: tuple[Reservation, ...] = snapshot.reservations
         self.requests: dict[tuple[object, ...], TaskRequest] = {}
         self.seen = Seen()
@@ -63,6 +65,8 @@ class Standing:
         """Those of them that run."""
         self._elastic: dict[str, JobRow] = {}
         self.avoiders: dict[str, JobRow] = {}
+        self.families: dict[str, dict[str, JobRow]] = {}
+        """Jobs by their family, of those that have one."""
         """Jobs that will not share a domain with somebody (rule 14)."""
         self._lay_nodes(snapshot.nodes)
         self._lay_queues(snapshot.queues)
@@ -71,6 +75,7 @@ class Standing:
     def _empty(self) -> None:
         """Nobody is there; those who were are told of again."""
         self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
+        self.families = {}
         self.seen = Seen()
         self.limited, self._running_limited, self.outside, self.halves = {}, {}, {}, {}
         self.waiting_lines = WaitingLines()
@@ -148,6 +153,20 @@ class Standing:
         except KeyError:
             raise Unknown(f"job {job.name} stands in queue {job.queue}, which does not exist") from None
 
+    def budgets_over(self, job: str) -> Sequence[Budget]:
+        """The disruption budgets that a job is under."""
+        if self._by_job[0] is not self.budgets:
+            found: dict[str, list[Budget]] = {}
+            for budget in self.budgets:
+                for name in budget.jobs:
+                    found.setdefault(name, []).append(budget)
+            self._by_job = (self.budgets, found)
+        return self._by_job[1].get(job, ())
+
+    def family(self, row: JobRow) -> list[JobRow]:
+        """The job, and those of its family."""
+        return list(self.families[row.job.family].values()) if row.job.family in self.families else [row]
+
     def _settle(self, row: JobRow) -> None:
         """The job takes the places the world told of, and is one of the fleet's."""
         for held in self.held_from(row, row.placements):
@@ -161,6 +180,8 @@ class Standing:
         row.turn = precedence.turn(row.job, self.policy.order)
         if row.job.avoid is not None:
             self.avoiders[row.name] = row
+        if row.job.family:
+            self.families.setdefault(row.job.family, {})[row.name] = row
         if not row.rigid and not row.job.foreign:
             self._elastic[row.name] = row
         if row.job.time_limit is not None:

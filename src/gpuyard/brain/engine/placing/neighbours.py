@@ -70,10 +70,13 @@ def _avoided(fleet: Fleet, row: JobRow) -> Iterator[Bools]:
     if row.avoids is not None:
         yield _domains_of(fleet.columns, row.avoids, _disliked(fleet, row, row.avoids))
         if row.avoids.own:
-            yield _domains_of(fleet.columns, row.avoids, [row])
+            yield _domains_of(fleet.columns, row.avoids, fleet.family(row))
     for name in sorted(fleet.avoiders):
         other = fleet.avoiders[name]
-        if other is not row and other.avoids is not None and _named(fleet, row, other.avoids):
+        if other is row or other.avoids is None:
+            continue
+        akin = other.avoids.own and bool(row.job.family) and row.job.family == other.job.family
+        if akin or _named(fleet, row, other.avoids):
             yield _domains_of(fleet.columns, other.avoids, [other])
 
 

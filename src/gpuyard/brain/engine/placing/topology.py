@@ -306,9 +306,11 @@ def best_node(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> in
 
 
 def _spread_order(draft: Draft, wish: GroupWish, shape: Shape, nodes: Ints) -> Ints:
-    """Fewest of the job's own tasks per domain, level by level as the policy says; then the emptiest node."""
+    """Fewest of the job's own tasks, and of its family's, per domain, level by level as the policy says; then the
+    emptiest node."""
     columns = draft.fleet.columns
-    own = np.bincount([held.node for held in wish.row.held if not held.terminating], minlength=len(columns.nodes))
+    akin = [held.node for row in draft.fleet.family(wish.row) for held in row.held if not held.terminating]
+    own = np.bincount(akin, minlength=len(columns.nodes))
     keys = []
     for name in shape.request.over:
         if name in columns.levels:

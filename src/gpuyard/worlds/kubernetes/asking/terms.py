@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuyard.kube.objects import NodeTerm, NodeTerms, PodSpec, PodToleration, Requirement
-from gpuyard.model.job import AffinityTerm, Expression, Terms, Toleration
+from gpuyard.model.job import AffinityTerm, Expression, Likes, Terms, Toleration
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 
 _COUNTED = ("Gt", "Lt")
@@ -21,6 +21,14 @@ def node_terms(spec: PodSpec, others: Iterable[NodeTerms | None] = ()) -> Terms:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return tuple(alternatives(terms) for terms in (required, *others) if terms is not None)
+
+
+def node_likes(spec: PodSpec) -> Likes:
+    """The pod's preferred node affinity. A term without expressions is liked everywhere, which says nothing."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity else None
+    found = ((_term(each.preference), max(1, min(100, each.weight))) for each in preferred or ())
+    return tuple((term, weight) for term, weight in found if term.expressions)
 
 
 def alternatives(terms: NodeTerms) -> tuple[AffinityTerm, ...]:
