@@ -38,6 +38,9 @@ def picture(fleet: Fleet) -> Picture:
         "halves": sorted(fleet.halves),
         "elastic": sorted(row.name for row in fleet.elastic()),
         "avoiders": sorted(fleet.avoiders),
+        "tenants": [sorted((row.name, count) for row, count in there.items()) for there in fleet.tenants],
+        "loose": plain(fleet.loose),
+        "priorities": {queue: counts for queue, counts in fleet.priorities.items() if counts},
     }
 
 

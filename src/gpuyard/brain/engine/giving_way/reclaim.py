@@ -6,7 +6,6 @@ priority and not decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuyard.brain.engine.giving_way.victims import Unit
@@ -35,7 +34,7 @@ class Reclaim:
 
     def due(self) -> bool:
         """Whether the claimant's queue stays within its fair share with what it lacks."""
-        return self._fits_due(self.row.queue, self.draft.shares[self.row.queue])
+        return self.tree.within(self.row.queue, self.draft.shares[self.row.queue], self.asked)
 
     def allows(self, queue: int) -> bool:
         """Whether shares let the claimant take back from this queue now."""
@@ -43,9 +42,9 @@ class Reclaim:
             return False
         ours, theirs = self.parting(queue)
         quota, shares = self.tree.quota, self.draft.shares
-        if self._fits_due(ours, quota[ours]) and self.tree.above(theirs, quota[theirs]):
+        if self.tree.within(ours, quota[ours], self.asked) and self.tree.above(theirs, quota[theirs]):
             return True
-        return self._fits_due(ours, shares[ours]) and self.tree.above(theirs, shares[theirs])
+        return self.tree.within(ours, shares[ours], self.asked) and self.tree.above(theirs, shares[theirs])
 
     def parting(self, queue: int) -> Parting:
         """Where the claimant's queue and this one part."""
@@ -60,14 +59,6 @@ class Reclaim:
             ours.pop()
             theirs.pop()
         return Parting(ours[-1], theirs[-1])
-
-    def _fits_due(self, q: int, due: Iterable[float]) -> bool:
-        """Whether a queue stays within `due` with what the claimant lacks, in every resource it counts."""
-        used, quota = self.tree.used[q], self.tree.quota[q]
-        return all(
-            quota[r] == NOT_COUNTED or not amount or used[r] + amount <= allowed
-            for r, (amount, allowed) in enumerate(zip(self.asked, due, strict=True))
-        )
 
     # --- the last sentence of rule 17, once the victims are known ---------------------------------------------------
 
@@ -107,15 +98,5 @@ class Reclaim:
         return [row for row in rows.values() if row.queue != NO_QUEUE and side in self.tree.paths[row.queue]]
 
     def _could_claim_back(self, row: JobRow, parting: Parting) -> bool:
-        asked = self.draft.fleet.shortfall(row)
-        theirs, used, quota = parting.theirs, self.tree.used, self.tree.quota
-        fits_quota = all(
-            quota[theirs][r] == NOT_COUNTED or not amount or used[theirs][r] + amount <= quota[theirs][r]
-            for r, amount in enumerate(asked)
-        )
-        own, due = row.queue, self.draft.shares[row.queue]
-        fits_share = all(
-            quota[own][r] == NOT_COUNTED or not amount or used[own][r] + amount <= due[r]
-            for r, amount in enumerate(asked)
-        )
-        return any(asked) and fits_quota and fits_share
+        asked, due = self.draft.fleet.shortfall(row), self.draft.shares[row.queue]
+        return any(asked) and self.tree.within_quota(parting.theirs, asked) and self.tree.within(row.queue, due, asked)

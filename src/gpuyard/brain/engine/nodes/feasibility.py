@@ -132,7 +132,7 @@ def room_when_empty(request: TaskRequest, node: Node) -> int:
     if request.gpus:
         room = whole // request.gpus
     elif request.resources.shared:
-        room = whole * (WHOLE // max(request.share_on(node), 1))
+        room = whole * (WHOLE // request.share_on(node))
     elif request.resources.mig:
         have = Counter(profile for gpu in sound for profile in gpu.slices or ())
         room = min(have[profile] // count for profile, count in request.resources.mig)
@@ -147,9 +147,9 @@ def room_on(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, car
     """How many tasks of `request` fit on each of `nodes` now, counting devices, CPU, memory and the rest."""
     room = gpu_room(columns, request, need, nodes, careful)
     if request.resources.cpu:
-        room = np.minimum(room, np.maximum(columns.cpu[nodes], 0) // request.resources.cpu)
+        room = np.minimum(room, columns.cpu[nodes] // request.resources.cpu)
     if request.resources.memory:
-        room = np.minimum(room, np.maximum(columns.memory[nodes], 0) // request.resources.memory)
+        room = np.minimum(room, columns.memory[nodes] // request.resources.memory)
     if request.resources.extras:
         room = columns.extras.cut(room, request.resources.extras, nodes)
     return np.maximum(room, 0)

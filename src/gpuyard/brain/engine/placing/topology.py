@@ -132,14 +132,14 @@ def _sums(level: Level, room: Ints, region: Region) -> tuple[int, Ints]:
 
 def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> Iterator[Region]:
     """NVLink islands that could hold all tasks, tightest first."""
-    need = wish.tasks * max(shape.request.gpus, 1)
+    need = wish.tasks * shape.request.gpus
     found = []
     for n in range(region.start, region.stop):
         if shape.room[n] < 1:
             continue
         for island, mask in enumerate(columns.islands[n]):
             free = (columns.free_mask[n] & mask).bit_count()
-            if free >= need or not shape.request.gpus:
+            if free >= need:
                 found.append((free, n, island))
     for _, n, island in sorted(found):
         yield Region(n, n + 1, island)

@@ -79,7 +79,7 @@ class Turns:
         if not self._ranked:
             return next((leaf.first() for leaf in self._leaves.values()), None)
         self._follow_changes()
-        return self._best_bucket(self.tree.paths[0][-1])
+        return self._best_bucket(self.tree.root)
 
     def started(self, bucket: Bucket) -> None:
         """The head started; its bucket's next job takes its place."""
@@ -154,7 +154,8 @@ class Turns:
             if quota[r] == NOT_COUNTED:
                 continue
             above = above or used[r] > share[r]
-            over = over or (amount > 0 and used[r] + amount > quota[r])
+            if amount and used[r] + amount > quota[r]:
+                over = True
             after = max(after, _ratio(used[r] + amount, due[r]))
             before = max(before, _ratio(used[r], due[r]))
         return (above, over, -self.tree.queues[q].priority, after, before, row.age)

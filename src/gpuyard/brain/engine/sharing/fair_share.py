@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED, QueueTree
-from gpuyard.model.queue import ROOT
 from gpuyard.model.resources import UNLIMITED
 
 Shares = list[list[float]]
@@ -19,7 +18,7 @@ def fair_shares(tree: QueueTree, demand: Sequence[Sequence[int]], capacity: Sequ
     """What each queue is due, per resource, top down. `demand` holds leaf demands; parents sum their children's."""
     total = _sum_up(tree, demand)
     shares: Shares = [[0.0] * len(tree.resources) for _ in tree.queues]
-    root = tree.index[ROOT]
+    root = tree.root
     for r in range(len(tree.resources)):
         shares[root][r] = float(min(capacity[r], tree.limit[root][r]))
         _divide(tree, r, root, total, shares)

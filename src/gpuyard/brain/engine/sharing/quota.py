@@ -39,6 +39,7 @@ class QueueTree:
     def __init__(self, queues: Iterable[Queue]) -> None:
         self.queues = _with_root(queues)
         self.index = {queue.name: i for i, queue in enumerate(self.queues)}
+        self.root = self.index[ROOT]
         self.parent = [self.index[queue.parent] if queue.name != ROOT else -1 for queue in self.queues]
         self.paths = [self._path(i) for i in range(len(self.queues))]
         self.children: list[list[int]] = [[] for _ in self.queues]
@@ -63,8 +64,6 @@ class QueueTree:
 
     def vector(self, gpu: int, cpu: int, memory: int, model: str) -> Amounts:
         """Amounts on a node of `model`, laid out in the tree's resource order."""
-        if len(self.resources) == 1:
-            return [gpu]
         amounts = [0] * len(self.resources)
         amounts[GPUS] = gpu
         for i, name in enumerate(self.resources[1:3], start=1):
@@ -127,9 +126,13 @@ class QueueTree:
 
     def within_quota(self, q: int, asked: Sequence[int]) -> bool:
         """Whether this one queue would stay within its quota in every resource the quota names."""
+        return self.within(q, self.quota[q], asked)
+
+    def within(self, q: int, due: Sequence[float], asked: Sequence[int]) -> bool:
+        """Whether this one queue would stay within `due` with what is asked, in every resource that its quota names."""
         used, quota = self.used[q], self.quota[q]
         return all(
-            quota[r] == NOT_COUNTED or not amount or used[r] + amount <= quota[r] for r, amount in enumerate(asked)
+            quota[r] == NOT_COUNTED or not amount or used[r] + amount <= due[r] for r, amount in enumerate(asked)
         )
 
     def above(self, q: int, due: Sequence[float]) -> bool:
