@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick check format proof mutants answers chaos bench bench-local bench-openb bench-muri bench-philly kube e2e-kube bench-kube clean
+.PHONY: help setup demo test quick check format proof mutants answers chaos bench bench-local bench-agent bench-openb bench-muri bench-philly kube e2e-kube bench-kube clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench: setup ## cost against size
 bench-local: setup ## the embedded yard: 10,000 queued jobs, 256 virtual GPUs
 	$(BIN)/python -m bench.embedded
 	$(BIN)/python -m bench served-jobs served-submit served-submits served-start served-idle served-rss
+
+bench-agent: setup ## the agent: memory and CPU on replayed machines of 8 and 16 GPUs
+	$(BIN)/python -m bench.agent
 
 bench-openb: setup ## FGD's experiment replayed: packing, 17 workloads, ten seeds (long)
 	$(BIN)/python -m bench.replays openb moves

@@ -81,6 +81,7 @@ SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("down", "keeping.up", "Stop it; jobs run on."),
         CommandEntry("status", "keeping.up", "Whether it is up, where, and how well."),
         CommandEntry("page", "keeping.up", "A fresh address of the live page."),
+        CommandEntry("doctor", "keeping.doctor", "Whether this machine is set up right for GPU jobs."),
         CommandEntry("agent", "keeping.agent", "Watch this machine's GPUs for Prometheus; `record` them."),
         CommandEntry("serve", "keeping.serve", "Schedule a Kubernetes cluster."),
         CommandEntry("snapshot", "keeping.state_files", "The whole moment as a file."),
