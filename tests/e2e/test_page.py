@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -75,6 +76,20 @@ def test_a_job_that_waits_is_explained(chromium: Browser, shell: Shell, url: str
     assert "train would have to stop: 4 GPUs, default, priority 50" in told
     page.ask("document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))")
     page.until("document.querySelector('#detail').classList.contains('hidden')")
+
+
+def test_what_somebody_should_look_at_stands_there_while_it_lasts(chromium: Browser, shell: Shell, url: str):
+    page = opened(chromium, url)
+    assert page.ask("document.querySelector('#alerts-part').classList.contains('hidden')")
+    shell("drain", "n1", "--yes", "--reason", "fan <b>loud</b>")
+    told = page.until("document.querySelector('#alerts li') && document.querySelector('#alerts-part').innerText")
+    alert = json.loads(shell("alerts", "-o", "json").stdout)[0]
+    assert "alerts (1)" in told.lower()  # capitals are the style sheet's
+    assert all(word in told for word in (alert["severity"], alert["sentence"], alert["command"]))
+    assert "fan <b>loud</b>" in told  # as text, and nothing else
+    assert page.ask("document.querySelectorAll('#alerts li b').length") == 1
+    shell("undrain", "n1")
+    page.until("document.querySelector('#alerts-part').classList.contains('hidden')")
 
 
 def test_a_drained_node_is_seen_to_be_closed(chromium: Browser, shell: Shell, url: str):

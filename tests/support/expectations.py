@@ -509,13 +509,14 @@ def check_deadlocks(wanted: list[Spec], result: Result) -> Problems:
         yield f"the deadlocks should be {[s['jobs'] for s in wanted]}, not {sorted(map(sorted, found))}"
         return
     for spec in wanted:
-        strict(spec, {"jobs", "break", "message_has"}, "a deadlock")
+        strict(spec, {"jobs", "break", "message_has", "way_out_has"}, "a deadlock")
         deadlock = found[frozenset(spec["jobs"])]
         if spec.get("break", deadlock.victim) != deadlock.victim:
             yield f"{spec['break']} should break the deadlock, not {deadlock.victim}"
-        for text in listed(spec.get("message_has", [])):
-            if text.lower() not in deadlock.message.lower():
-                yield f'the deadlock\'s message should have "{text}", is "{deadlock.message}"'
+        for part, said in (("message", deadlock.message), ("way_out", deadlock.way_out)):
+            for text in listed(spec.get(f"{part}_has", [])):
+                if text.lower() not in said.lower():
+                    yield f'the deadlock\'s {part} should have "{text}", is "{said}"'
 
 
 # --- what is said --------------------------------------------------------------------------------

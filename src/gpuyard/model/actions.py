@@ -7,7 +7,7 @@ somebody else goes by the same name and number, means nobody who is there and is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuyard.model.alerts import Alert
 from gpuyard.model.job import Placement
@@ -150,6 +150,8 @@ class Deadlock:
     jobs: tuple[str, ...]
     message: str
     victim: str
+    way_out: str = field(default="", compare=False)
+    """What would end it and at what cost, where nobody does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,23 @@ def test_export_passes_everything_or_nothing():
     assert environment.chosen(("A=1",), export="none") == {"A": "1"}
 
 
+def test_what_no_yard_keeps_is_left_out_in_a_word_unless_it_was_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("LESS_TERMCAP_md", "\x1b[01;31m")
+    monkeypatch.setenv("WANDB_NOTES", "half \udcff a character")
+    found = environment.chosen((), export="all")
+    assert "OTHER" in found
+    assert not {"LESS_TERMCAP_md", "WANDB_NOTES"} & set(found)
+    assert capsys.readouterr().err == (
+        "LESS_TERMCAP_md, WANDB_NOTES stay here: a variable's value must be text without control characters, "
+        "of at most 128 KiB.\n"
+    )
+    assert "WANDB_NOTES" not in environment.chosen(())
+    assert "WANDB_NOTES" not in environment.chosen(("WANDB_*",))
+    assert environment.chosen(("LESS_TERMCAP_md",))["LESS_TERMCAP_md"] == "\x1b[01;31m"  # named: refused by the yard
+
+
 def test_a_file_of_variables(tmp_path: Path):
     path = tmp_path / "vars"
     path.write_text("# mine\n\nA=1\nexport B='two words'\nOTHER\nC=x=y\n")

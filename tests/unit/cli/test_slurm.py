@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -137,6 +138,24 @@ def test_a_step_of_one_task_runs_in_the_first_alone(tmp_path: Path):
 
 def test_a_step_ends_with_its_own_exit_code(tmp_path: Path):
     assert run("#!/bin/bash\nset -e\nsrun sh -c 'exit 9'\necho never\n", tmp_path).returncode == 9
+
+
+@pytest.mark.parametrize("shell", ["/bin/bash", "/bin/sh"])
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("step-%t.out", "step-2.out"), ("%x-%j_%3t%%.log", "j7-j7_002%.log"), ("plain", "plain"), ("%", "%"),
+        ("a b$(x)%t'", "a b$(x)2'"), ("%q-%5z", "%q-%5z"), ("%u/%t", None),
+    ],
+)  # fmt: skip
+def test_srun_expands_the_names_of_its_own_output_files(tmp_path: Path, shell: str, pattern: str, name: str | None):
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / user).mkdir()
+    quoted = shlex.quote(pattern)
+    done = run(f"#!{shell}\nsrun -o {quoted} --error={quoted}.err sh -c 'echo out; echo err >&2'\n", tmp_path, rank=2)
+    path = tmp_path / (name or f"{user}/2")
+    assert done.returncode == 0, done.stderr
+    assert (path.read_text(), Path(f"{path}.err").read_text()) == ("out\n", "err\n")
 
 
 def test_a_script_that_bash_starts_finds_srun_too(tmp_path: Path):

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import choosing, terminal
+from gpuyard.model.outside import phrases, text
 
 PASSED_ON = (
     "PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "LANG",
@@ -30,7 +31,7 @@ LINE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\s*=(?P<val
 
 def chosen(given: Sequence[str], files: Sequence[str] = (), export: str = "") -> dict[str, str]:
     """The task's variables: those passed on, those of the files, those named, each over the ones before."""
-    found = _everything() if export == "all" else {} if export == "none" else _usual()
+    found = _fit(_everything() if export == "all" else {} if export == "none" else _usual())
     for path in files:
         found |= dict(_of_file(path))
     for word in given:
@@ -41,6 +42,16 @@ def chosen(given: Sequence[str], files: Sequence[str] = (), export: str = "") ->
 def _everything() -> dict[str, str]:
     """The caller's whole environment; what no program could have set by a name is left out."""
     return {name: value for name, value in os.environ.items() if NAME.fullmatch(name)}
+
+
+def _fit(found: dict[str, str]) -> dict[str, str]:
+    """Without what a yard does not keep: control characters, as shells colour manuals with, or half a megabyte.
+    Nobody asked for those by name, so they are left out in a word and not refused."""
+    unfit = sorted(name for name, value in found.items() if text.wrong_prose(value))
+    if unfit:
+        told = f"{phrases.listed(unfit)} {'stays' if len(unfit) == 1 else 'stay'} here"
+        terminal.say(f"{told}: a variable's value must be text without control characters, of at most 128 KiB.")
+    return {name: value for name, value in found.items() if name not in unfit}
 
 
 def _usual() -> dict[str, str]:
@@ -58,7 +69,7 @@ def _of_word(word: str, where: str) -> dict[str, str]:
     if equals:
         return {name: value}
     if choosing.is_pattern(name):
-        return {each: value for each, value in _everything().items() if fnmatchcase(each, name)}
+        return _fit({each: value for each, value in _everything().items() if fnmatchcase(each, name)})
     if name not in os.environ:
         raise click.UsageError(f"{where} {name}: there is no such variable here; {where} {name}=VALUE sets one.")
     return {name: os.environ[name]}
@@ -67,12 +78,12 @@ def _of_word(word: str, where: str) -> dict[str, str]:
 def _of_file(path: str) -> Iterator[tuple[str, str]]:
     """Lines of NAME=VALUE, or a NAME of the caller's; # begins a comment line, quotes around a value are dropped."""
     try:
-        text = Path(path).read_text()
+        content = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(
             f"--env-file {path} cannot be read: {getattr(error, 'strerror', None) or 'no text'}."
         ) from None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(content.splitlines(), 1):
         said = line.strip()
         if not said or said.startswith("#"):
             continue

@@ -21,6 +21,32 @@ fi
 """What scripts for Slurm read of their surroundings, under the names they know."""
 
 SRUN = """\
+gpuyard_file() {
+  gpuyard_left=$1 gpuyard_made=
+  while :; do
+    case "$gpuyard_left" in *%*) ;; *) break ;; esac
+    gpuyard_made=$gpuyard_made${gpuyard_left%%%*}
+    gpuyard_left=${gpuyard_left#*%}
+    gpuyard_wide=
+    while :; do
+      case "$gpuyard_left" in
+        [0-9]*) gpuyard_rest=${gpuyard_left#?}; gpuyard_wide=$gpuyard_wide${gpuyard_left%"$gpuyard_rest"}
+                gpuyard_left=$gpuyard_rest ;;
+        *) break ;;
+      esac
+    done
+    gpuyard_was=$gpuyard_left
+    gpuyard_left=${gpuyard_left#?}
+    case "$gpuyard_was" in
+@CASES@
+      %*) gpuyard_word=% gpuyard_wide= ;;
+      *) gpuyard_word="%$gpuyard_wide" gpuyard_wide= gpuyard_left=$gpuyard_was ;;
+    esac
+    while [ -n "$gpuyard_wide" ] && [ ${#gpuyard_word} -lt "$gpuyard_wide" ]; do gpuyard_word=0$gpuyard_word; done
+    gpuyard_made=$gpuyard_made$gpuyard_word
+  done
+  printf %s "$gpuyard_made$gpuyard_left"
+}
 srun() {
   gpuyard_n= gpuyard_o= gpuyard_e=
   while [ $# -gt 0 ]; do
@@ -40,6 +66,8 @@ srun() {
       *) break ;;
     esac
   done
+  [ -z "$gpuyard_o" ] || gpuyard_o=$(gpuyard_file "$gpuyard_o")
+  [ -z "$gpuyard_e" ] || gpuyard_e=$(gpuyard_file "$gpuyard_e")
   if [ -n "$gpuyard_n" ] && [ "${SLURM_PROCID:-0}" -ge "$gpuyard_n" ]; then return 0; fi
   if [ -n "$gpuyard_o" ] && [ -n "$gpuyard_e" ]; then "$@" >>"$gpuyard_o" 2>>"$gpuyard_e"
   elif [ -n "$gpuyard_o" ]; then "$@" >>"$gpuyard_o" 2>&1
@@ -54,6 +82,9 @@ VARIABLES = {
     "u": "SLURM_JOB_USER",
 }  # fmt: skip
 """What stands behind a percent sign in the name of an output file."""
+
+_CASES = "\n".join(f'      {letter}*) gpuyard_word="${name}" ;;' for letter, name in VARIABLES.items())
+SRUN = SRUN.replace("@CASES@", _CASES)
 
 
 def prelude(output: str, error: str) -> str:
@@ -96,4 +127,4 @@ def _expanded(variable: str, width: int) -> str:
 
 def with_srun(text: str, program: str) -> str:
     """The script behind a definition of `srun`, which bash hands on to the scripts that it starts."""
-    return SRUN + ("export -f srun\n" if program == "bash" else "") + text
+    return SRUN + ("export -f srun gpuyard_file\n" if program == "bash" else "") + text

@@ -230,7 +230,8 @@ def _shape_document(shape: ShapeFit) -> Document:
 
 
 def _deadlock_document(deadlock: Deadlock) -> Document:
-    return {"jobs": list(deadlock.jobs), "message": deadlock.message, "break": deadlock.victim}
+    document = {"jobs": list(deadlock.jobs), "message": deadlock.message, "break": deadlock.victim}
+    return document | ({"way_out": deadlock.way_out} if deadlock.way_out else {})
 
 
 def _given(more: Document | None = None, /, **values: Any) -> Document:

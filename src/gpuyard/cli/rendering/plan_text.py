@@ -47,7 +47,8 @@ def draw(screen: Screen, snapshot: Snapshot, outlook: Outlook, timing: Document)
     if outlook.waiting:
         _listed(screen, _WAITING, outlook.waiting, lambda waiting: _waiting_row(waiting, jobs))
     for deadlock in outlook.deadlocks:
-        screen.show(text(""), text(f"Deadlock: {deadlock.message}", "red"))
+        way_out = f"; {deadlock.way_out}" if deadlock.way_out else ""
+        screen.show(text(""), text(f"Deadlock: {deadlock.message}{way_out}", "red"))
     for alert in outlook.alerts:
         screen.show(text(""), text(f"Alert ({alert.severity.value}): {alert.sentence}", "yellow"))
     if outlook.bill.tolls:

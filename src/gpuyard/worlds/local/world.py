@@ -15,7 +15,7 @@ from gpuyard.model.job import Phase
 from gpuyard.model.node import CORDONED, Place
 from gpuyard.model.outside.phrases import counted
 from gpuyard.model.queue import Queue
-from gpuyard.model.reasons import Reason
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.local.attempts.desk import RETRY_S, Desk
@@ -197,7 +197,8 @@ class LocalWorld:
     def _tell_proposals(self, plan: Plan) -> None:
         """What controllers in shadow mode would have done, for those who follow the yard; whose jobs, the operator's
         own question tells."""
-        moves = [action for action in plan.proposed if isinstance(action, Move)]
+        tidying = (action for action in plan.proposed if isinstance(action, Move))
+        moves = [move for move in tidying if move.reason.code is Code.DEFRAGMENTED]
         if moves:
             tasks, jobs = sum(len(move.source) for move in moves), len({move.job for move in moves})
             told = f"tidying up would pay: {counted(tasks, 'task')} of {counted(jobs, 'job')} to move"

@@ -150,7 +150,7 @@ def test_a_deadlock_is_critical_while_nobody_breaks_it_and_good_to_know_where_th
     (first,) = yard.after(0, kind=AlertKind.DEADLOCK)
     (again,) = yard.after(600, kind=AlertKind.DEADLOCK)
     assert (again.key, again.since, again.severity) == (first.key, yard.snapshot.now, Severity.CRITICAL)
-    assert again.sentence.endswith("; `yard requeue B` would end it")
+    assert again.sentence.endswith("; `yard requeue B` would end it (2 GPUs disturbed, 44m of GPU time to do again)")
 
 
 def test_closed_nodes_are_one_alert_for_each_reason_and_over_once_they_are_open():

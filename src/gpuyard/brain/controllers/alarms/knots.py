@@ -32,9 +32,7 @@ def deadlocks(draft: Draft) -> Iterator[Alert]:
 def _way_out(deadlock: Deadlock, broken: bool) -> str:
     if broken:
         return f"{deadlock.victim} gives way"
-    if deadlock.victim:
-        return f"`yard requeue {deadlock.victim}` would end it"
-    return "none of them is ours to stop"
+    return deadlock.way_out
 
 
 def closures(draft: Draft) -> Iterator[Alert]:

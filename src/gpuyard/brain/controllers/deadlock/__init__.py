@@ -8,13 +8,15 @@ queue's quota or limit, a disruption budget, a reservation or a drain; it is nam
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 from gpuyard.brain.controllers import Controller, Nothing
-from gpuyard.brain.controllers.deadlock import circles, parties
+from gpuyard.brain.controllers.deadlock import circles, parties, ways_out
 from gpuyard.brain.controllers.deadlock.parties import Parties, Party, Role
 from gpuyard.brain.engine.giving_way import stale_gangs
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.model.actions import Deadlock, Evict
+from gpuyard.model.actions import Action, Deadlock, Evict
 from gpuyard.model.policy import DeadlockRule
 from gpuyard.model.reasons import Code, Reason
 
@@ -30,27 +32,46 @@ class Deadlocks(Controller[Nothing]):
         return part
 
 
+class Knot(NamedTuple):
+    """A circle: who of it gives way and whom that helps, or what would end it that nobody may do."""
+
+    deadlock: Deadlock
+    party: Party | None = None
+    helped: str = ""
+    forbidden: tuple[Action, ...] = ()
+
+
 def resolve(draft: Draft) -> None:
     """One circle after the other; those that nobody can break are named once."""
     named: set[tuple[str, ...]] = set()
-    while (found := find(draft, named)) is not None:
-        deadlock, party, helped = found
-        draft.deadlocks.append(deadlock)
-        named.add(deadlock.jobs)
-        if party is None:
-            continue
-        if draft.policy.deadlock is DeadlockRule.PROPOSE:
-            if party.role is Role.HALF:
-                draft.propose(Evict(party.name, Reason(Code.DEADLOCK, message=deadlock.message)))
-        elif party.role is Role.RESERVED:
-            circles.step_back(draft, party)
+    while (knot := find(draft, named)) is not None:
+        named.add(knot.deadlock.jobs)
+        if knot.party is None or draft.policy.deadlock is DeadlockRule.PROPOSE:
+            draft.deadlocks.append(knot.deadlock)
+            _propose(draft, knot)
         else:
-            stale_gangs.release(draft, party.row, Reason(Code.DEADLOCK, message=deadlock.message))
-            draft.served[party.name] = helped
+            draft.deadlocks.append(replace(knot.deadlock, way_out=""))
+            _untie(draft, knot, knot.party)
 
 
-def find(draft: Draft, named: Container[tuple[str, ...]] = ()) -> tuple[Deadlock, Party | None, str] | None:
-    """The first circle that was not named yet, who of it gives way and whom that helps; None if there is none."""
+def _propose(draft: Draft, knot: Knot) -> None:
+    for action in knot.forbidden:
+        draft.propose(action)
+    if knot.party is not None and knot.party.role is Role.HALF:
+        reason = Reason(Code.DEADLOCK, message=knot.deadlock.message)
+        draft.propose(Evict(knot.party.name, reason, knot.helped))
+
+
+def _untie(draft: Draft, knot: Knot, party: Party) -> None:
+    if party.role is Role.RESERVED:
+        circles.step_back(draft, party)
+        return
+    stale_gangs.release(draft, party.row, Reason(Code.DEADLOCK, message=knot.deadlock.message))
+    draft.served[party.name] = knot.helped
+
+
+def find(draft: Draft, named: Container[tuple[str, ...]] = ()) -> Knot | None:
+    """The first circle that was not named yet; None if there is none."""
     known = parties.find(draft)
     for circle in circles.circles(known):
         if tuple(circle) not in named:
@@ -60,17 +81,19 @@ def find(draft: Draft, named: Container[tuple[str, ...]] = ()) -> tuple[Deadlock
     return None
 
 
-def _judged(draft: Draft, known: Parties, circle: list[str]) -> tuple[Deadlock, Party | None, str] | None:
+def _judged(draft: Draft, known: Parties, circle: list[str]) -> Knot | None:
     """The circle as a deadlock; None where breaking it helps nobody of ours, so that it is no more than a queue."""
     members = [known[name] for name in circle]
     message = "; ".join(party.told(circle) for party in members)
     for party, helped in _who_could_give_way(draft, members):
-        return Deadlock(tuple(circle), message, party.name), party, helped
-    nobody = Deadlock(tuple(circle), message, ""), None, ""
-    if all(party.row.job.foreign for party in members) or any(party.role is Role.SPARED for party in members):
-        return nobody
-    foreign = any(party.row.job.foreign for party in members)
-    return nobody if foreign and circles.needs_what_others_hold(draft, members) else None
+        way_out = ways_out.by_stopping(draft, party).message
+        return Knot(Deadlock(tuple(circle), message, party.name, way_out), party, helped)
+    spared = any(party.role is Role.SPARED for party in members)
+    foreign = [party.row.job.foreign for party in members]
+    if all(foreign) or spared or (any(foreign) and circles.needs_what_others_hold(draft, members)):
+        way = ways_out.by_nobody_of_ours(draft, members)
+        return Knot(Deadlock(tuple(circle), message, "", way.message), forbidden=way.actions)
+    return None
 
 
 def _who_could_give_way(draft: Draft, members: list[Party]) -> Iterator[tuple[Party, str]]:
