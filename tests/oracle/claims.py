@@ -14,7 +14,7 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from tests.oracle.places import Load, TooLarge, arrange, asks, asks_again, circle_in, circular, lifted
-from tests.oracle.shapes import Amounts, Budget, Job, Moment, Spot, State, total
+from tests.oracle.shapes import RESOURCES, Amounts, Budget, Job, Moment, Spot, State, total
 from tests.oracle.shares import (
     Shares,
     above_quota,
@@ -141,7 +141,7 @@ class Claim:
     def _over_limit(self, name: str) -> bool:
         """Whether its queues hold more than their limit: rule 2 does not say whether a move is then blocked."""
         path = self.moment.path(self.moment.jobs[name].queue)
-        return any(self.used[q][r] > self.moment.queues[q].limit[r] for q in path for r in (0, 1))
+        return any(self.used[q][r] > self.moment.queues[q].limit[r] for q in path for r in range(len(RESOURCES)))
 
     def few_enough(self, movers: tuple[str, ...]) -> bool:
         """A claimant above its fair share moves at most twice its own GPUs."""
@@ -278,8 +278,8 @@ class Claim:
                         yield units, chosen
 
     def _comes_back(self, unit: Unit, after: State, movers: tuple[str, ...]) -> bool:
-        """Whether one of the own queue would start again at once: then it has not given way, and gives no right to
-        others' GPUs (rules 9, 16 and 17)."""
+        """Whether one of the own queue would start again at once, or could stay for all its place matters: then it has
+        not given way, and gives no right to others' GPUs (rules 9, 16 and 17)."""
         job, moment = self.moment.jobs[unit.job], self.moment
         need = total([moment.spot_cost(job, spot) for spot in unit.spots])
         if job.queue != self.job.queue or not admitted(moment, after, job, total([need, self.need]), going=True):
@@ -288,6 +288,9 @@ class Claim:
         wanted = asks(self.job, self.lacking, after.get(self.job.name, ()))
         for name in movers:
             wanted += asks_again(moment.jobs[name], after[name])
+        stays = {**left, job.name: (*left.get(job.name, ()), *unit.spots)}
+        if arrange(Load.of(moment, stays), list(wanted)) is not None:
+            return True
         lacking = dict(Counter(spot.group for spot in unit.spots))
         return arrange(Load.of(moment, left), [*wanted, *asks(job, lacking, after.get(job.name, ()))]) is not None
 

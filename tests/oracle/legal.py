@@ -10,7 +10,7 @@ from itertools import combinations
 from tests.oracle.claims import Claim, Unit, View, budget_broken, in_min_runtime
 from tests.oracle.places import Load, busy, lifted, shuns, suits_group, together
 from tests.oracle.plans import UNASKED, Evict, Move, Plan, Start, Verdict, changed, end_moment, places
-from tests.oracle.shapes import Job, Moment, Spot, State
+from tests.oracle.shapes import RESOURCES, Job, Moment, Spot, State
 from tests.oracle.shares import fair_shares, stays_within_share, use
 
 MOST_VARIANTS = 9
@@ -71,7 +71,7 @@ def bounds_are_kept(moment: Moment, plan: Plan) -> Iterator[Verdict]:
     was, now = use(moment, moment.state, going=False), use(moment, plan.end, going=False)
     firm, firm_was = use(moment, plan.end, False, True), use(moment, moment.state, False, True)
     for name, queue in moment.queues.items():
-        for r in (0, 1):
+        for r in range(len(RESOURCES)):
             quota = queue.quota[r]
             if now[name][r] > queue.limit[r] and now[name][r] > was[name][r]:
                 yield Verdict("over-limit", "", f"{name} holds {float(now[name][r])} above its limit")

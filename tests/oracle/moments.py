@@ -29,9 +29,15 @@ WIDER = 100_000
 """From this seed on moments also have what `wider` adds; those before stay what they were."""
 
 
+NAMED = 200_000
+"""From this seed on quotas also name a model."""
+
+
 def draw(seed: int) -> Document:
     """The snapshot document of a seed."""
     document = _Drawing(Random(seed)).document()
+    if seed >= NAMED:
+        return wider.naming_a_model(document, Random(seed + WIDER))
     return document if seed < WIDER else wider.widened(document, Random(seed + WIDER))
 
 
@@ -81,7 +87,8 @@ class _Drawing:
         """The queue that is owed most."""
         moment = read(document)
         shares, used = fair_shares(moment), use(moment, moment.state)
-        return max(leaves, key=lambda q: max(min(moment.queues[q].quota[0], Fraction(8)), shares[q][0]) - used[q][0])
+        quotas = {q: min(moment.queues[q].quota[0] or Fraction(0), Fraction(8)) for q in leaves}
+        return max(leaves, key=lambda q: max(quotas[q], shares[q][0]) - used[q][0])
 
     def claimant(self, i: int, leaves: list[str], poorest: str) -> Document:
         """A job that waits: often of the queue that is owed most, often large, often important."""

@@ -14,10 +14,13 @@ from functools import cached_property
 from typing import Any
 
 Document = dict[str, Any]
-Amounts = tuple[Fraction, Fraction]
-"""GPUs and CPU."""
+NAMED_MODEL = "H100"
+"""The one model that quotas name, where they name one."""
+RESOURCES = ("gpu", "cpu", NAMED_MODEL)
+Amounts = tuple[Fraction, ...]
+"""Of each of these."""
 
-NOTHING: Amounts = (Fraction(0), Fraction(0))
+NOTHING: Amounts = (Fraction(0),) * len(RESOURCES)
 ENDLESS = Fraction(10**12)
 ROOT = "root"
 CLASSES = {"batch": (25, True), "training": (50, True), "interactive": (75, False), "inference": (100, False)}
@@ -60,11 +63,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Queue:
-    """Quota and limit per resource; a CPU quota that is not named is not counted (None)."""
+    """Quota and limit per resource; what a quota does not name is not counted (None)."""
 
     name: str
     parent: str
-    quota: tuple[Fraction, Fraction | None]
+    quota: tuple[Fraction | None, ...]
     limit: Amounts
     weight: Fraction
     priority: int
@@ -213,9 +216,9 @@ class Moment:
 
     @cached_property
     def counted(self) -> tuple[int, ...]:
-        """The resources that count: GPUs, and CPU where quotas name it."""
-        named = any(queue.quota[1] is not None for queue in self.queues.values() if queue.name != ROOT)
-        return (0, 1) if named else (0,)
+        """The resources that count: GPUs, and others where quotas name them."""
+        queues = [queue for queue in self.queues.values() if queue.name != ROOT]
+        return tuple(r for r in range(len(RESOURCES)) if r == 0 or any(q.quota[r] is not None for q in queues))
 
     def cost(self, job: Job, group: Group, node: Node | None) -> Amounts:
         """What one task costs (rule 5); before it is placed, memory is measured by the largest card it could get."""
@@ -225,8 +228,10 @@ class Moment:
             ]
             memory = node.memory if node else max(cards, default=0)
             share = Fraction(group.gpu_memory, memory) if memory else Fraction(1)
-            return (share, group.cpu)
-        return (group.gpus + group.share + slices_cost(group.mig), group.cpu)
+        else:
+            share = group.gpus + group.share + slices_cost(group.mig)
+        model = node.model if node else (job.models or ("",))[0]
+        return (share, group.cpu, share if is_model(model, NAMED_MODEL) else Fraction(0))
 
     def spot_cost(self, job: Job, spot: Spot) -> Amounts:
         """What a placed task costs."""
@@ -249,7 +254,12 @@ class Moment:
 
 def suits(job: Job, node: Node) -> bool:
     """Whether the job takes this model: whole name, or a prefix that ends before a dash."""
-    return not job.models or any(node.model == m or node.model.startswith(m + "-") for m in job.models)
+    return not job.models or any(is_model(node.model, name) for name in job.models)
+
+
+def is_model(model: str, name: str) -> bool:
+    """Whether a model goes by this name."""
+    return model == name or model.startswith(name + "-")
 
 
 def slices_cost(profiles: tuple[str, ...]) -> Fraction:
@@ -259,12 +269,12 @@ def slices_cost(profiles: tuple[str, ...]) -> Fraction:
 
 def total(amounts: list[Amounts]) -> Amounts:
     """The sum."""
-    return (sum((a[0] for a in amounts), Fraction(0)), sum((a[1] for a in amounts), Fraction(0)))
+    return tuple(sum(column, Fraction(0)) for column in zip(*amounts, strict=True)) or NOTHING
 
 
 def scaled(amounts: Amounts, times: int) -> Amounts:
     """So many times as much."""
-    return (amounts[0] * times, amounts[1] * times)
+    return tuple(amount * times for amount in amounts)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -275,8 +285,8 @@ def read(document: Document) -> Moment:
     policy = document.get("policy", {})
     queues = {q.name: q for q in (_queue(entry) for entry in document.get("queues", []))}
     if not queues:
-        queues["default"] = Queue("default", ROOT, (ENDLESS, None), (ENDLESS, ENDLESS), Fraction(1), 0)
-    queues.setdefault(ROOT, Queue(ROOT, "", (ENDLESS, None), (ENDLESS, ENDLESS), Fraction(1), 0))
+        queues["default"] = _queue({"name": "default", "quota": "unlimited"})
+    queues.setdefault(ROOT, _queue({"name": ROOT, "quota": "unlimited"}))
     now = read_time(document["now"]) or 0.0
     jobs = {entry["name"]: _job(entry, policy, now) for entry in document.get("jobs", [])}
     live, going = {}, []
@@ -328,11 +338,12 @@ def _queue(entry: Document) -> Queue:
     quota, limit = entry.get("quota", 0), entry.get("limit", "unlimited")
     quotas = quota if isinstance(quota, dict) else {"gpu": quota}
     limits = limit if isinstance(limit, dict) else {"gpu": limit}
+    gpus = quotas.get("gpu", quotas.get(NAMED_MODEL, 0))
     return Queue(
         name=entry["name"],
         parent=entry.get("parent", ROOT if entry["name"] != ROOT else ""),
-        quota=(amount(quotas.get("gpu", 0)), amount(quotas["cpu"]) if "cpu" in quotas else None),
-        limit=(amount(limits.get("gpu", "unlimited")), amount(limits.get("cpu", "unlimited"))),
+        quota=(amount(gpus), *(amount(quotas[r]) if r in quotas else None for r in RESOURCES[1:])),
+        limit=tuple(amount(limits.get(r, "unlimited")) for r in RESOURCES),
         weight=Fraction(str(entry.get("weight", 1))),
         priority=entry.get("priority", 0),
     )

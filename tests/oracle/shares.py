@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from tests.oracle.shapes import ENDLESS, NOTHING, ROOT, Amounts, Job, Moment, Spot, State, slices_cost, total
+from tests.oracle.shapes import (
+    ENDLESS,
+    NAMED_MODEL,
+    NOTHING,
+    RESOURCES,
+    ROOT,
+    Amounts,
+    Job,
+    Moment,
+    Node,
+    Spot,
+    State,
+    is_model,
+    slices_cost,
+    total,
+)
 
 Shares = dict[str, Amounts]
 
@@ -25,9 +40,13 @@ def use(moment: Moment, state: State, going: bool = True, firm_only: bool = Fals
 
 def capacity(moment: Moment) -> Amounts:
     """What there is: GPUs that are well, a cut one by the slices it has."""
-    devices = [d for node in moment.nodes.values() for d in node.devices if not d.sick]
-    gpus = sum((Fraction(1) if d.slices is None else slices_cost(d.slices) for d in devices), Fraction(0))
-    return (gpus, sum((node.cpu for node in moment.nodes.values()), Fraction(0)))
+    return total([_of_node(node) for node in moment.nodes.values()])
+
+
+def _of_node(node: Node) -> Amounts:
+    well = [d for d in node.devices if not d.sick]
+    gpus = sum((Fraction(1) if d.slices is None else slices_cost(d.slices) for d in well), Fraction(0))
+    return (gpus, node.cpu, gpus if is_model(node.model, NAMED_MODEL) else Fraction(0))
 
 
 def fair_shares(moment: Moment, whole: Amounts | None = None) -> Shares:
@@ -38,11 +57,11 @@ def fair_shares(moment: Moment, whole: Amounts | None = None) -> Shares:
         wants = _demand(moment, job)
         for queue in moment.path(job.queue):
             demand[queue] = total([demand[queue], wants])
-    found: dict[str, list[Fraction]] = {name: [Fraction(0), Fraction(0)] for name in moment.queues}
+    found: dict[str, list[Fraction]] = {name: list(NOTHING) for name in moment.queues}
     for r in moment.counted:
         found[ROOT][r] = min(whole[r], moment.queues[ROOT].limit[r])
         _divide(moment, r, ROOT, demand, found)
-    return {name: (amounts[0], amounts[1]) for name, amounts in found.items()}
+    return {name: tuple(amounts) for name, amounts in found.items()}
 
 
 def _demand(moment: Moment, job: Job) -> Amounts:
@@ -98,10 +117,11 @@ def admitted(moment: Moment, state: State, job: Job, need: Amounts, going: bool)
     used, firm = use(moment, state, going), use(moment, state, going, firm_only=True)
     for name in moment.path(job.queue):
         queue = moment.queues[name]
-        if any(need[r] and used[name][r] + need[r] > queue.limit[r] for r in (0, 1)):
+        if any(need[r] and used[name][r] + need[r] > queue.limit[r] for r in range(len(RESOURCES))):
             return False
         if not job.preemptible and any(
-            need[r] and (quota := queue.quota[r]) is not None and firm[name][r] + need[r] > quota for r in (0, 1)
+            need[r] and (quota := queue.quota[r]) is not None and firm[name][r] + need[r] > quota
+            for r in range(len(RESOURCES))
         ):
             return False
     return True

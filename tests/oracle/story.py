@@ -81,8 +81,15 @@ class Story:
                 yield from self._needless(name)
                 self._put(name)
             else:
-                yield from self._passed_over(name)
+                if not any(self._may_have_kept(other) for other in parked):
+                    yield from self._passed_over(name)
                 raise Untold
+
+    def _may_have_kept(self, name: str) -> bool:
+        """Whether a job that was blocked may have had a reservation for a while, which the net change does not show."""
+        waited = self.moment.now - self.moment.jobs[name].submitted
+        limited = any(self.moment.jobs[other].time_limit is not None for other, spots in self.state.items() if spots)
+        return limited or waited >= self.moment.reserve_after
 
     def _needless(self, name: str) -> Iterator[Verdict]:
         gone = [e.job for e in self.plan.evicts if e.claimant == name]

@@ -73,4 +73,24 @@ def _nested(document: Document, dice: Random) -> None:
         job["groups"] = [inner, *side]
 
 
+def naming_a_model(document: Document, dice: Random) -> Document:
+    """Every queue has a quota, and some a limit, for one of two models, and every job asks for one of the two."""
+    whole = [node for node in document["nodes"] if "mig" not in node]
+    for node in dice.sample(whole, min(len(whole), dice.randint(1, 2))):
+        node |= {"pool": "h100", "model": "H100-SXM5-80GB", "gpu_memory": "80Gi"}
+    models = {node["name"]: node["model"][:4] for node in document["nodes"]}
+    for job in document["jobs"]:
+        there = {models[place["node"]] for place in job.get("placements", [])}
+        if len(there) > 1:
+            for key in ("placements", "started", "checkpoint", "stale_since"):
+                job.pop(key, None)
+        job["models"] = sorted(there) if len(there) == 1 else [dice.choice(sorted(set(models.values())))]
+    for queue in document["queues"]:
+        quota = queue["quota"] if isinstance(queue["quota"], dict) else {"gpu": queue["quota"]}
+        queue["quota"] = {**quota, "H100": dice.choice([0, 1, 1, 2, 2, 3, 4, "unlimited"])}
+        if dice.random() < 0.15:
+            queue["limit"] = {"H100": dice.choice([1, 2, 3])}
+    return document
+
+
 ADDITIONS: tuple[Callable[[Document, Random], None], ...] = (_taints, _bare, _shy, _power, _nested)

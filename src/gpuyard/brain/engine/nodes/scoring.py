@@ -73,16 +73,17 @@ def rounded(score: Floats, scoring: Scoring) -> Floats:
 def tightness(shape: Subject, nodes: Ints) -> Floats:
     """1 where the task fills the node, less the more stays free: full nodes first, whole ones last."""
     columns = shape.columns
-    left = columns.idle[nodes] / WHOLE - _asked(shape)
+    left = columns.idle[nodes] / WHOLE - _asked(shape, nodes)
     score: Floats = 1.0 - left / columns.breadth
     if shape.request.resources.cpu_only and not shape.weights.cpu_tightness:
         score = 0.5 * score + 0.5 * cpu_tightness(shape, nodes)
     return score
 
 
-def _asked(shape: Subject) -> float:
+def _asked(shape: Subject, nodes: Ints) -> Floats | float:
+    """GPUs that the task takes from those idle on each node; memory is another part of a larger card (rule 5)."""
     resources = shape.request.resources
-    return resources.gpus or (resources.share / WHOLE)
+    return shape.need[nodes] / WHOLE if resources.gpu_memory else resources.gpus or resources.share / WHOLE
 
 
 def cpu_tightness(shape: Subject, nodes: Ints) -> Floats:
@@ -163,14 +164,14 @@ def balance(shape: Subject, nodes: Ints) -> Floats:
         proportion = proportion._replace(lean=fixed, full=fixed)
     cpu, idle = columns.cpu[nodes], columns.idle[nodes] / WHOLE
     before = proportion.strain(cpu, idle, spread)
-    after = proportion.strain(_cpu_after(shape, nodes), idle - _asked(shape), spread)
+    after = proportion.strain(_cpu_after(shape, nodes), idle - _asked(shape, nodes), spread)
     score: Floats = 0.5 - np.where(cpu < UNLIMITED // 2, after - before, 0.0) / (2 * columns.breadth)
     return score
 
 
 def spares_scarce(shape: Subject, nodes: Ints) -> Floats:
     """0.5 on models that everybody can do without, less the more others depend on the node's model."""
-    taken = shape.gauge.scarcity[nodes] * _asked(shape)
+    taken = shape.gauge.scarcity[nodes] * _asked(shape, nodes)
     score: Floats = 0.5 - taken / (2 * shape.columns.breadth)
     return score
 

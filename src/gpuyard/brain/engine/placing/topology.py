@@ -151,8 +151,11 @@ def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region) ->
 def _lay_inside(
     draft: Draft, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.ClosedNodes | None
 ) -> bool:
-    if limits is not None or shape.request.style is Style.SPREAD:
+    if shape.request.style is Style.SPREAD:
         return _lay_singly(draft, wish, shape, region)
+    if limits is not None:
+        narrow = _narrowed(draft.fleet.columns, wish, shape, region, limits)
+        return (narrow != region and _all_singly(draft, wish, shape, narrow)) or _lay_singly(draft, wish, shape, region)
     if region.island >= 0:
         if shape.room[region.start] < wish.tasks:
             return False  # the island has the devices, but the node is not for this task, or lacks CPU or memory
@@ -279,6 +282,32 @@ def _fewest(room: Ints, count: int, order: Ints | None = None) -> list[tuple[int
 
 
 # --- one at a time: spread, and whatever depends on neighbours --------------------------------------------------------
+
+
+def _narrowed(
+    columns: Columns, wish: GroupWish, shape: Shape, region: Region, limits: neighbours.ClosedNodes
+) -> Region:
+    """The domain with least room that holds all tasks, from the outermost level inwards, as far as there is one; room
+    is what neighbours and caps leave of it to each task alone."""
+    for name in columns.level_names[:-1] if region.island < 0 else ():
+        level = columns.level(name)
+        first, sums = _sums(level, _room(shape, limits, region), region)
+        holding = np.flatnonzero(sums >= wish.most)
+        if not len(holding):
+            break
+        best = _tightest(columns, level, region, shape, holding, sums)
+        region = within(level.region(first + best), region)
+    return region
+
+
+def _all_singly(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> bool:
+    """All of them in the region or none."""
+    with draft.trial() as trial:
+        if _lay_singly(draft, wish, shape, region):
+            trial.keep()
+            return True
+    shape.sync()
+    return False
 
 
 def _lay_singly(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> bool:

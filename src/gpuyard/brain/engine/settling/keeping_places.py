@@ -7,10 +7,12 @@ Called once a plan has settled, before its net change is told. Cycles move and e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import permutations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, islice, product
 
+from gpuyard.brain.engine.giving_way.victims import in_min_runtime
 from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
@@ -23,7 +25,9 @@ from gpuyard.model.reasons import Code, Reason
 Origin = Mapping[str, tuple[Held, ...]]
 
 MOST_ORDERED = 4
-"""Jobs of which every order is tried."""
+"""Jobs of which each looks for its place first once."""
+MOST_SHRUNK, MOST_KEPT = 5, 8
+"""Places of a job that shrinks of which any may be left, and how many ways of leaving some are tried."""
 
 
 def keep_places(draft: Draft, origin: Origin) -> bool:
@@ -93,32 +97,57 @@ def _displaced(row: JobRow, before: tuple[Held, ...]) -> bool:
 def _all_back(draft: Draft, origin: Origin, back: list[JobRow]) -> bool:
     """Lift what is new and in the way, put these jobs where they were, place the others anew; all or nothing."""
     others = [row for row in _rows(draft, origin) if row not in back and _has_new(row, origin[row.name])]
-    orders = _orders(others)
-    if any(_back_around(draft, origin, back, order) for order in orders):
-        return True
-    shrunk = any(len(row.held) < len(origin[row.name]) for row in back)  # it may keep its other places instead
-    turned = {**origin, **{row.name: origin[row.name][::-1] for row in back}}
-    return shrunk and any(_back_around(draft, turned, back, order) for order in orders)
+    orders = _orders(draft, others)
+    keeps = islice(_keeps(draft, origin, back), MOST_KEPT)
+    return any(_back_around(draft, origin, keep, order) for keep in keeps for order in orders)
 
 
-def _orders(rows: list[JobRow]) -> list[list[JobRow]]:
-    """In which orders jobs look for places: all there are if few look, else by rank and the largest first."""
-    if len(rows) <= MOST_ORDERED:
-        return [list(order) for order in permutations(rows)]
+Keep = Mapping[JobRow, tuple[Held, ...]]
+"""Where jobs may stand again."""
+
+
+def _keeps(draft: Draft, origin: Origin, back: list[JobRow]) -> Iterator[Keep]:
+    """Where these jobs could stand again: where they stood, and one that shrinks in some of those places."""
+    ways = [_some_of(draft, row, origin[row.name]) for row in back]
+    return (dict(zip(back, kept, strict=True)) for kept in product(*ways))
+
+
+def _some_of(draft: Draft, row: JobRow, before: tuple[Held, ...]) -> list[tuple[Held, ...]]:
+    """The places that it may have again, first of all those it still has. A job that shrinks may also leave any of them;
+    but inside its minimum runtime what it gave came last, and it gives no other."""
+    still, size = _places(row.held), len(row.held)
+    first = tuple(sorted(before, key=lambda held: held._replace(task=0) not in still))
+    if size >= len(before) or len(before) > MOST_SHRUNK or in_min_runtime(draft, row):
+        return [first]
+    sizes = Counter(held.leaf for held in row.held)
+    return [first, *(kept for kept in combinations(first, size) if Counter(held.leaf for held in kept) <= sizes)]
+
+
+def _orders(draft: Draft, rows: list[JobRow]) -> list[list[JobRow]]:
+    """In which orders jobs look for places: by rank, the largest first, those first who could go to the fewest nodes;
+    and each in turn before the others, if few look."""
     largest = sorted(rows, key=lambda row: -max((held.cost for held in row.held), default=0))
-    return [rows, largest] if largest != rows else [rows]
+    orders = [rows, largest, sorted(largest, key=lambda row: _choices(draft, row))]
+    if len(rows) <= MOST_ORDERED:
+        orders += [[row, *(other for other in rows if other is not row)] for row in rows]
+    return [order for i, order in enumerate(orders) if order not in orders[:i]]
 
 
-def _back_around(draft: Draft, origin: Origin, back: list[JobRow], others: list[JobRow]) -> bool:
+def _choices(draft: Draft, row: JobRow) -> int:
+    """On how many nodes the pickiest of its groups could ever run."""
+    return min(int(draft.fleet.shapes.static(request, STATIC_CHECKERS).sum()) for request in row.requests)
+
+
+def _back_around(draft: Draft, origin: Origin, keep: Keep, others: list[JobRow]) -> bool:
     """The same with the others placed in this order."""
-    stood = {row.name: tuple(row.held) for row in (*back, *others)}
+    sizes = {row: len(row.held) for row in (*keep, *others)}
     with draft.trial() as trial:
-        for row in (*back, *others):
-            before = origin[row.name]
-            draft.tx.lift_all(row, [held for held in row.held if held not in before])
-        fits = all(_put_back(draft, row, origin[row.name], stood[row.name]) for row in back)
-        fits = fits and all(_refill(draft, row, len(stood[row.name])) for row in (*back, *others))
-        fits = fits and all(topology.unbroken(draft.fleet.columns, row) for row in back)
+        for row in sizes:
+            stays = keep.get(row, origin[row.name])
+            draft.tx.lift_all(row, [held for held in row.held if held not in stays])
+        fits = all(_put_back(draft, row, places, sizes[row]) for row, places in keep.items())
+        fits = fits and all(_refill(draft, row, size) for row, size in sizes.items())
+        fits = fits and all(topology.unbroken(draft.fleet.columns, row) for row in keep)
         if fits:
             trial.keep()
     return fits
@@ -133,12 +162,10 @@ def _places(tasks: Iterable[Held]) -> Counter[Held]:
     return Counter(held._replace(task=0) for held in tasks)
 
 
-def _put_back(draft: Draft, row: JobRow, before: Sequence[Held], stood: Sequence[Held]) -> bool:
-    """As many tasks as the plan gives it stand where they stood, first of all those who still do; a job that shrinks
-    leaves the places that are gone."""
-    missing = min(len(stood), len(before)) - sum(held in row.held for held in before)
-    still = _places(stood)
-    for held in sorted(before, key=lambda held: held._replace(task=0) not in still):
+def _put_back(draft: Draft, row: JobRow, places: Sequence[Held], size: int) -> bool:
+    """As many tasks as the plan gives it stand in these places again; a job that shrinks leaves those that are gone."""
+    missing = min(size, len(places)) - sum(held in row.held for held in places)
+    for held in places:
         if missing > 0 and held not in row.held and _free_again(draft, row, held):
             draft.tx.put(row, held)
             missing -= 1
