@@ -113,8 +113,8 @@ def _keeps(draft: Draft, origin: Origin, back: list[JobRow]) -> Iterator[Keep]:
 
 
 def _some_of(draft: Draft, row: JobRow, before: tuple[Held, ...]) -> list[tuple[Held, ...]]:
-    """The places that it may have again, first of all those it still has. A job that shrinks may also leave any of them;
-    but inside its minimum runtime what it gave came last, and it gives no other."""
+    """The places that it may have again, first of all those it still has. A job that shrinks may also leave any of
+    them, but not inside its minimum runtime: there it gives what came last."""
     still, size = _places(row.held), len(row.held)
     first = tuple(sorted(before, key=lambda held: held._replace(task=0) not in still))
     if size >= len(before) or len(before) > MOST_SHRUNK or in_min_runtime(draft, row):
