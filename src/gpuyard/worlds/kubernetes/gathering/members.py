@@ -68,7 +68,7 @@ def _roles(layout: Layout, members: Iterable[Sitting]) -> list[GangRole]:
     known = {role.name: role for role in layout.roles}
     found = sorted({role for _, role, _ in members} - known.keys())
     there = {role for _, role, _ in members}
-    named = [role for role in layout.roles if role.tasks is not None or role.name in there]
+    named = [role for role in layout.roles if role.tasks is not None or role.least or role.name in there]
     return [*named, *(GangRole(name) for name in found)]
 
 
@@ -92,8 +92,10 @@ def _kinds(
             kinds.append((found, [member]))
         else:
             same.append(member)
-    if kinds or role.template is None:
+    if kinds:
         return kinds
+    if role.template is None:
+        return [(TaskGroup(), [])]  # what they will ask for is told when the first of them comes
     made = pods.group_of(role.template.spec, role.template.metadata, settings)
     return made if isinstance(made, Refusal) else [(made, [])]
 
@@ -134,7 +136,7 @@ def _group(role: GangRole, prototype: TaskGroup, chairs: Sequence[Chair], elsewh
     ended = set(role.ended) | {c.task for c in chairs if c.pod.status.phase == "Succeeded"}
     there = {c.task for c in chairs if not pods.is_over(c.pod) and not pods.is_leaving(c.pod)} - ended
     ready = {c.task for c in chairs if c.task in there and not pods.is_gated(c.pod)}
-    wanted = len(there | ended) if role.tasks is None else role.tasks - elsewhere
+    wanted = (role.least or 0) if role.tasks is None else role.tasks - elsewhere
     tasks = max(1, wanted, len(there | ended))
     absent = 0 if layout.promised else max(0, tasks - len(ended) - len(ready))
     return replace(
