@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from gpuyard import files
-from gpuyard.model.actions import Evict, Move, Plan, Terminate, Warn
+from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate, Warn
 from gpuyard.model.events import ActionFailed
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Health
-from gpuyard.model.ownership import Owner
+from gpuyard.model.ownership import Caps, Owner
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.worlds.local.attempts.desk import Desk
@@ -309,6 +309,43 @@ def test_an_order_for_an_attempt_that_has_a_successor_does_nothing_and_says_so(b
     bench.turn()
     assert (entry.attempts, bench.phase("a"), bench.loop.unknown) == (2, "running", [])
     assert not bench.launcher.warned
+
+
+def failed(events: Any) -> list[tuple[str, str]]:
+    """Who was told that what a plan wanted did not come about, and why."""
+    return [(event.job, event.reason.message) for event in events if isinstance(event, ActionFailed)]
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda source: Start("a", (Placement("lost", (1,)),), Reason(Code.GROWS)),
+        lambda source: Move("a", source, (Placement("lost", (0,)),), Reason(Code.CONSOLIDATED)),
+    ],
+    ids=["start", "move"],
+)
+def test_an_order_for_a_node_that_is_gone_does_nothing_and_says_so(bench: Bench, late: Any):
+    bench.put(name="a", gpus=1)
+    bench.turn()
+    source = bench.world.desk.book.get("a").job().placements
+    told = bench.world.apply(Plan((late(source),)), 99)
+    assert failed(told) == [("a", "lost is not there any more")]
+    assert bench.world.desk.book.get("a").job().placements == source
+
+
+def test_growth_that_cannot_be_is_told_once_and_again_after_it_could(bench: Bench):
+    bench.put(name="other", gpus=4, priority=90)
+    bench.put(name="a", tasks=3, min=1, gpus=4)
+    bench.turn()
+    grow, more = (Plan((Start("a", (Placement("n0", (0,), task=task),), Reason(Code.GROWS)),)) for task in (1, 2))
+    bench.world.observe()
+    bench.world.gates.crowd.caps = Caps(tasks=2)
+    told = [failed(bench.world.apply(grow, at)) for at in (97, 98)]
+    assert told == [[("a", "2 tasks run here, and 2 may at once; a has 1 and follows when some end")], []]
+    bench.world.gates.crowd.caps = Caps(tasks=3)
+    assert failed(bench.world.apply(grow, 99)) == []
+    bench.world.gates.crowd.caps = Caps(tasks=2)
+    assert [len(failed(bench.world.apply(more, at))) for at in (100, 101)] == [1, 0]
 
 
 def test_the_plan_names_the_attempt_it_means(bench: Bench):

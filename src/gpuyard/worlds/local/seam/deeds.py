@@ -28,6 +28,8 @@ class Deeds:
         self.gates = life.gates
         self.life = life
         self.closures = closures
+        self._too_large: set[int] = set()
+        """Jobs that were told to grow and cannot for now, and the brain knows."""
 
     def carry_out(self, actions: Iterable[Action]) -> None:
         """Do these; what they lead to comes back as events."""
@@ -53,19 +55,32 @@ class Deeds:
 
     def _start(self, action: Start) -> None:
         entry = self.desk.book.find(action.job)
-        if entry is None or not entry.shown or not self._all_here(action.placements):
-            return
-        if entry.attempt is None:
+        if entry is None or not entry.shown:
+            return  # the brain was told that it is gone
+        if lost := self._not_here(action.placements):
+            self._fail(action, entry, f"{lost} is not there any more")
+        elif entry.attempt is None:
             if not self.gates.keep_out(entry, len(action.placements)):
                 self.life.begin(entry, action.placements)
         elif entry.attempt.state == "stopping":
             if entry.following is None and entry.attempt.why in ("preempted", "requeued", "drained"):
                 self.life.follow(entry, action.placements)
-        elif not entry.attempt.why and not self.gates.crowd.hindrance(entry, len(action.placements)):
-            self.life.grow(entry, action.placements)
+        elif not entry.attempt.why:
+            self._grow(action, entry)
 
-    def _all_here(self, places: Iterable[Placement]) -> bool:
-        return all(place.node in self.desk.nodes for place in places)
+    def _grow(self, action: Start, entry: Entry) -> None:
+        """The brain asks for the same again at its next look, so that it cannot be is told once, until it can."""
+        hindrance = self.gates.crowd.hindrance(entry, len(action.placements))
+        if hindrance is None:
+            self._too_large.discard(entry.id)
+            self.life.grow(entry, action.placements)
+        elif entry.id not in self._too_large:
+            self._too_large = {entry.id, *self._too_large.intersection(each.id for each in self.desk.book.active())}
+            self._fail(action, entry, hindrance.message)
+
+    def _not_here(self, places: Iterable[Placement]) -> str:
+        """A node of these that this yard does not have; "" if it has them all."""
+        return next((place.node for place in places if place.node not in self.desk.nodes), "")
 
     def _meant(self, action: Disturbing) -> tuple[Entry, Attempt] | None:
         """The attempt that is spoken of, unless it is on its way out; one that followed it is another."""
@@ -101,9 +116,12 @@ class Deeds:
 
     def _move(self, action: Move) -> None:
         """The whole gang is started anew: ranks that know each other by number cannot be moved one by one."""
-        if not self._all_here(action.target) or (meant := self._meant(action)) is None:
+        if (meant := self._meant(action)) is None:
             return
         entry, attempt = meant
+        if lost := self._not_here(action.target):
+            self._fail(action, entry, f"{lost} is not there any more")
+            return
         leaving = {task.serial for task in _standing(entry, attempt, action.source)}
         staying = [task.placement for task in attempt.live() if task.serial not in leaving]
         told = stopping_words.of(self.desk, entry, attempt, action)
