@@ -137,3 +137,37 @@ def test_a_yard_that_starts_a_job_looks_again_when_its_warning_is_due():
     waiting = "nodes: [{name: n0, gpus: 4, model: H100}]\njobs: [{name: new, gpus: 1, time_limit: 100s}]\n"
     snapshot = moment(waiting, DefragRule.OFF)
     assert decide(Fleet(snapshot), measured(snapshot), snapshot.now).plan.look_again_at == snapshot.now + 90
+
+
+MOVED = """
+nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 2, model: H100}]
+jobs:
+  - {name: small, gpus: 2, time_limit: 1h, started: 2026-01-01T02:05:00Z, placements: [{node: n0, gpus: [0, 1]}]}
+  - {name: large, gpus: 4}
+"""
+
+
+def test_who_is_moved_by_a_plan_is_neither_warned_nor_ended_by_it_and_its_warning_is_remembered():
+    snapshot = moment(MOVED, DefragRule.OFF)
+    warned = LimitsTold(warned={"small": snapshot.jobs[0].started or 0.0})
+    for before in (LimitsTold(), warned):
+        decision = decide(Fleet(snapshot), measured(snapshot).keeping(before), snapshot.now)
+        assert {(type(each).__name__, getattr(each, "job", "")) for each in decision.plan.actions} == {
+            ("Move", "small"),
+            ("Start", "large"),
+        }
+        assert decision.memory.of(LimitsTold) == before
+
+
+def test_a_gang_of_which_some_run_is_on_its_time_and_one_that_is_only_assigned_is_not():
+    gang = """
+nodes: [{name: n0, gpus: 4, model: H100}]
+jobs:
+  - {name: gang, gpus: 1, tasks: 2, time_limit: 1h, started: 2026-01-01T01:00:00Z,
+     placements: [{node: n0, gpus: [0]}, {node: n0, gpus: [1], assigned: true}]}
+"""
+    snapshot = moment(gang, DefragRule.OFF)
+    (end,) = decide(Fleet(snapshot), measured(snapshot), snapshot.now).plan.actions
+    assert isinstance(end, Terminate)
+    waiting = moment(gang.replace("gpus: [0]}", "gpus: [0], assigned: true}"), DefragRule.OFF)
+    assert decide(Fleet(waiting), measured(waiting), waiting.now).plan.actions == ()

@@ -157,3 +157,40 @@ def test_a_snapshot_says_at_once_what_is_scattered_for_its_time_stands_still():
     )  # fmt: skip
     found = foresee.alerts(replace(busy, nodes=(*busy.nodes, *wide.nodes), jobs=(*busy.jobs, *wide.jobs)))
     assert [alert.kind for alert in found] == [AlertKind.FRAGMENTATION]
+
+
+def test_one_figure_an_hour_is_kept_for_a_day():
+    yard = Watched(scattered())
+    yard.come_and_go(0, gpus=8, count=3)
+    begin = yard.snapshot.now
+    for seconds in (20.0, 330.0, 3615.0, 3925.0):
+        yard.after(seconds)
+    assert [at - begin for at, _ in yard.memory.of(AlarmsKept).trend["h100"]] == [20.0, 3925.0]
+    for hour in range(2, 30):
+        yard.after(hour * HOUR + 400)
+    kept = yard.memory.of(AlarmsKept).trend["h100"]
+    assert (len(kept), kept[-1][0] - begin) == (24, 29 * HOUR + 400)
+
+
+def test_a_pool_that_becomes_an_alert_between_two_measurements_is_measured_then():
+    yard = Watched(scattered(policy="policy: {alerts: {fragmentation_after: 400s}}\n"))
+    yard.come_and_go(0, gpus=8, count=3)
+    begin = yard.snapshot.now
+    yard.after(20)
+    yard.after(330)
+    assert yard.memory.of(AlarmsKept).looked_at == begin + 330
+    assert yard.look_again == begin + 420
+    assert yard.after(419) == []
+    assert yard.memory.of(AlarmsKept).looked_at == begin + 330, "nothing is due yet"
+    (alert,) = yard.after(420)
+    assert (alert.since, yard.memory.of(AlarmsKept).looked_at) == (begin + 420, begin + 420)
+
+
+def test_between_measurements_the_alert_stands_and_an_event_says_when_the_next_one_is():
+    yard = Watched(scattered())
+    yard.come_and_go(0, gpus=8, count=3)
+    yard.after(301)
+    (raised,) = yard.after(905)
+    begin = yard.snapshot.now
+    assert yard.after(1000, JobSeen(replace(yard.snapshot.jobs[0], priority=51))) == [raised]
+    assert yard.look_again == begin + 905 + 300

@@ -171,3 +171,20 @@ def test_why_a_kind_waits_is_looked_into_once_an_hour_whoever_of_it_waits_longes
     _, memory = decide(fleet, memory, snapshot.now + 3600)
     assert {told.at for told in memory.of(AlarmsKept).told.values()} == {snapshot.now + 3600}
     assert first.alerts[0].key == second.alerts[0].key
+
+
+def test_those_whom_this_plan_stops_are_not_counted_with_those_of_their_kind_who_are_late():
+    fleet = (
+        "nodes: [{name: n0, gpus: 4}]\n"
+        "jobs:\n"
+        "  - {name: low, priority: 10, gpus: 4, submitted: 2026-01-01T01:00:00Z, started: 2026-01-01T02:00:00Z,\n"
+        "     placements: [{node: n0, gpus: [0, 1, 2, 3]}]}\n"
+        "  - {name: late0, priority: 10, gpus: 4, submitted: 2026-01-01T02:00:00Z}\n"
+        "  - {name: late1, priority: 10, gpus: 4, submitted: 2026-01-01T03:00:00Z}\n"
+        "  - {name: fresh, priority: 10, gpus: 4, submitted: 2026-01-01T11:30:00Z}\n"
+        "  - {name: high, priority: 90, gpus: 4, submitted: 2026-01-01T11:59:00Z}\n"
+    )
+    decision = at(moment(fleet=fleet))
+    assert {getattr(action, "job", "") for action in decision.plan.actions} == {"low", "high"}
+    (alert,) = waits(decision)
+    assert (alert.count, alert.jobs) == (2, ("late0",))

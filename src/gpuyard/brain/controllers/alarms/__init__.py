@@ -54,12 +54,13 @@ def look(draft: Draft, part: AlarmsKept, telling: waits.Telling) -> AlarmsKept:
 
 def _explainer(draft: Draft) -> Callable[[JobRow], Explanation]:
     """Made when it is first needed: most plans explain nothing."""
-    made: list[Explainer] = []
+    made: Explainer | None = None
 
     def explain(row: JobRow) -> Explanation:
-        if not made:
+        nonlocal made
+        if made is None:
             started = [draft.fleet.jobs[name] for name in sorted(draft.before) if draft.fleet.jobs[name].alive()]
-            made.append(Explainer(draft, started, lambda each: gang.could_ever_fit(draft, each)))
-        return made[0].brief(row)
+            made = Explainer(draft, started, lambda each: gang.could_ever_fit(draft, each))
+        return made.brief(row)
 
     return explain
