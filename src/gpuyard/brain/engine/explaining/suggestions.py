@@ -303,22 +303,21 @@ def _now(row: JobRow) -> str:
 
 
 def _sizes(draft: Draft, row: JobRow) -> Iterator[tuple[int, int]]:
-    """(GPUs a task, tasks): the same total in pieces that fit a node, then the next smaller power of two."""
-    gpus, tasks = row.request.gpus, row.group.min
-    width = draft.fleet.columns.width
-    if width and (gpus > width or gpus & (gpus - 1)):
-        piece = 1 << (min(gpus, width).bit_length() - 1)
-        while piece > 1:
-            if gpus * tasks % piece == 0 and (piece, gpus * tasks // piece) != (gpus, tasks):
-                yield piece, gpus * tasks // piece
-                break
-            piece //= 2
-    smaller = 1 << (gpus.bit_length() - 1)
-    if smaller == gpus:
-        smaller //= 2
-    while smaller >= 1 and smaller <= width:
+    """(GPUs a task, tasks): the same total in pieces that divide a node evenly, then the next smaller powers of two."""
+    gpus, tasks, width = row.request.gpus, row.group.min, draft.fleet.columns.width
+    even = next((piece for piece in _powers_of_two(min(gpus, width)) if gpus * tasks % piece == 0), gpus)
+    if 1 < even != gpus:
+        yield even, gpus * tasks // even
+    for smaller in _powers_of_two(min(gpus - 1, width)):
         yield smaller, tasks
-        smaller //= 2
+
+
+def _powers_of_two(largest: int) -> Iterator[int]:
+    """Those that are no larger, the largest first."""
+    size = 1 << largest.bit_length() >> 1
+    while size:
+        yield size
+        size //= 2
 
 
 def _places(draft: Draft, row: JobRow) -> int:
