@@ -47,6 +47,7 @@ def normal(text: str) -> list[str]:
     text = re.sub(r"(GPUs are )[^\n]*", r"\1SUCH", text)
     text = re.sub(r"; in about [^;\n]*|Likely starts [^\n]*", "", text)  # learned from what ran before
     text = re.sub(r", (\d+[smhd])+ of work lost", "", text)  # as long as the commands took
+    text = re.sub(r"\bjobs? running", "jobs running", text)  # of one or more, as it comes
     lines: list[str] = []
     for line in text.splitlines():
         line = " ".join(re.sub(r"\d+(\.\d+)?", "N", line).split())

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from gpuyard import files
 from gpuyard.cli.learning import demo_summary, demo_work, fifo
 from gpuyard.cli.learning.fifo import FifoNode, Ran
+from gpuyard.files import parse_snapshot, read_submission
+from gpuyard.model.policy import DefragRule
+from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.simulating import simulation
+from gpuyard.worlds.sim.reading import Source
+from gpuyard.worlds.sim.trace import Arrival, Trace, Window, by_time
 
 TWO = [FifoNode("H100", 8), FifoNode("A100", 8)]
 
@@ -77,3 +87,39 @@ def test_time_of_a_job_that_failed_is_of_no_use_in_the_end():
     record = demo_summary.as_recorded(job("a", 0, (0, 4), phase="failed"))
     assert record is not None
     assert demo_summary.measured([record], 4).utilisation == 0
+
+
+def test_what_made_room_is_told_and_what_was_only_proposed():
+    kinds = ["evicted", "moved", "evicted", "started"]
+    told: list[dict[str, Any]] = [*({"kind": kind} for kind in kinds), {"kind": "proposed", "moves": 3}]
+    room = demo_summary.MadeRoom().after(told).after([{"kind": "proposed", "moves": 1}])
+    done, tidied = demo_summary.stories([], [], room)
+    assert "evictions 2, moves 1, none of them in a job's first 2 s" in done
+    assert tidied.endswith("(policy `defragment`): 4.")
+
+
+class DemoTrace(Source):
+    """The demo's own work, in virtual time."""
+
+    def trace(self, seed: int, capacity: int) -> Trace:
+        found = []
+        for each in demo_work.arrivals():
+            job = replace(read_submission(each.job, 0.0).job, submitted=each.at, run=None)
+            if each.job["name"] != demo_work.OVER_LIMIT:
+                found.append(Arrival(each.at, job, float(each.job["run"]["command"][1]), 0.3))
+        return Trace("demo", by_time(found))
+
+
+@pytest.mark.slow
+def test_leaving_alone_who_has_just_begun_halves_what_is_disturbed_in_the_demo_and_nobody_waits_longer_for_it():
+    document = {key: value for key, value in json.loads(demo_work.fleet_text()).items() if key != "faults"}
+    fleet = parse_snapshot(json.dumps(document), "demo", 0.0)
+    setting = simulation.Setting(DemoTrace("demo", "", (), None, Window()), fleet)
+    bare, scaled = (
+        simulation.run(setting, ("", policy), 0, SystemClock()).figures
+        for policy in (fleet.policy, replace(demo_work.scaled(fleet.policy), defragment=DefragRule.OFF))
+    )
+    assert scaled.finished == bare.finished == 197
+    assert 2 * (scaled.preemptions + scaled.moves) <= bare.preemptions + bare.moves
+    assert scaled.wait_p95_s <= bare.wait_p95_s
+    assert scaled.jct_mean_s <= bare.jct_mean_s

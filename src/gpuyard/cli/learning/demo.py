@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ def demo(stay: bool, port: int) -> None:
     fleet = which_yard.of_this_machine(clock.now()) or which_yard.of_text(
         demo_work.fleet_text(), "the demo's fleet", clock.now()
     )
+    paced = replace(fleet.snapshot, policy=demo_work.scaled(fleet.snapshot.policy))
+    fleet = replace(fleet, snapshot=paced)
     terminal.write(f"GPUs are {fleet.told}.\n")
     with _folder() as folder, _hosted(fleet, folder, port, clock) as hosting:
         demo = _Demo(hosting, Client.at_state(folder), clock, fleet)
@@ -125,7 +128,7 @@ class _Demo:
         self._left = demo_work.arrivals() if fleet.virtual else demo_work.small_arrivals(gpus)
         self._begun = clock.monotonic()
         self._seen = 0
-        self._evictions = 0
+        self._made_room = demo_summary.MadeRoom()
         self._why: Document | None = None
 
     @property
@@ -155,7 +158,7 @@ class _Demo:
         events = self._client.events(self._seen, 1000)
         if events:
             self._seen = int(events[-1]["id"])
-            self._evictions += sum(event.get("kind") in ("evicted", "moved") for event in events)
+            self._made_room = self._made_room.after(events)
         view.hear(events)
         view.show(self._seconds, self._client.status(), self._client.nodes())
 
@@ -174,7 +177,7 @@ class _Demo:
     def _sum_up(self) -> None:
         over = [job["name"] for job in self._client.jobs(all_ended=True) if job["phase"] in OVER]
         screen = terminal.Screen()
-        demo_summary.draw(screen, [self._client.job(name) for name in over], self._client.nodes(), self._evictions)
+        demo_summary.draw(screen, [self._client.job(name) for name in over], self._client.nodes(), self._made_room)
         if self._why is not None:
             screen.show(
                 terminal.text(""), terminal.text(f"$ yard why {demo_work.STRANDED}   (asked after 5 s)", "bold cyan")

@@ -61,7 +61,25 @@ class Record:
         return self.ran.tasks * self.ran.gpus
 
 
-def draw(screen: Screen, jobs: Sequence[Document], nodes: Sequence[Document], evictions: int) -> None:
+@dataclass(frozen=True)
+class MadeRoom:
+    """What was done for others, and what was only proposed."""
+
+    evictions: int = 0
+    moves: int = 0
+    proposed: int = 0
+    """Moves that timed defragmentation would have made."""
+
+    def after(self, events: Sequence[Document]) -> MadeRoom:
+        """The same with these events."""
+        kinds = [event.get("kind") for event in events]
+        proposed = sum(int(event.get("moves", 0)) for event in events if event.get("kind") == "proposed")
+        return MadeRoom(
+            self.evictions + kinds.count("evicted"), self.moves + kinds.count("moved"), self.proposed + proposed
+        )
+
+
+def draw(screen: Screen, jobs: Sequence[Document], nodes: Sequence[Document], room: MadeRoom) -> None:
     """The table, and what happened besides; the jobs come with their history."""
     records = [record for job in jobs if (record := as_recorded(job, nodes)) is not None]
     gpus = sum(int(node.get("gpus", 0)) for node in nodes)
@@ -69,13 +87,18 @@ def draw(screen: Screen, jobs: Sequence[Document], nodes: Sequence[Document], ev
     screen.show(text(""), text(HEADLINE, "bold"))
     columns = (Column(""), Column("jobs", right=True), Column("GPUYard", right=True), Column("FIFO", right=True))
     screen.table(columns, rows(ours, theirs))
-    screen.show(*(text(line) for line in stories(jobs, nodes, evictions)))
+    screen.show(*(text(line) for line in stories(jobs, nodes, room)))
 
 
-def stories(jobs: Sequence[Document], nodes: Sequence[Document], evictions: int) -> list[str]:
+def stories(jobs: Sequence[Document], nodes: Sequence[Document], room: MadeRoom) -> list[str]:
     """What happened besides waiting and running."""
     done = sum(job["phase"] == "succeeded" for job in jobs)
-    told = [f"{done} jobs succeeded; {evictions} evictions and moves made room."]
+    told = [
+        f"{done} jobs succeeded. To make room: evictions {room.evictions}, moves {room.moves}, none of them in a job's "
+        f"first {demo_work.SPARED_S:g} s (policy `min_runtime`).",
+        f"Moves that timed defragmentation proposed besides, looking every {demo_work.TIDIED_S:g} s "
+        f"(policy `defragment`): {room.proposed}.",
+    ]
     told += [
         f"{job['name']} failed: {job.get('message', 'no reason is known')}." for job in jobs if job["phase"] == "failed"
     ]

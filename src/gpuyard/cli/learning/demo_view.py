@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gpuyard.cli.console import terminal
+from gpuyard.cli.console import terminal, words
 from gpuyard.cli.rendering.listings import live_tables
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class DemoView:
     def hear(self, events: Iterable[Document]) -> None:
         """What has happened."""
         for event in events:
-            words = str(event.get("message") or f"{event.get('job') or event.get('node', '')} {event.get('kind')}")
-            self._news.append(words)
+            told = str(event.get("message") or f"{event.get('job') or event.get('node', '')} {event.get('kind')}")
+            self._news.append(told)
 
     def show(self, seconds: float, status: Document, nodes: list[Document]) -> None:
         """The moment."""
@@ -75,7 +75,7 @@ def headline(seconds: float, status: Document) -> str:
     held, gpus = status["gpus_held"], status["gpus"]
     return (
         f"{seconds:4.0f} s  {held}/{gpus} GPUs held ({held / max(1, gpus):.0%}), {status['gpus_sick']} sick, "
-        f"{status['running']} jobs running, {status['waiting']} waiting"
+        f"{words.counted(status['running'], 'job')} running, {status['waiting']} waiting"
     )
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from gpuyard.model.policy import Policy
 
 Document = dict[str, Any]
 
@@ -24,6 +26,9 @@ LAST_ARRIVAL_S = 14.0
 STRANDED = "render-wall"
 """The job whose "why" is asked: enough GPUs are free for it, but never eight on one node."""
 OVER_LIMIT = "forgot-to-stop"
+SPARED_S, TIDIED_S = 2.0, 2.0
+"""The policy's clocks, scaled down with the jobs, which last seconds. Who has just begun is left alone: without that,
+twice as many would be stopped or moved for others, and all would wait longer."""
 FAULT: Document = {"at": "6s", "node": "r1-n2", "gpu": 5, "kills": True}
 
 
@@ -53,6 +58,11 @@ def fleet_text() -> str:
     })  # fmt: skip
 
 
+def scaled(policy: Policy) -> Policy:
+    """For jobs that last seconds."""
+    return replace(policy, min_runtime=SPARED_S, defrag_every=TIDIED_S)
+
+
 def arrivals() -> list[DemoArrival]:
     """All the work, in the order of its coming."""
     found = [*_notebooks(), *_trainings(), *_gangs(), *_sweeps(), *_services(), *_stories()]
@@ -74,7 +84,7 @@ def small_arrivals(gpus: int) -> list[DemoArrival]:
 def _job(name: str, queue: str, kind: str, gpus: int, seconds: float, **more: Any) -> Document:
     return {
         "name": name, "queue": queue, "class": kind, "gpus": gpus,
-        "checkpoint": {"grace": "1s"}, "run": {"command": ["sleep", f"{seconds:g}"]}, **more,
+        "warm_up": "1s", "checkpoint": {"grace": "1s"}, "run": {"command": ["sleep", f"{seconds:g}"]}, **more,
     }  # fmt: skip
 
 

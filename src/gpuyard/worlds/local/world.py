@@ -203,7 +203,8 @@ class LocalWorld:
             tasks, jobs = sum(len(move.source) for move in moves), len({move.job for move in moves})
             told = f"tidying up would pay: {counted(tasks, 'task')} of {counted(jobs, 'job')} to move"
             with self.desk.change():
-                self.desk.say("proposed", message=f"{told}; `yard defrag --dry-run` shows them with their bill")
+                told += "; `yard defrag --dry-run` shows them with their bill"
+                self.desk.say("proposed", message=told, moves=len(moves))
 
     def _next_look(self, wanted: float | None) -> float | None:
         """The next moment that this plan or an earlier one wants looked at."""
