@@ -13,6 +13,7 @@ from typing import Literal
 from gpuyard.agent.nvml.facts import told
 from gpuyard.agent.watching import GpuView
 from gpuyard.files.data.xids import XidClass, xid
+from gpuyard.model.outside.phrases import duration
 
 Verdict = Literal["healthy", "suspect", "sick", "unknown"]
 WORST: tuple[Verdict, ...] = ("sick", "unknown", "suspect", "healthy")
@@ -20,7 +21,8 @@ WORST: tuple[Verdict, ...] = ("sick", "unknown", "suspect", "healthy")
 XID_BROKEN_S = 86_400.0
 """How long after its last broken-GPU Xid a GPU is given nothing new, unless the driver is loaded anew."""
 XID_WEAR_S = 3_600.0
-HW_SLOWDOWN, HW_THERMAL = 0x8, 0x40
+SLOWED_S = 360.0
+"""How long the hardware must slow a GPU down, look by look, before that counts: loads come and go."""
 ACTIONS = {1: "a reset", 2: "a restart of the machine", 3: "no peer-to-peer", 4: "draining and a reset"}
 """NVML_GPU_RECOVERY_ACTION_* of nvml.h."""
 
@@ -56,7 +58,7 @@ def _findings(view: GpuView, now: float) -> Iterator[Finding]:
     yield from _xids(view, now)
     if view.readings is not None:
         yield from _memory(view)
-        yield from _rest(view)
+        yield from _rest(view, now)
 
 
 def _xids(view: GpuView, now: float) -> Iterator[Finding]:
@@ -80,16 +82,16 @@ def _memory(view: GpuView) -> Iterator[Finding]:
         yield Finding("suspect", "a memory row is replaced at the next reset")
 
 
-def _rest(view: GpuView) -> Iterator[Finding]:
+def _rest(view: GpuView, now: float) -> Iterator[Finding]:
     readings = view.readings
     assert readings is not None
     if action := told(readings.recovery_action):
         verdict: Verdict = "suspect" if action == 3 else "sick"
         yield Finding(verdict, f"the driver asks for {ACTIONS.get(action, f'recovery action {action}')}")
-    if (told(readings.clock_reasons) or 0) & HW_THERMAL:
-        yield Finding("suspect", f"the hardware slows it down: too hot ({told(readings.temperature_c)} °C)")
-    elif (told(readings.clock_reasons) or 0) & HW_SLOWDOWN:
-        yield Finding("suspect", "the hardware slows it down")
+    slowed = now - view.slowed_since if view.slowed_since is not None else 0.0
+    if slowed >= SLOWED_S:
+        heat = f"; it has {told(readings.temperature_c)} °C"
+        yield Finding("suspect", f"the hardware slows it down, for {duration(slowed)}{heat}")
     there, up = len(view.facts.links), told(readings.links_up)
     if up is not None and up < sum(link.active for link in view.facts.links):
         yield Finding("suspect", f"{up} of {there} NVLinks are up")

@@ -38,6 +38,8 @@ class GpuView:
     since: float = 0.0
     xids: tuple[tuple[float, int], ...] = ()
     """The newest that were told, and when."""
+    slowed_since: float | None = None
+    """Since when every look has found that the hardware slows it down for heat or a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,9 @@ class Watch:
             return _turned(at, view, "lost", errors or "NVML does not list it any more")
         came = readings.xids if isinstance(readings.xids, tuple) else ()
         xids = (*view.xids, *((at, xid) for xid in came))[-XIDS_KEPT:]
+        slowed = (view.slowed_since if view.slowed_since is not None else at) if _is_slowed(readings) else None
         told = replace(
-            view, facts=changed(view.facts, index=readings.index), readings=readings, xids=xids
+            view, facts=changed(view.facts, index=readings.index), readings=readings, xids=xids, slowed_since=slowed
         )  # fmt: skip
         if readings.fault:
             return _turned(at, told, "lost" if readings.fault == "lost" else "unknown", f"NVML says: {readings.fault}")
@@ -142,6 +145,16 @@ class Watch:
             self.view, at=at, gpus=gpus, trouble=trouble, since=since, looks=self.view.looks + 1,
             failures=self.view.failures + 1,
         )  # fmt: skip
+
+
+HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x8, 0x40, 0x80
+"""NVML_CLOCKS_EVENT_REASON_* of nvml.h."""
+
+
+def _is_slowed(readings: Readings) -> bool:
+    """A power brake comes from outside, as from the rack's supply: no GPU is to blame for it."""
+    reasons = readings.clock_reasons if isinstance(readings.clock_reasons, int) else 0
+    return bool(reasons & HW_THERMAL or (reasons & HW_SLOWDOWN and not reasons & POWER_BRAKE))
 
 
 def _turned(at: float, view: GpuView, state: State, why: str) -> GpuView:

@@ -127,8 +127,7 @@ def test_when_nvml_does_not_answer_no_old_value_is_told_and_nobody_is_healthy(ki
         (NvmlFault("xid", at=5, gpu=3, value=13), "healthy"),  # a program's own mistake
         (NvmlFault("xid", at=5, gpu=3, value=999), "suspect"),  # a code nobody has heard of
         (NvmlFault("ecc", at=5, gpu=3), "sick"),
-        (NvmlFault("thermal", at=5, gpu=3), "suspect"),
-        (NvmlFault("clock-drop", at=5, gpu=3), "suspect"),
+        (NvmlFault("thermal", at=5, gpu=3), "healthy"),  # for a moment only
         (NvmlFault("link-down", at=5, gpu=3), "suspect"),
         (NvmlFault("nonsense", at=5, gpu=3), "unknown"),
         (NvmlFault("set", at=5, gpu=3, set={"recovery_action": 4}), "sick"),
@@ -140,6 +139,25 @@ def test_when_nvml_does_not_answer_no_old_value_is_told_and_nobody_is_healthy(ki
 def test_a_fault_shows_on_its_gpu_and_on_no_other(fault: NvmlFault, health: str):
     found = told("synthetic-h100x8", fault, at=6.0)
     assert [found.health(gpu) for gpu in range(8)] == ["healthy"] * 3 + [health] + ["healthy"] * 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "until", "health"),
+    [
+        (NvmlFault("thermal", gpu=3), 350.0, "healthy"),
+        (NvmlFault("thermal", gpu=3), 360.0, "suspect"),
+        (NvmlFault("clock-drop", gpu=3), 360.0, "suspect"),
+        (NvmlFault("thermal", gpu=3, until=300), 400.0, "healthy"),
+        (NvmlFault("set", gpu=3, set={"clock_reasons": 0x88}), 400.0, "healthy"),  # the rack's supply is to blame
+    ],
+)
+def test_a_gpu_is_suspect_once_the_hardware_has_slowed_it_down_for_long(fault: NvmlFault, until: float, health: str):
+    asked, daemon, _ = agent("synthetic-h100x8", fault)
+    while asked.at <= until:
+        daemon.look()
+        found = Told(daemon.exposition())
+        asked.at += 10.0
+    assert [found.health(gpu) for gpu in (2, 3)] == ["healthy", health]
 
 
 def test_renumbered_gpus_keep_their_uuid_and_get_their_new_number():
@@ -210,6 +228,13 @@ def test_who_sends_rubbish_or_nothing_keeps_nobody_else_waiting(server: MetricsS
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(4)]
     with socket.create_connection(("127.0.0.1", server.port)) as rude:
         rude.sendall(b"\x16\x03\x01 no http at all\r\n\r\n")
+    assert ask(server.port, Authorization="Bearer secret")[0] == 200
+    for each in silent:
+        each.close()
+
+
+def test_those_who_only_hold_the_door_do_not_keep_prometheus_out(server: MetricsServer):
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * serving.GUESTS_MAX)]
     assert ask(server.port, Authorization="Bearer secret")[0] == 200
     for each in silent:
         each.close()

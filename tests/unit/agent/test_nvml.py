@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -213,6 +214,37 @@ def test_an_answer_that_is_none_is_trouble_and_no_exception(calling, program: st
     assert isinstance(answer, Trouble)
     assert answer.kind == kind
     assert kind != "died" or "Tuesday" in str(answer)
+
+
+def test_a_child_that_hangs_ends_with_whoever_started_it(tmp_path: Path):
+    record, wrongs = records.path("synthetic-h100x8"), _faults(tmp_path, "[{fault: hang}]")
+    program = (
+        "import sys, time, threading, pathlib; from gpuyard.agent.nvml.caller import NvmlCaller, NvmlSource\n"
+        "caller = NvmlCaller(NvmlSource(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])), time.monotonic)\n"
+        "threading.Timer(0.0, caller.sample).start()\n"
+        "while not caller.pid: time.sleep(0.01)\n"
+        "print(caller.pid, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, str(record), str(wrongs)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    while b"child" not in Path(f"/proc/{child}/cmdline").read_bytes():
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait(PATIENT_S)
+    parent.stdout.close()
+    end = time.monotonic() + PATIENT_S
+    while _lives(child) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not _lives(child)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
 
 
 # --- files ---------------------------------------------------------------------------------------

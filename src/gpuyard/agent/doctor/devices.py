@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from gpuyard.agent import verdicts
 from gpuyard.agent.doctor.examining import Check, Patient, Verdict
 from gpuyard.agent.nvml.facts import told
-from gpuyard.agent.watching import GpuView
+from gpuyard.agent.watching import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, GpuView
 from gpuyard.files.data.xids import XidClass, xid
 from gpuyard.model.outside.phrases import listed
 
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
 KMSG_MAX = 8 << 20
-POWER_BRAKE = 0x80
 HOW: dict[verdicts.Verdict, Verdict] = {"sick": "fail", "suspect": "warn", "unknown": "warn", "healthy": "ok"}
 
 
@@ -72,14 +71,14 @@ def _held_back(gpu: GpuView) -> Iterator[str]:
     if gpu.readings is None:
         return
     reasons, heat = told(gpu.readings.clock_reasons) or 0, told(gpu.readings.temperature_c)
-    if reasons & verdicts.HW_THERMAL:
+    if reasons & HW_THERMAL:
         yield f"slowed by its own protection against heat, {heat} °C"
     elif reasons & POWER_BRAKE:
         yield "slowed by the power supply (power brake)"
-    elif reasons & verdicts.HW_SLOWDOWN:
+    elif reasons & HW_SLOWDOWN:
         yield "slowed by the hardware"
     limit = told(gpu.facts.slowdown_c)
-    if heat is not None and limit is not None and heat >= limit and not reasons & verdicts.HW_THERMAL:
+    if heat is not None and limit is not None and heat >= limit and not reasons & HW_THERMAL:
         yield f"{heat} °C, where it slows down at {limit} °C"
 
 

@@ -95,7 +95,8 @@ class _Server(http.server.ThreadingHTTPServer):
     request_queue_size = 32
 
     def __init__(self, door: MetricsDoor, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
-        self._guests = threading.BoundedSemaphore(GUESTS_MAX)
+        self._guests: dict[int, socket.socket] = {}
+        self._door = threading.Lock()
         self._tls: ssl.SSLContext | None = None
         if door.certificate:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -107,16 +108,21 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__((door.host, door.port), handler)
 
     def process_request(self, request: object, client_address: object) -> None:
-        """In a thread, unless there are too many already."""
+        """In a thread. Who is one too many costs the one who has stayed longest its place: a scrape takes a moment, so
+        that is somebody who only holds the door."""
         assert isinstance(request, socket.socket)
-        if not self._guests.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        with self._door:
+            if len(self._guests) >= GUESTS_MAX:
+                with contextlib.suppress(OSError):
+                    next(iter(self._guests.values())).shutdown(socket.SHUT_RDWR)
+                del self._guests[next(iter(self._guests))]
+            self._guests[id(request)] = request
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: object, client_address: object) -> None:
         """The handshake belongs here, where it holds nobody up."""
         assert isinstance(request, socket.socket)
+        guest = id(request)
         try:
             request.settimeout(SLOW_S)
             if self._tls is not None:
@@ -126,7 +132,8 @@ class _Server(http.server.ThreadingHTTPServer):
             assert isinstance(request, socket.socket)
             self.shutdown_request(request)
         finally:
-            self._guests.release()
+            with self._door:
+                self._guests.pop(guest, None)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A guest that hung up is no news."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpuyard.agent.nvml.child import FRAME_MAX, LENGTH
+from gpuyard.agent.nvml.child import ASKER, FRAME_MAX, LENGTH
 from gpuyard.agent.nvml.facts import Answer, MachineFacts, Question, Sample, Trouble
 
 DEADLINE_S = 45.0
@@ -165,7 +165,7 @@ class NvmlCaller:
 def _environment() -> dict[str, str]:
     """The child finds this code where we found it, and nothing of a user's that NVML could stumble over."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
-    return kept | {"PYTHONPATH": os.pathsep.join(_code_path())}
+    return kept | {"PYTHONPATH": os.pathsep.join(_code_path()), ASKER: str(os.getpid())}
 
 
 def _code_path() -> Sequence[str]:

@@ -6,7 +6,11 @@ nobody asks any more. A frame is four bytes of length, big-endian, and so much J
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 import pathlib
+import signal
 import struct
 import sys
 from typing import BinaryIO
@@ -18,16 +22,28 @@ from gpuyard.agent.nvml.library import Library, Unopened
 
 LENGTH = struct.Struct(">I")
 FRAME_MAX = 16 << 20
+PR_SET_PDEATHSIG = 1
+ASKER = "GPUYARD_NVML_ASKER"
+"""The variable that says who started us."""
 
 
 def main() -> None:
     """Answer until the questions end."""
+    _die_with_the_parent()
     answerer = _answerer(sys.argv[1:])
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     while (frame := _frame(questions)) is not None:
         body = msgspec.json.encode(answerer.answer(msgspec.json.decode(frame, type=Question)))
         answers.write(LENGTH.pack(len(body)) + body)
         answers.flush()
+
+
+def _die_with_the_parent() -> None:
+    """Whoever asked may be killed while NVML holds us, and then nobody is left to kill us."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get(ASKER) not in (None, str(os.getppid())):  # it was killed before that
+        sys.exit()
 
 
 class Answerer:

@@ -93,7 +93,8 @@ class Measuring:
         """Every family under DCGM's names and the agent's own, as plain documents."""
         with self._desk.lock:
             held = self._desk.holdings.by_device()
-            keys = {number: entry.key for number, entry in self._desk.book.entries.items()}
+            entries = self._desk.book.entries
+            keys = {job: entries[job].key for jobs in held.values() for job in jobs if job in entries}
         on = {uuid: sorted(held.get((place.node, place.gpu or 0), ())) for uuid, place in self._places.items()}
         holders = {uuid: [GpuHolder(job=keys[job]) for job in jobs if job in keys] for uuid, jobs in on.items()}
         uses = {keys[int(job)]: use for job, use in self._uses.uses.items() if int(job) in keys}
