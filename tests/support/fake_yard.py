@@ -25,6 +25,8 @@ class FakeYard:
         self.callers: list[Caller] = []
         self.queue_documents: dict[str, Document] = {"default": {"name": "default", "quota": "unlimited", "used": 0}}
         self.alert_documents: list[Document] = []
+        self.gpu_metrics: list[Document] = []
+        self.sensed: dict[int, Document] = {}
         self.started = False
         self.closed_with: bool | None = None
         self.checks: dict[str, str] = {"store": "ok", "loop": "ok"}
@@ -54,6 +56,7 @@ class FakeYard:
             "waits": {"default": {"count": 2, "seconds": 1.5}},
             "evictions": {"Reclaimed": 1},
             "ended": {"succeeded": 2},
+            "gpu_metrics": self.gpu_metrics,
         }
 
     def backup(self, caller: Caller, path: str) -> Document:
@@ -154,11 +157,13 @@ class FakeYard:
     # --- the fleet -------------------------------------------------------------------------------
 
     def nodes(self, caller: Caller) -> list[Document]:
-        devices = [
+        devices: list[Document] = [
             {"index": n, "uuid": f"GPU-{n}", "health": "sick" if n == 7 else "healthy", "island": 0,
              "jobs": ["a"] if n == 0 else [], "used": 1.0 if n == 0 else 0.0}
             for n in range(8)
         ]  # fmt: skip
+        for device in devices:
+            device |= self.sensed.get(device["index"], {})
         return [
             {"name": name, "pool": "h100", "model": "H100-SXM5-80GB", "gpus": 8, "domains": {"rack": "r0"}, "free": 6,
              "used": 1, "jobs": ["a"], "phase": "ready", "devices": devices}

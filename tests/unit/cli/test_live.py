@@ -215,6 +215,23 @@ def test_status_top_health_report_free(live: Hosted, yard: Yard):
     assert yard("backup", "x.db").code == 0
 
 
+def test_top_tells_how_busy_each_gpu_and_each_jobs_gpus_are(live: Hosted, yard: Yard):
+    submit(live, {"name": "a", "gpus": 2})
+    live.yard.sensed = {
+        0: {"measured": "seen", "utilization": 0.8, "memory_used": 30 << 30, "memory": 80 << 30, "temperature": 61,
+            "power": 512.4},
+        3: {"measured": "unknown", "health": "suspect", "evidence": "NVML does not answer"},
+    }  # fmt: skip
+    lines = [line.split() for line in yard("top", "--by", "gpu").lines[1:]]
+    assert lines[0] == ["GPU", "UTIL", "MEMORY", "TEMP", "POWER", "HEALTH", "JOBS"]
+    assert lines[1] == ["n0:0", "80", "%", "30.0/80", "GiB", "61", "°C", "512", "W", "healthy", "a"]
+    assert ["n0:3", "-", "-", "-", "-", "unknown", "-"] in lines
+    assert "NVML does not answer" in yard("top", "--by", "gpu", "-o", "wide").out
+    assert "80 %" in yard("top", "--by", "job").out
+    live.yard.sensed = {}
+    assert "80 %" not in yard("top", "--by", "job").out
+
+
 def test_alerts_are_a_table_with_what_to_type_next_or_the_words_that_there_are_none(live: Hosted, yard: Yard):
     assert "Nothing calls for attention." in yard("alerts").err
     live.yard.alert_documents = [

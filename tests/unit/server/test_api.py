@@ -10,7 +10,8 @@ import pytest
 
 from gpuyard.client import Client
 from gpuyard.model.errors import Broken, Conflict, Never, NotFound, Refused
-from gpuyard.runtime.service import Caller
+from gpuyard.runtime.service import Caller, Document
+from gpuyard.server import metrics
 from gpuyard.server.page import shell
 from tests.support.hosted import Hosted
 
@@ -145,6 +146,31 @@ def test_metrics_have_the_names_people_know(served: Hosted, client: Client):
         'gpuyard_waiting_oldest_seconds{class="training",queue="default"} ',
     ):
         assert line in text, line
+
+
+SENSED: list[Document] = [
+    {"name": "DCGM_FI_DEV_GPU_UTIL", "words": "Use.", "kind": "gauge",
+     "series": [({"gpu": "0", "hpc_job": "a"}, 80.0), ({"gpu": "0", "hpc_job": "b"}, 80.0)]},
+    {"name": "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "words": "Again.", "kind": "counter", "series": [({"gpu": "0"}, 3.0)]},
+    {"name": "gpuyard_job_gpu_seconds_total", "words": "Had.", "kind": "counter", "series": [({"hpc_job": "a"}, 9.0)]},
+    {"name": "DCGM_FI_DEV_GPU_TEMP", "words": "Heat.", "kind": "gauge", "series": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+def test_sensors_are_told_under_dcgms_own_names_and_jobs_to_operators_alone(served: Hosted, accept: str):
+    served.yard.gpu_metrics = SENSED
+    text = get(served, "/metrics", Accept=accept).body.decode()
+    for line in (
+        'DCGM_FI_DEV_GPU_UTIL{gpu="0",hpc_job="a"} 80.0', 'DCGM_FI_DEV_GPU_UTIL{gpu="0",hpc_job="b"} 80.0',
+        'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{gpu="0"} 3.0', 'gpuyard_job_gpu_seconds_total{hpc_job="a"} 9.0',
+    ):  # fmt: skip
+        assert f"{line}\n" in text
+    assert "DCGM_FI_DEV_GPU_TEMP" not in text
+    nameless = metrics.exposition(served.context, accept)[0].decode()
+    assert nameless.count("DCGM_FI_DEV_GPU_UTIL{") == 1
+    assert 'DCGM_FI_DEV_GPU_UTIL{gpu="0",hpc_job=""} 80.0' in nameless
+    assert "gpuyard_job_" not in nameless
 
 
 def test_openmetrics_is_served_to_those_who_accept_it(served: Hosted):
