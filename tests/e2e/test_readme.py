@@ -46,7 +46,7 @@ def normal(text: str) -> list[str]:
     text = re.sub(r"(State:\s+)\S+", r"\1FOLDER", text)
     text = re.sub(r"(GPUs are )[^\n]*", r"\1SUCH", text)
     text = re.sub(r"; in about [^;\n]*|Likely starts [^\n]*", "", text)  # learned from what ran before
-    text = re.sub(r", (\d+[smhd])+ of work lost", "", text)  # as long as the commands took
+    text = re.sub(r", (\d+[smhd])+ to do again", "", text)  # as long as the commands took
     text = re.sub(r"\bjobs? running", "jobs running", text)  # of one or more, as it comes
     lines: list[str] = []
     for line in text.splitlines():

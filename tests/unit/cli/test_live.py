@@ -329,7 +329,7 @@ def test_a_drain_shows_whom_it_hits_first(live: Hosted, yard: Yard):
     assert answer.err == "n0:3: 1 moves, 1 stays.\n"
     assert [line.split() for line in answer.lines] == [
         ["JOB", "WHAT", "COST", "OR", "REASON"],
-        ["a", "moves", "to", "n1", "1", "GPU,", "1", "GPU-minutes", "of", "work", "lost"],
+        ["a", "moves", "to", "n1", "1", "GPU,", "1", "GPU-minutes", "of", "work", "to", "do", "again"],
         ["b", "stays", "is", "not", "preemptible"],
     ]
     assert yard("drain", "n0", "--yes").lines[-1] == "n0 is being drained; `yard undrain n0` opens it again"

@@ -22,7 +22,7 @@ def test_a_waiting_job_gets_a_sentence_a_ladder_and_what_would_help(yard: Yard, 
     assert "            ·  health          1 node  1 sick GPU" in answer.lines
     assert "  quota     ✓  quota" in answer.lines
     assert "  •  it asked for 4 GPUs a task (3 places open up)" in answer.lines
-    assert "  •  old  would have to stop  1 GPU, research, priority 50, 1m of work lost" in answer.lines
+    assert "  •  old  would have to stop  1 GPU, research, priority 50, 1m to do again" in answer.lines
 
 
 def test_a_job_that_can_never_run_is_told_so(yard: Yard, snapshot_file: str):

@@ -34,7 +34,7 @@ def test_whom_a_job_would_stop_is_told_before_and_after(yard: TestYard):
     (hit,) = told["disturbs"]
     assert (hit["job"], hit["must"], hit["gpus"], hit["for"]) == ("train", "stop", 4, "peek")
     assert hit["message"].startswith("train would be stopped (4 GPUs, ")
-    assert hit["message"].endswith(" of work lost)")
+    assert hit["message"].endswith(" to do again)")
     (accepted,) = yard.submit(ME, [sh("sleep 600", name="peek", gpus=1, priority=90)])
     assert accepted["forecast"]["disturbs"][0]["job"] == "train"
     yard.until("train", "waiting")

@@ -84,4 +84,4 @@ def _stops(each: Document) -> str:
 
 
 def _cost(each: Document) -> str:
-    return f"{words.gpu_count(each['gpus'])}, {words.work(each['lost_gpu_seconds'])} of work lost"
+    return f"{words.gpu_count(each['gpus'])}, {words.work(each['lost_gpu_seconds'])} of work to do again"

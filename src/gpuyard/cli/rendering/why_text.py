@@ -12,6 +12,7 @@ from typing import Any
 from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
 from gpuyard.cli.rendering.listings import job_tables, live_tables
+from gpuyard.model.outside import phrases
 from gpuyard.model.reasons import READING
 
 Document = dict[str, Any]
@@ -118,7 +119,7 @@ def _other_rows(others: Sequence[Document]) -> list[list[str]]:
     rows = []
     for other in others[:OTHERS_SHOWN]:
         firm = "" if other["preemptible"] else ", not preemptible"
-        lost = f", {words.duration(other['lost_seconds'])} of work lost" if other["lost_seconds"] else ""
+        lost = f", {phrases.work_again(other['lost_seconds'], saves=False)}" if other["lost_seconds"] else ""
         told = f"{words.gpu_count(other['gpus'])}, {other['queue'] or 'no queue'}, priority {other['priority']}"
         budget = f", kept by budget {other['budget']}" if other.get("budget") else ""
         rows.append(["  •", other["job"], f"would have to {other['must']}", f"{told}{firm}{budget}{lost}"])

@@ -38,6 +38,11 @@ def work_lost(seconds: float, saves: bool) -> str:
     return "told to save its work first" if saves else f"{duration(seconds)} of work lost"
 
 
+def work_again(seconds: float, saves: bool) -> str:
+    """What stopping a job would cost it: what it has done since it saved its work, and warming up."""
+    return "told to save its work first" if saves else f"{duration(seconds)} to do again"
+
+
 def listed(names: Sequence[str], most: int = SHOWN, of: int | None = None) -> str:
     """A list of names that does not run away; `of` says how many there are in all, if not all are given."""
     rest = (len(names) if of is None else of) - min(most, len(names))

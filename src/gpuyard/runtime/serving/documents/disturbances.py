@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpuyard.brain.foresee import Foresight
 from gpuyard.model.actions import Evict, Move
-from gpuyard.model.outside.phrases import counted, work_lost
+from gpuyard.model.outside.phrases import counted, work_again
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Document
@@ -52,7 +52,7 @@ def _document(foresight: Foresight, action: Evict | Move, gpus: float, lost_gpu_
 
 def _sentence(told: Document) -> str:
     gpus = counted(told["gpus"], "GPU")
-    cost = f"({gpus}, {work_lost(float(told['lost_seconds']), bool(told.get('saves')))})"
+    cost = f"({gpus}, {work_again(float(told['lost_seconds']), bool(told.get('saves')))})"
     if told["must"] == "move":
         return f"{told['job']} would be moved to {', '.join(told['to'])} {cost}"
     return f"{told['job']} would {'be stopped' if told['must'] == 'stop' else 'give back tasks'} {cost}"
