@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -23,6 +24,12 @@ def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
     proxy = FaultProxy(cluster)
     yield proxy
     proxy.stop()
+
+
+def notes(pod: dict[str, Any]) -> dict[str, str]:
+    return {
+        key: value for key, value in pod["metadata"].get("annotations", {}).items() if key.startswith("gpuyard.dev/")
+    }
 
 
 @pytest.mark.parametrize("after", [1, 20, 63])
@@ -55,5 +62,6 @@ def test_killed_after_so_many_binds_with_the_reply_lost_the_next_one_completes_t
     wait_for(lambda: len(bound(cluster)) == GANG, "the gang is bound whole")
     assert "alone" not in bound(cluster)
     assert set(Counter(bound(cluster).values()).values()) == {8}
+    assert {notes(each)["gpuyard.dev/job"] for each in cluster.pods() if notes(each)} == {"default/gang"}
     wait_for(lambda: len(kubelets.nodes["n0"].admitted) == 8, "the kubelets have admitted them")
     assert {how for key, _, how in kubelets.admissions if key.startswith("default/gang")} == {"admitted"}

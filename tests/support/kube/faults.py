@@ -123,7 +123,7 @@ class FaultProxy:
     def _sent(self, request: web.Request, body: bytes) -> aiohttp.client._RequestContextManager:
         headers = {key: value for key, value in request.headers.items() if key not in {"Host", "Content-Length"}}
         return self._session.request(
-            request.method, self.cluster.server + str(request.rel_url), data=body, headers=headers
+            request.method, self.cluster.server + str(request.rel_url), data=body or None, headers=headers
         )
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
@@ -136,7 +136,7 @@ class FaultProxy:
         task.add_done_callback(self._watches.discard)
         try:
             await task
-        except (asyncio.CancelledError, aiohttp.ClientConnectionError):
+        except (asyncio.CancelledError, aiohttp.ClientError):
             _hang_up(request)
         return answer
 

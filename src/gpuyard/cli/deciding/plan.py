@@ -39,16 +39,20 @@ class Planned:
     yard plan snapshots/*.json -o ndjson
     """,
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option("--kube", is_flag=True, help="Plan the Kubernetes cluster that kubectl would ask, and change nothing.")
 @click.option("--cycles", type=click.IntRange(min=1), metavar="N", help="Plan this many cycles, not to the end.")
 @options.output(("table", "json", "ndjson", "yaml"))
 @click.pass_context
-def plan(ctx: click.Context, files: tuple[str, ...], cycles: int | None, form: str) -> None:
+def plan(ctx: click.Context, files: tuple[str, ...], kube: bool, cycles: int | None, form: str) -> None:
     """What would start, move and stop, and why the rest waits.
 
     Cycles run until nothing changes any more, with effects instant and time standing still; the net change is
     shown. Several files give one JSON object a line. - reads stdin.
     """
+    files = (*files, options.KUBE) if kube else files
+    if not files:
+        raise click.UsageError("Missing argument 'FILE...'.", ctx)
     several = len(files) > 1
     form = "ndjson" if several and form == "json" else form
     failed = False

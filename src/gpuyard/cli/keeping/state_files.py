@@ -18,9 +18,16 @@ from gpuyard.client import Client, places
     yard snapshot -o json | yard plan -
     """,
 )
+@click.option("--kube", is_flag=True, help="Of the Kubernetes cluster that kubectl would ask.")
 @options.output(("yaml", "json"))
-def snapshot(form: str) -> None:
+def snapshot(form: str, kube: bool) -> None:
     """The whole moment as a file: for bug reports, for `yard plan`, for what-if."""
+    if kube:
+        from gpuyard.cli.console import sources
+        from gpuyard.files import snapshot_document
+
+        terminal.write_document(snapshot_document(sources.read(options.KUBE).snapshot), form)
+        return
     with Client() as client:
         terminal.write_document(client.snapshot(), form)
 

@@ -13,9 +13,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gpuyard.kube.objects import NodeObject, PodObject, Projection
+from gpuyard.kube.owners import JobObject
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.model.job import Placement
-from gpuyard.worlds.kubernetes import gangs
+from gpuyard.worlds.kubernetes import gangs, pods
+from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
+from gpuyard.worlds.kubernetes.gathering.controllers import JOB
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked, Seat
 from gpuyard.worlds.kubernetes.seats import Held
 
@@ -114,6 +117,12 @@ class KnownOwners:
         for owner in self._asked.pop(pod, ()):
             self._dependent[owner].discard(pod)
 
+    def jobs(self) -> list[JobObject]:
+        """Those that bear our mark."""
+        return [
+            job for job in self._objects.values() if isinstance(job, JobObject) and job.metadata.annotation(SUSPENDED)
+        ]
+
     def dependent(self, kind: str, key: str) -> list[str]:
         """Keys of pods that were seated by what this one says."""
         return list(self._dependent.get((kind, key), ()))
@@ -140,6 +149,8 @@ class Cache:
         """The gang of every pod that has one, by its key."""
         self.assumed: dict[str, Placement] = {}
         """Where pods will be by our own doing, by uid, until the API server tells it or the binding failed."""
+        self.refused_by_node: Callable[[str, str], None] = lambda _node, _why: None
+        """Called when a kubelet would not have a pod of ours."""
         self.news: Callable[[], None] = lambda: None
         """Called when something is to be looked at."""
 
@@ -165,6 +176,8 @@ class Cache:
         if before is None:
             self._group(now)
         elif not self._is_echo(before, now):
+            if now.status.phase == "Failed" != before.status.phase and is_refused(now):
+                self.refused_by_node(now.spec.node_name, now.status.reason)
             if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
                 self._group(now)
             self.look_at(self.grouped.get(now.metadata.key, ""))
@@ -189,6 +202,15 @@ class Cache:
             self.grouped[key] = gang
             self.members.setdefault(gang, set()).add(key)
             self.look_at(gang)
+
+    def has_members(self, job: str) -> bool:
+        """Whether pods of that Job are still there."""
+        return any(not pods.is_over(self.pods.objects[key]) for key in self.owners.dependent(JOB, job))
+
+    def look_at_node(self, name: str) -> None:
+        """It is to be described anew."""
+        self.dirty.nodes.add(name)
+        self.news()
 
     def _forget(self, pod: PodObject) -> None:
         uid, key = pod.metadata.uid, pod.metadata.key
@@ -232,8 +254,7 @@ class Cache:
     def _node_changed(self, before: NodeObject | None, now: NodeObject | None) -> None:
         node = now or before
         assert node is not None
-        self.dirty.nodes.add(node.metadata.name)
-        self.news()
+        self.look_at_node(node.metadata.name)
 
     def _other_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         pod = now or before
@@ -248,6 +269,12 @@ class Cache:
             there.add(pod.metadata.key)
         self.dirty.loads.add(pod.spec.node_name)
         self.news()
+
+
+def is_refused(pod: PodObject) -> bool:
+    """Whether its kubelet would not have it, which no second try on the same node would change soon."""
+    reason = pod.status.reason
+    return reason in ("UnexpectedAdmissionError", "TopologyAffinityError") or reason.startswith("OutOf")
 
 
 def matters(pod: PodObject) -> tuple[object, ...]:

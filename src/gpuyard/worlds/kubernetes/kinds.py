@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.kube.client import KubeClient
+from gpuyard.kube.client import ApiRefused, KubeClient
 from gpuyard.kube.owners import (
     JobObject,
     JobSetObject,
@@ -70,11 +70,15 @@ class OwnerKind:
 
 
 async def served(client: KubeClient, known: frozenset[str]) -> list[OwnerKind]:
-    """Those that are served by now and were not known."""
+    """Those that are served by now and were not known.
+
+    Not to be told is not to be absent: pods of an owner whose kind is thought to be missing would be taken for pods
+    that stand alone. So `ApiRefused` is raised, and asked again.
+    """
     groups = {name.split(".", 1)[1] for name in OWNERS.keys() - known}
     listed = await client.get("/apis")
     if not listed.ok:
-        return []
+        raise ApiRefused("asking which kinds there are", listed)
     found = []
     for group in msgspec.json.decode(listed.body, type=_Groups).groups:
         if group.name in groups:
@@ -85,8 +89,10 @@ async def served(client: KubeClient, known: frozenset[str]) -> list[OwnerKind]:
 async def _of_group(client: KubeClient, group: _Group) -> list[OwnerKind]:
     path = f"/apis/{group.preferred_version.group_version}"
     reply = await client.get(path)
-    if not reply.ok:
+    if reply.status == 404:
         return []
+    if not reply.ok:
+        raise ApiRefused(f"asking for the kinds of {group.name}", reply)
     resources = msgspec.json.decode(reply.body, type=_Resources).resources
     named = {f"{each.kind}.{group.name}": each.name for each in resources if "/" not in each.name}
     return [OwnerKind(name, ObjectKind(f"{path}/{named[name]}", OWNERS[name])) for name in named if name in OWNERS]

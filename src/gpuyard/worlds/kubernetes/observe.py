@@ -6,12 +6,14 @@ it; nothing here follows single changes of the API.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.events import (
     Event,
+    JobEvicted,
     JobGone,
     JobSeen,
     NodeLoaded,
@@ -23,6 +25,7 @@ from gpuyard.model.events import (
 )
 from gpuyard.model.job import Job, Placement
 from gpuyard.model.node import Load, Node
+from gpuyard.model.outside.ports import Clock
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import amounts, devices
@@ -34,6 +37,8 @@ from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.nodes import Holding
 from gpuyard.worlds.kubernetes.seats import Held, seats_on
 
+PART_BOUND_S = 20.0
+"""So long a gang may stay bound in part before it is taken back."""
 Free = dict[tuple[str, int], str]
 """Uids of pods that could be placed, by group and number."""
 
@@ -41,14 +46,23 @@ Free = dict[tuple[str, int], str]
 class ClusterObserver:
     """What the brain was told last, and what it is to be told next."""
 
-    def __init__(self, cache: Cache, settings: ReadingSettings) -> None:
+    def __init__(self, cache: Cache, settings: ReadingSettings, clock: Clock) -> None:
         self.cache = cache
+        self._clock = clock
         self.settings = settings
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
         self.refused: dict[str, Refusal] = {}
         """Gangs that cannot be had here, and why; the brain never hears of them."""
+        self.gathered: dict[str, Gathered] = {}
+        """How each gang is made up, and how it is taken back."""
+        self.stale: dict[str, float] = {}
+        """Since when gangs have stood below their minimum."""
+        self.evicting: set[str] = set()
+        """Gangs that a plan wanted gone."""
+        self.avoided: dict[str, str] = {}
+        """Nodes that we keep off for a while, and why."""
         self.foreign: dict[str, set[str]] = {}
         """Names of jobs of others, by node."""
         self.resting: set[str] = set()
@@ -86,6 +100,8 @@ class ClusterObserver:
         if before is None:
             self._look_at_those_on(name)
         node = nodes.node_of(seen, self._taken(name), before, self.settings, self._holding(name))
+        if name in self.avoided:
+            node = nodes.avoided(node, self.avoided[name], 0.0)
         if node != before:
             self.nodes[name] = node
             yield NodeSeen(node)
@@ -149,14 +165,28 @@ class ClusterObserver:
         found = self._gathered(name)
         self.free.pop(name, None)
         self.refused.pop(name, None)
+        self.gathered.pop(name, None)
         job = found.job if found is not None else None
         if found is not None and job is not None:
             self.free[name] = self._free(found)
-            job = replace(job, preemptible=False, on_hold=job.on_hold or name in self.resting)
-            job = replace(job, placements=in_order(job.placements))
+            self.gathered[name] = found
+            held = job.on_hold or name in self.resting
+            job = replace(job, preemptible=False, on_hold=held, placements=in_order(job.placements))
+            job = self._with_staleness(job)
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
         yield from self._tell(name, job)
+
+    def _with_staleness(self, job: Job) -> Job:
+        """Since when it has stood below its minimum; one of which nobody runs yet is borne for a short while alone."""
+        there = Counter(place.group for place in job.placements if not place.terminating)
+        whole = job.gang.complete(there + Counter({group.name: group.succeeded for group in job.task_groups()}))
+        if whole or not there:
+            self.stale.pop(job.name, None)
+            return job
+        since = self.stale.setdefault(job.name, self._clock.now())
+        begun = any(not place.assigned for place in job.placements)
+        return replace(job, stale_since=since, stale_grace=None if begun else PART_BOUND_S)
 
     def _gathered(self, name: str) -> Gathered | None:
         members = self.cache.gang(name)
@@ -185,6 +215,9 @@ class ClusterObserver:
 
     def _tell(self, name: str, job: Job | None) -> Iterator[Event]:
         before = self.jobs.pop(name, None)
+        if name in self.evicting and (job is None or not job.placements):
+            self.evicting.discard(name)
+            yield JobEvicted(name, self._clock.now())
         if job is None:
             if before is not None:
                 yield JobGone(name)

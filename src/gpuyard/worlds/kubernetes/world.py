@@ -21,9 +21,9 @@ from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
 from gpuyard.kube.objects import NodeObject, PodObject
 from gpuyard.kube.reflector import ObjectKind, Reflector
-from gpuyard.model.actions import Plan, Start
-from gpuyard.model.errors import Refused
-from gpuyard.model.events import ActionFailed, Event, TasksAssigned
+from gpuyard.model.actions import Evict, Plan, Start
+from gpuyard.model.errors import GpuYardError, Refused
+from gpuyard.model.events import ActionFailed, Event, TasksAssigned, TasksStopping
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Pool
 from gpuyard.model.outside.ports import Clock, Dice
@@ -33,6 +33,8 @@ from gpuyard.worlds.kubernetes import kinds
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.bind import Binder, Binding, Ending
 from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.disrupt import Disruptor, is_taken_back
+from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
 from gpuyard.worlds.kubernetes.tell import ConditionTeller
 
@@ -43,6 +45,9 @@ CROWD_S = 0.5
 """With so many bindings in flight the driver wakes this seldom: nothing would be decided that could be sent."""
 REFUSED_S = 60.0
 """So long a gang rests that the API server refused to bind."""
+AVOID_S = 30.0
+AVOID_MAX_S = 600.0
+"""So long nothing new goes on a node whose kubelet refused a pod of ours, twice as long each time."""
 SYNC_S = 120.0
 IDLE_S = 5.0
 
@@ -78,7 +83,7 @@ class KubernetesWorld:
     def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
         self.settings = settings
         self.cache = Cache()
-        self.observer = ClusterObserver(self.cache, reading_of(settings))
+        self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
         self._clock = clock
         self._dice = dice
         self._wake = threading.Condition()
@@ -91,6 +96,9 @@ class KubernetesWorld:
         self._ours = False
         """Whether the picture is one that we have the right to act on."""
         self.cache.news = self._has_news
+        self._avoided: dict[str, float] = {}
+        self._failed_admissions: dict[str, int] = {}
+        self.cache.refused_by_node = self._keep_off
         self.reflectors: tuple[Reflector[Any], ...] = ()
         self._found = False
         """Whether it is known what there is to follow."""
@@ -128,6 +136,7 @@ class KubernetesWorld:
             self.client, self.settings.lease, self.settings.identity or "reader", self._clock, self._dice
         )
         self.binder = Binder(self.client, self._clock, self._may_act, self._failed)
+        self.disruptor = Disruptor(self.client)
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
         self._up.set()
         works = [self._follow_all()]
@@ -152,7 +161,7 @@ class KubernetesWorld:
         while True:
             try:
                 found = await kinds.served(self.client, known)
-            except (ApiUnreachable, msgspec.MsgspecError) as error:
+            except (GpuYardError, msgspec.MsgspecError) as error:
                 self._trouble = str(error)
                 await self._clock.sleep(1.0)
                 continue
@@ -304,6 +313,8 @@ class KubernetesWorld:
         for action in plan.actions:
             if isinstance(action, Start):
                 assumed += self._begin(action)
+            elif isinstance(action, Evict):
+                assumed += self._take_back(action)
         return assumed
 
     def snapshot(self) -> Snapshot:
@@ -369,11 +380,56 @@ class KubernetesWorld:
             self._resting[binding.job] = self._clock.monotonic() + REFUSED_S
         self.cache.look_at(binding.job)
 
+    def _keep_off(self, node: str, why: str) -> None:
+        """A kubelet would not have a pod of ours: we know less of the node than it does. Longer each time."""
+        times = self._failed_admissions[node] = self._failed_admissions.get(node, 0) + 1
+        rest = min(AVOID_S * 2.0 ** (times - 1), AVOID_MAX_S)
+        self._avoided[node] = self._clock.monotonic() + rest
+        self.observer.avoided[node] = f"its kubelet refused a pod ({why}); tried again after {rest:g} s"
+        self.cache.look_at_node(node)
+
+    # --- taking back -------------------------------------------------------------------------------------
+
+    def _take_back(self, evict: Evict) -> list[Event]:
+        """Those that are bound are told to go; those that are only on their way will be, once they are there."""
+        found, job = self.observer.gathered.get(evict.job), self.observer.jobs.get(evict.job)
+        meant = {place.uid for place in (evict.placements or (job.placements if job is not None else ()))}
+        pods = [pod for pod in self.cache.gang(evict.job) if pod.metadata.uid in meant and pod.spec.node_name]
+        if found is None or job is None or not pods:
+            return [ActionFailed(evict.job, evict.placements, Reason(Code.WORLD_CHANGED))]
+        self.observer.evicting.add(evict.job)
+        self._do(self._send_back(found, pods, str(evict.reason)))
+        going = {pod.metadata.uid for pod in pods}
+        stopping = tuple(replace(place, terminating=True) for place in job.placements if place.uid in going)
+        kept = [place for place in job.placements if place.uid not in going]
+        self.observer.jobs[evict.job] = replace(job, placements=in_order((*kept, *stopping)))
+        return [TasksStopping(evict.job, stopping)]
+
+    async def _send_back(self, found: Gathered, pods: list[PodObject], why: str) -> None:
+        if self._may_act() and (told := await self.disruptor.take_back(found, pods, why)):
+            job = self.observer.jobs.get(found.name)
+            reason = Reason(Code.WORLD_CHANGED, message=told)
+            self._failures.append(ActionFailed(found.name, job.placements if job is not None else (), reason))
+            self.observer.evicting.discard(found.name)
+            self.cache.look_at(found.name)
+
+    async def _resume(self) -> None:
+        """Jobs that were taken back begin again when nothing of them is left."""
+        for job in [job for job in self.cache.owners.jobs() if is_taken_back(job)]:
+            if self._may_act() and not self.cache.has_members(job.metadata.key):
+                with contextlib.suppress(ApiUnreachable):
+                    await self.disruptor.resume(job)
+
     async def _rest(self) -> None:
-        """Gangs that were refused are tried again by and by."""
+        """Gangs that were refused are tried again by and by, and so are nodes."""
         while True:
             await self._clock.sleep(1.0)
+            await self._resume()
             now = self._clock.monotonic()
+            for node in [node for node, until in self._avoided.items() if until <= now]:
+                del self._avoided[node]
+                self.observer.avoided.pop(node, None)
+                self.cache.look_at_node(node)
             for name in [name for name, until in self._resting.items() if until <= now]:
                 del self._resting[name]
                 self.observer.resting.discard(name)

@@ -1,0 +1,59 @@
+"""What the commands that only read say of a cluster, with the rights of whoever asks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.e2e.kube.conftest import Schedulers, bound, condition, wait_for
+from tests.support.kube.cluster import Cluster, environment
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
+
+pytestmark = pytest.mark.slow
+
+
+def yard(cluster: Cluster, *args: str, code: int = 0) -> str:
+    env = environment(KUBECONFIG=cluster.scheduler_kubeconfig(), NO_COLOR="1", COLUMNS="200")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuyard", *args], capture_output=True, text=True, env=env, timeout=120, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_jobs_nodes_and_reasons_of_a_cluster_are_told(cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers):
+    kubelets.add(FakeNode("n0", gpus=4))
+    schedulers()
+    cluster.create(pod("train", 3))
+    wait_for(lambda: bound(cluster) == {"train": "n0"}, "it is bound")
+    cluster.create(indexed_job("gang", 6))
+    wait_for(lambda: len(cluster.pods()) == 7 and condition(cluster.pods()[0]).get("message"), "its pods are told why")
+    listed = {job["name"]: job["phase"] for job in json.loads(yard(cluster, "jobs", "--kube", "-o", "json"))}
+    assert listed == {"default/train": "running", "default/gang": "waiting"}
+    told = json.loads(yard(cluster, "why", "default/gang", "--kube", "-o", "json"))
+    assert "needs 6 GPUs" in told["reason"]["message"]
+    assert "n0" in yard(cluster, "nodes", "--kube")
+    assert "default/gang" in yard(cluster, "plan", "--kube")
+
+
+def test_a_snapshot_of_a_cluster_is_answered_as_the_cluster_is(cluster: Cluster, kubelets: FakeKubelets, tmp_path):
+    kubelets.add(FakeNode("n0", gpus=4), FakeNode("n1", gpus=4))
+    cluster.create(indexed_job("gang", 6))
+    cluster.create(pod("alone", 4))
+    wait_for(lambda: len(cluster.pods()) == 7, "all pods are there")
+    file = tmp_path / "moment.json"
+    file.write_text(yard(cluster, "snapshot", "--kube", "-o", "json"))
+    live = json.loads(yard(cluster, "plan", "--kube", "-o", "json"))["actions"]
+    assert json.loads(yard(cluster, "plan", str(file), "-o", "json"))["actions"] == live != []
+
+
+def test_a_cluster_that_is_not_named_is_asked_for(cluster: Cluster, tmp_path):
+    env = environment(HOME=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuyard", "jobs", "--kube"], capture_output=True, text=True, env=env, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no cluster is named" in done.stderr

@@ -1,0 +1,61 @@
+"""Gangs that cannot start whole are taken back by a way that costs nobody anything, and nodes that refuse are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from aiohttp import web
+
+from tests.e2e.kube.conftest import Schedulers, bound, wait_for
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
+from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
+    proxy = FaultProxy(cluster)
+    yield proxy
+    proxy.stop()
+
+
+def test_a_gang_whose_last_member_cannot_be_bound_is_suspended_and_begins_again_without_a_failure(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers, proxy: FaultProxy
+):
+    kubelets.add(FakeNode("n0"))
+    refused = 0
+
+    def judge(request: web.Request) -> Verdict | Refusal:
+        nonlocal refused
+        if not is_bind(request) or "/gang-3-" not in request.path or refused:
+            return Verdict.PASS
+        refused += 1
+        return Refusal(403)
+
+    proxy.judge = judge
+    schedulers("--no-lease", server=proxy.server)
+    cluster.create(indexed_job("gang", 4, notes={"image": "missing"}))
+    job = "/apis/batch/v1/namespaces/default/jobs/gang"
+    wait_for(lambda: len(bound(cluster)) == 3, "three of four are bound")
+    first = {each["metadata"]["uid"] for each in cluster.pods()}
+    wait_for(lambda: not first & {each["metadata"]["uid"] for each in cluster.pods()}, "all of them were taken back")
+    wait_for(lambda: len(bound(cluster)) == 4, "the gang is bound whole")
+    status = cluster.get(job)
+    assert not status["status"].get("failed")
+    assert "gpuyard.dev/suspended" not in status["metadata"].get("annotations", {})
+
+
+def test_a_node_whose_kubelet_refuses_a_pod_is_left_alone_for_a_while(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+):
+    kubelets.add(FakeNode("n0", gpus=8))
+    kubelets.nodes["n0"].gpus = 0  # it says eight and has none
+    schedulers()
+    cluster.create(pod("first", 1))
+    wait_for(lambda: cluster.pods()[0]["status"].get("reason") == "UnexpectedAdmissionError", "its kubelet refused it")
+    kubelets.add(FakeNode("n1", gpus=1))
+    cluster.create(pod("second", 1))
+    wait_for(lambda: bound(cluster).get("second") == "n1", "the next one goes elsewhere")
