@@ -299,7 +299,8 @@ class Policy:
         """The job's own priority, else its class's."""
         if isinstance(job.priority, int):
             return job.priority
-        return self.named_priorities().get(job.priority or "", self.of(job).priority)
+        own = self.of(job).priority
+        return self.named_priorities().get(job.priority, own) if job.priority else own
 
     def named_priorities(self) -> dict[str, int]:
         """Every name a job may give as its priority. `critical` is as high as critical jobs begin, unless it is set."""

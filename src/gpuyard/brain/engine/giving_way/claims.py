@@ -139,6 +139,9 @@ class Claim:
         stand; they are taken off the books here one by one, and put back.
         """
         units = list(units)
+        if len(units) == 1:
+            right = self.right(units[0].row)
+            return {} if right is None else {units[0]: right}
         rights = self._greedily(units)
         if len(rights) == len(units) or len(units) > MOST_ORDERED or len(self.tree.resources) == 1:
             return rights

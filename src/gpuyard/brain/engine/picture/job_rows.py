@@ -85,7 +85,7 @@ class JobRow:
         """Those of a job of a single group, as most are."""
         self.queue = queue
         treatment = policy.of(job)
-        self.priority = job.priority if isinstance(job.priority, int) else policy.priority(job)
+        self.priority = policy.priority(job)
         self.footing = Footing(queue, self.priority)
         self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""
@@ -129,7 +129,7 @@ class JobRow:
 
     def cost(self) -> int:
         """GPUs it holds, in grains."""
-        return sum(held.cost for held in self.held)
+        return self.held[0].cost if len(self.held) == 1 else sum(held.cost for held in self.held)
 
     def requeue(self, queue: int) -> None:
         """The queues were numbered anew; it stands in no line until it is told of again."""

@@ -6,6 +6,7 @@ two directions are exact inverses.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, content_ke
 from gpuyard.brain.engine.picture import precedence
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.waiting_lines import WaitingLines
-from gpuyard.brain.engine.sharing.amounts import Amounts, add, plus, times
+from gpuyard.brain.engine.sharing.amounts import Amounts, plus, times
 from gpuyard.brain.engine.sharing.capacity import Capacity
 from gpuyard.brain.engine.sharing.costs import Costs
 from gpuyard.brain.engine.sharing.quota import QueueTree
@@ -28,8 +29,11 @@ from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED
 from gpuyard.model.snapshot import Reservation, Snapshot
 
-Bookings = dict[tuple[int, bool], Amounts]
-"""What is held, per queue and whether by jobs that may not be preempted."""
+Bookings = Counter[tuple[int, bool, "Costing"]]
+"""How many places of equal cost are held, per queue and whether by jobs that may not be preempted."""
+
+Costing = tuple[int, int, int, str]
+"""What a place costs: GPUs in grains, CPU and memory, and the model they are counted by."""
 
 
 class Standing:
@@ -99,7 +103,7 @@ class Standing:
         self.costs = Costs(self.columns, self.tree, self.shapes)
         self.demand = [self.costs.nothing() for _ in self.tree.queues]
         """What each queue runs and waits for, every task up to the maximum (rule 6)."""
-        self._vectors: dict[tuple[int, int, int, str], Amounts] = {}
+        self._vectors: dict[Costing, Amounts] = {}
         self._capacity = Capacity(self.columns, self.tree)
         self.unowned = self.costs.nothing()
         self._sizes: dict[int, dict[int, int]] = {}
@@ -116,12 +120,12 @@ class Standing:
     def _settle_all(self, rows: Iterable[JobRow]) -> None:
         """All of them at once, on columns where nobody stands yet: the same as one `_settle` after the other."""
         places: list[Held] = []
-        bookings: Bookings = {}
+        bookings: Bookings = Counter()
         for row in rows:
             row.held, row.live = [], [0] * len(row.groups)
             if row.placements:
-                for held in self.held_from(row, row.placements):
-                    row.held.append(held)
+                row.held += self.held_from(row, row.placements)
+                for held in row.held:
                     self._tenant(row, held, 1)
                 places += row.held
                 self._book_all(row, bookings)
@@ -135,15 +139,12 @@ class Standing:
             return
         if not row.firm:
             self._count_priority(row, 1)
-        total = bookings.get((row.queue, row.firm))
-        if total is None:
-            total = bookings[row.queue, row.firm] = self.costs.nothing()
         for held in row.held:
-            add(total, self.vector(held.cost, held.cpu, held.memory, held.node))
+            bookings[row.queue, row.firm, self._costing(held)] += 1
 
     def _charge_all(self, bookings: Bookings) -> None:
-        for (queue, firm), total in bookings.items():
-            self._charge(queue, firm, total, 1)
+        for (queue, firm, costing), places in bookings.items():
+            self._charge(queue, firm, self._vector(costing), places)
 
     def _queue_of(self, job: Job) -> int:
         if not job.queue:
@@ -242,15 +243,12 @@ class Standing:
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
-        total = self.costs.nothing()
-        for held in row.held:
-            if not held.terminating:
-                add(total, self.vector(held.cost, held.cpu, held.memory, held.node))
+        parts = [self._vector(self._costing(held)) for held in row.held if not held.terminating]
         for leaf, request in enumerate(row.requests):
             if (waiting := row.pending(leaf)) > 0:
-                add(total, self.costs.most(request), waiting)
-        row.wanted = total
-        return total
+                parts.append(times(self.costs.most(request), waiting))
+        row.wanted = parts[0] if len(parts) == 1 else self.costs.total(parts)
+        return row.wanted
 
     def shortfall(self, row: JobRow) -> Amounts:
         """The least it costs to bring the job to its minimum."""
@@ -396,20 +394,27 @@ class Standing:
 
     def charge(self, row: JobRow, held: Held, sign: int) -> None:
         """Book what a place costs to the job's queues (sign -1: take it off their books)."""
-        self._charge(row.queue, row.firm, self.vector(held.cost, held.cpu, held.memory, held.node), sign)
+        self._charge(row.queue, row.firm, self._vector(self._costing(held)), sign)
 
-    def _charge(self, queue: int, firm: bool, amounts: Amounts, sign: int) -> None:
+    def _charge(self, queue: int, firm: bool, amounts: Amounts, count: int) -> None:
+        """Book so many places that cost so much each (fewer than none: take them off the books)."""
         if queue != NO_QUEUE:
-            self.tree.charge(queue, amounts, firm, sign)
+            self.tree.charge(queue, amounts, firm, count)
         else:
-            self.unowned = plus(self.unowned, times(amounts, sign))
+            self.unowned = plus(self.unowned, times(amounts, count))
 
     def vector(self, cost: int, cpu: int, memory: int, node: int) -> Amounts:
         """What a hold costs its queue, in the tree's resource order."""
-        key = (cost, cpu, memory, self.columns.nodes[node].model)
-        vector = self._vectors.get(key)
+        return self._vector((cost, cpu, memory, self.columns.nodes[node].model))
+
+    def _costing(self, held: Held) -> Costing:
+        return held.cost, held.cpu, held.memory, self.columns.nodes[held.node].model
+
+    def _vector(self, costing: Costing) -> Amounts:
+        """The same for all who cost alike: nobody changes it."""
+        vector = self._vectors.get(costing)
         if vector is None:
-            vector = self._vectors[key] = self.tree.vector(*key)
+            vector = self._vectors[costing] = self.tree.vector(*costing)
         return vector
 
 

@@ -6,10 +6,12 @@ Until a task is placed its model is open, so there are two answers: the least it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuyard.brain.engine.nodes.columns import Columns
 from gpuyard.brain.engine.nodes.feasibility import Shapes
 from gpuyard.brain.engine.nodes.requests import TaskRequest
-from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts, add
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.node import Node
@@ -67,6 +69,13 @@ class Costs:
         children = [parts.pop(0) if isinstance(g, TaskGroup) else self.minimum(g, parts) for g in bundle.groups]
         cheapest = sorted(children)[: bundle.min_groups]
         return [sum(column) for column in zip(*cheapest, strict=True)] if cheapest else self.nothing()
+
+    def total(self, parts: Iterable[Amounts]) -> Amounts:
+        """What they cost together."""
+        found = self.nothing()
+        for part in parts:
+            add(found, part)
+        return found
 
     def nothing(self) -> Amounts:
         """No cost at all."""
