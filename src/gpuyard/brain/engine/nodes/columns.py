@@ -92,6 +92,8 @@ class Columns:
     def __init__(self, nodes: Iterable[Node], levels: Sequence[str]) -> None:
         self.nodes = sorted(nodes, key=lambda node: (_path(node, levels), node.name))
         self.index = {node.name: i for i, node in enumerate(self.nodes)}
+        self.everywhere = Region(0, len(self.nodes))
+        """All nodes."""
         self.levels = _levels(self.nodes, levels)
         self.level_names = (*levels, NODE)
         self._touched: list[int] = []
@@ -383,11 +385,6 @@ class Columns:
         used = (self.usable[n], *self.used[n]) if self.partial[n] or self.profiles else None
         return (self.kind[n], self.layout[n], self.free_mask[n], self.suspect[n], int(self.cpu[n]),
                 int(self.memory[n]), used, self.extras.state(n))  # fmt: skip
-
-    @property
-    def everywhere(self) -> Region:
-        """All nodes."""
-        return Region(0, len(self.nodes))
 
     def level(self, name: str) -> Level:
         """The level of that name; `node` is one too."""

@@ -131,14 +131,15 @@ class QueueTree:
     def within(self, q: int, due: Sequence[float], asked: Sequence[int]) -> bool:
         """Whether this one queue would stay within `due` with what is asked, in every resource that its quota names."""
         used, quota = self.used[q], self.quota[q]
-        return all(
-            quota[r] == NOT_COUNTED or not amount or used[r] + amount <= due[r] for r, amount in enumerate(asked)
-        )
+        for r, amount in enumerate(asked):  # asked for every victim, and a plain loop is the fastest
+            if amount and quota[r] != NOT_COUNTED and used[r] + amount > due[r]:
+                return False
+        return True
 
     def above(self, q: int, due: Sequence[float]) -> bool:
         """Whether this queue holds more than `due` in any counted resource."""
         used, quota = self.used[q], self.quota[q]
-        return any(quota[r] != NOT_COUNTED and used[r] > due[r] for r in range(len(used)))
+        return any(quota[r] != NOT_COUNTED and held > due[r] for r, held in enumerate(used))
 
 
 # --- reading the queues -----------------------------------------------------------------------------------------------
