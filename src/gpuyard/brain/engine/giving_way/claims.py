@@ -171,7 +171,7 @@ class Claim:
             ready = [(lane[-1], right) for lane in waiting.values() if (right := self.right(lane[-1].row)) is not None]
             if not ready:
                 break
-            unit, right = min(ready, key=lambda pair: self._goes_before(pair[0]))
+            unit, right = min(ready, key=lambda pair: self._goes_before(pair[0])) if len(ready) > 1 else ready[0]
             rights[unit] = right
             self.suppose(unit, gone=True)
             went.append(unit)

@@ -154,7 +154,7 @@ def _back_around(draft: Draft, origin: Origin, keep: Keep, others: list[JobRow])
 
 
 def _has_new(row: JobRow, before: tuple[Held, ...]) -> bool:
-    return bool(_places(row.held) - _places(before))
+    return bool(row.held) and bool(_places(row.held) - _places(before))
 
 
 def _places(tasks: Iterable[Held]) -> Counter[Held]:
