@@ -121,6 +121,14 @@ def test_a_job_that_ends_soon_anyway_is_not_worth_moving():
     assert plan.reason.code is Code.DOES_NOT_PAY
 
 
+def test_a_job_that_its_limit_ends_gives_its_place_back_for_as_long_as_it_would_have_stayed():
+    limits = {"small": {"time_limit": "150m"}, "half": {"time_limit": "150m"}}
+    plan = propose(SCATTERED, limits, policy={"defrag_horizon": "1h"})
+    usable = (plan.usable_after - plan.usable_before) / WHOLE
+    assert moved(plan) == {"small": ["n1"]}
+    assert abs(plan.proposal.gain_gpu_s - usable * 1800) < 1e-6
+
+
 def test_nothing_is_gained_where_every_shape_fits_already():
     plan = propose("{nodes: [{name: n, times: 2, gpus: 8}], jobs: [{name: a, at: 'n0:0-7'}]}")
     assert plan.moves == ()
@@ -318,3 +326,38 @@ def test_a_plan_that_moves_and_evicts_carries_its_bill():
     bill = foresee.outlook(snapshot(text)).bill
     assert [(toll.job, toll.moved, toll.lost_gpu_s) for toll in bill.tolls] == [("small", True, 2 * 11 * 60.0)]
     assert bill.gpus == 2 * WHOLE
+
+
+# --- nobody is worse off -------------------------------------------------------------------------
+
+APART = """
+topology: [block, rack]
+nodes:
+  - {name: n0, gpus: 8, domains: {block: b, rack: r0}}
+  - {name: n1, gpus: 8, domains: {block: b, rack: r1}}
+  - {name: n2, gpus: 8, domains: {block: b, rack: r2}}
+  - {name: n3, gpus: 8, domains: {block: b, rack: r3}}
+jobs:
+  - {name: gang, tasks: 2, gpus: 1, started: -1m, at: ["n0:0", "n0:1"]}
+  - {name: x, preemptible: false, started: -1m, at: "n1:0-6"}
+  - {name: y, preemptible: false, started: -1m, at: "n2:0-LAST"}
+  - {name: z, preemptible: false, started: -1m, at: "n3:0-7"}
+"""
+
+
+def test_a_gang_is_not_moved_farther_apart_at_any_level():
+    assert moved(propose(APART.replace("LAST", "5"))) == {"gang": ["n2", "n2"]}
+    assert moved(propose(APART.replace("LAST", "6"))) == {}, "the same block, but two racks"
+
+
+def test_nobody_is_moved_onto_gpus_that_are_less_healthy_but_whoever_finds_sound_ones():
+    doubtful = {str(g): "suspect" for g in range(4, 8)}
+    nodes = [{"name": "n0", "gpus": 8}, {"name": "n1", "gpus": 8}, {"name": "n2", "gpus": 8}]
+    assert moved(propose(SCATTERED, nodes=nodes)) == {"small": ["n1"]}
+    nodes[1] |= {"health": doubtful}
+    assert moved(propose(SCATTERED, nodes=nodes)) == {"half": ["n0"]}
+
+
+def test_a_gang_of_which_a_member_is_going_is_left_to_end():
+    going = [{"node": "n0", "gpus": [0]}, {"node": "n0", "gpus": [1], "terminating": True}]
+    assert moved(propose(SCATTERED, {"small": {"at": going, "tasks": 2, "min": 1, "gpus": 1}})) == {"half": ["n0"]}
