@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support import records
+from tests.support.kubelet import FakeKubelet
 
 pytestmark = pytest.mark.slow
 WAIT_S = 120.0
@@ -45,6 +46,24 @@ def test_an_agent_lives_through_a_crash_and_a_hang_and_says_so(tmp_path: Path):
         finally:
             agent.send_signal(signal.SIGTERM)
             assert agent.wait(WAIT_S) == 0
+
+
+def test_an_agent_offers_its_gpus_to_a_kubelet_and_takes_its_leave(tmp_path: Path):
+    kubelet = FakeKubelet(tmp_path)
+    kubelet.start()
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpuyard", "--state", str(tmp_path / "state"), "agent", "--nvml-replay", MACHINE,
+         "--port", "0", "--device-plugin", "--kubelet-folder", str(tmp_path)],
+        stderr=subprocess.DEVNULL,
+    ) as agent:  # fmt: skip
+        try:
+            kubelet.until(lambda: kubelet.allocatable() == 8)
+        finally:
+            agent.send_signal(signal.SIGTERM)
+            assert agent.wait(WAIT_S) == 0
+    kubelet.until(lambda: kubelet.devices == {})
+    assert [path.name for path in tmp_path.glob("*.sock")] == ["kubelet.sock"]
+    kubelet.stop()
 
 
 def _hear(agent: subprocess.Popen[str], words: str) -> None:

@@ -32,6 +32,8 @@ class Daemon:
     say: Callable[[str], None]
     hostname: str
     every_s: float = 10.0
+    heard: Callable[[MachineView, float], None] | None = None
+    """Who else wants to know of every look."""
     mapping: pathlib.Path | None = None
     """A folder with a file for each GPU (by index or UUID) that names its jobs, as dcgm-exporter has it."""
     old_hostname_label: bool = False
@@ -62,6 +64,8 @@ class Daemon:
         shares = {uuid: {who.job: 1 / len(holders) for who in holders} for uuid, holders in self._holders.items()}
         self._uses.count(view.at, view.by_uuid(), shares)
         self._tell(view)
+        if self.heard is not None:
+            self.heard(view, self.clock.now())
         return view
 
     def exposition(self) -> str:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from gpuyard.cli.console import options, terminal, words
-from gpuyard.model.errors import GpuYardError
+from gpuyard.model.errors import GpuYardError, Refused
 from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from gpuyard.agent.daemon import Daemon
+    from gpuyard.agent.device_plugin.registering import Registering
     from gpuyard.agent.nvml.caller import NvmlSource
     from gpuyard.agent.nvml.record import NvmlRecord
 
@@ -74,6 +75,8 @@ def _given(path: str) -> Path | None:
 @click.option("--nvml-replay", default="", metavar="FILE", help="A recorded machine in NVML's place.")
 @click.option("--faults", default="", metavar="FILE", help="What goes wrong with it, and when.")
 @click.option("--deadline", default="45s", show_default=True, metavar="TIME", help="How long NVML may take.")
+@click.option("--device-plugin", is_flag=True, help="Also offer the GPUs to this node's kubelet, as nvidia.com/gpu.")
+@click.option("--kubelet-folder", default="", metavar="FOLDER", help="Its sockets.  [default: /var/lib/kubelet/...]")
 @click.option("--once", is_flag=True, help="Look once, print the metrics and leave.")
 @click.pass_context
 def agent(ctx: click.Context, /, **given: Any) -> None:
@@ -100,6 +103,8 @@ class AgentWish:
     nvml_replay: str
     faults: str
     deadline: str
+    device_plugin: bool
+    kubelet_folder: str
     once: bool
 
 
@@ -119,11 +124,33 @@ def _watch(wish: AgentWish) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: daemon.stop())
         url = f"{'https' if wish.certificate else 'http'}://{wish.host}:{server.port}/metrics"
+        plugin = _device_plugin(wish, daemon)
         terminal.say(f"Metrics: {url}, for bearers of the token in {folder / serving.TOKEN_FILE}")
         daemon.run()
+        if plugin is not None:
+            plugin.stop()
         server.close()
     finally:
         daemon.watch.close()
+
+
+def _device_plugin(wish: AgentWish, daemon: Daemon) -> Registering | None:
+    """The GPUs of every look, for the kubelet; nothing is registered before the first."""
+    if not wish.device_plugin:
+        return None
+    try:
+        from gpuyard.agent.device_plugin.registering import FOLDER, Registering
+    except ImportError as error:
+        raise Refused(f"The device plugin needs gRPC ({error}): pip install 'gpuyard[kubelet]'.") from None
+    from gpuyard.agent.device_plugin.plugin import Plugin
+
+    plugin = Plugin()
+    made = Registering(plugin, daemon.say, _given(wish.kubelet_folder) or FOLDER)
+    daemon.look()
+    plugin.see(daemon.watch.view, daemon.clock.now())
+    daemon.heard = plugin.see
+    made.start()
+    return made
 
 
 def _daemon(wish: AgentWish) -> Daemon:

@@ -1,0 +1,176 @@
+"""The device plugin against a kubelet of our own, over real sockets: registered, asked, restarted, ill and well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from gpuyard.agent.device_plugin import v1beta1_pb2 as api
+from gpuyard.agent.device_plugin.plugin import Plugin
+from gpuyard.agent.device_plugin.registering import ENDPOINT, Registering
+from gpuyard.agent.nvml.facts import Trouble
+from gpuyard.agent.nvml.faults import NvmlFault
+from tests.support import records
+from tests.support.kubelet import FakeKubelet
+
+NAME = "synthetic-h100x8"
+UUIDS = [gpu.uuid for gpu in records.machine(NAME).machine.gpus]
+
+
+class Node:
+    """A kubelet, a plugin, and the machine that it watches."""
+
+    def __init__(self, folder: Path, *faults: NvmlFault) -> None:
+        self.asked, self.watch = records.watched(NAME, *faults)
+        self.said: list[str] = []
+        self.plugin = Plugin()
+        self.kubelet = FakeKubelet(folder)
+        self.registering = Registering(self.plugin, self.said.append, folder)
+        self.look(0.0)
+
+    def look(self, at: float) -> None:
+        self.asked.at = at
+        self.plugin.see(self.watch.look(), at)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path, NvmlFault("lost", at=10, until=20, gpu=3))
+    made.kubelet.start()
+    made.registering.look()
+    made.kubelet.until(lambda: made.kubelet.allocatable() == 8)
+    yield made
+    made.registering.stop()
+    made.kubelet.stop()
+
+
+def test_a_kubelet_is_told_of_every_gpu_by_uuid_with_its_numa_node(node: Node):
+    (request,) = node.kubelet.registered
+    assert (request.version, request.endpoint, request.resource_name) == ("v1beta1", ENDPOINT, "nvidia.com/gpu")
+    assert request.options.get_preferred_allocation_available
+    assert set(node.kubelet.devices) == set(UUIDS)
+    assert node.kubelet.numa() == {uuid: [index // 4] for index, uuid in enumerate(UUIDS)}
+
+
+def test_one_lost_gpu_lowers_what_can_be_had_by_one_and_comes_back(node: Node):
+    node.look(10.0)
+    node.kubelet.until(lambda: node.kubelet.allocatable() == 7)
+    assert node.kubelet.devices[UUIDS[3]] == "Unhealthy"
+    node.look(20.0)
+    node.kubelet.until(lambda: node.kubelet.allocatable() == 8)
+
+
+def test_what_is_not_known_is_not_healthy(node: Node):
+    node.asked.trouble = Trouble("hung")
+    node.look(5.0)
+    node.kubelet.until(lambda: node.kubelet.allocatable() == 0)
+    assert len(node.kubelet.devices) == 8
+    node.asked.trouble = None
+    node.look(6.0)
+    node.kubelet.until(lambda: node.kubelet.allocatable() == 8)
+
+
+def test_a_container_gets_its_gpus_by_cdi_name_and_no_variable(node: Node):
+    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=UUIDS[2:4])])
+    (answer,) = node.kubelet.call("Allocate", request, api.AllocateResponse).container_responses
+    assert [device.name for device in answer.cdi_devices] == [f"nvidia.com/gpu={uuid}" for uuid in UUIDS[2:4]]
+    assert dict(answer.envs) == {}
+
+
+def test_a_gpu_that_never_was_is_refused(node: Node):
+    request = api.AllocateRequest(container_requests=[api.ContainerAllocateRequest(devices_ids=["GPU-none"])])
+    with pytest.raises(grpc.RpcError, match="GPU-none"):
+        node.kubelet.call("Allocate", request, api.AllocateResponse)
+
+
+def test_the_kubelet_is_steered_to_gpus_that_lie_near_each_other(node: Node):
+    wish = api.ContainerPreferredAllocationRequest(available_deviceIDs=UUIDS[1:], allocation_size=2)
+    request = api.PreferredAllocationRequest(container_requests=[wish])
+    (answer,) = node.kubelet.call(
+        "GetPreferredAllocation", request, api.PreferredAllocationResponse
+    ).container_responses
+    assert set(answer.deviceIDs) in [set(UUIDS[n : n + 2]) for n in (2, 4, 6)]
+
+
+def test_a_kubelet_that_starts_anew_is_told_again(node: Node):
+    node.kubelet.stop()
+    node.kubelet.start()
+    node.registering.look()
+    node.kubelet.until(lambda: len(node.kubelet.registered) == 2 and node.kubelet.allocatable() == 8)
+    node.registering.look()
+    assert len(node.kubelet.registered) == 2  # it knows us: once is enough
+
+
+def test_without_a_kubelet_the_plugin_waits_and_says_so(tmp_path: Path):
+    node = Node(tmp_path)
+    node.registering.look()
+    node.registering.look()
+    assert node.said == [f"no kubelet listens in {tmp_path}"]
+    (tmp_path / "kubelet.sock").touch()  # a kubelet that died and left its socket
+    node.registering.look()
+    assert "takes no registration" in node.said[-1]
+    assert not (tmp_path / ENDPOINT).exists()
+
+
+# --- which GPUs ----------------------------------------------------------------------------------
+
+
+def seen(name: str, chosen=None) -> tuple[Plugin, list[str]]:
+    _, watch = records.watched(name)
+    plugin = Plugin(chosen)
+    plugin.see(watch.look(), 0.0)
+    return plugin, [gpu.uuid for gpu in records.machine(name).machine.gpus]
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "must", "size", "wanted"),
+    [
+        ("synthetic-l40sx8-pcie", "1234567", "", 2, ("23", "45", "67")),
+        ("synthetic-l40sx8-pcie", "134567", "", 4, ("4567",)),
+        ("synthetic-l40sx8-pcie", "01234567", "5", 1, ("5",)),
+        ("synthetic-a100x8-two-islands", "0124567", "", 4, ("4567",)),
+        ("synthetic-a100x8-two-islands", "0124567", "", 3, ("012",)),
+        ("synthetic-a100x8-two-islands", "0145", "", 4, ("0145",)),
+        ("synthetic-h100x8", "1234567", "", 4, ("4567",)),
+    ],
+)
+def test_gpus_are_chosen_by_what_joins_them(name: str, free: str, must: str, size: int, wanted: tuple[str, ...]):
+    plugin, uuids = seen(name)
+    found = plugin.preferred([uuids[int(n)] for n in free], [uuids[int(n)] for n in must], size)
+    assert "".join(sorted(str(uuids.index(uuid)) for uuid in found)) in wanted
+
+
+def test_every_size_is_met_from_whatever_is_free():
+    for name in ("synthetic-l40sx8-pcie", "synthetic-a100x8-two-islands", "synthetic-h100x8"):
+        plugin, uuids = seen(name)
+        for free in range(1, 256):
+            there = [uuid for n, uuid in enumerate(uuids) if free >> n & 1]
+            for size in range(1, len(there) + 1):
+                found = plugin.preferred(there, [], size)
+                assert len(set(found)) == size
+                assert set(found) <= set(there)
+
+
+def test_gpus_that_a_pod_was_bound_to_come_before_the_topologys_favourite():
+    _, uuids = seen(NAME)
+    plugin, _ = seen(NAME, lambda available, size: [uuids[0], uuids[7]])
+    assert plugin.preferred(uuids, [], 2) == sorted([uuids[0], uuids[7]])
+    assert uuids[7] not in plugin.preferred(uuids[:4], [], 2)  # they are not free: another choice, no refusal
+    assert len(plugin.preferred(uuids, [], 3)) == 3
+
+
+def test_gpus_cut_into_slices_are_not_offered_whole():
+    plugin, _ = seen("synthetic-h100x2-mig")
+    assert plugin.devices == ()
+
+
+def test_the_messages_checked_in_are_those_of_the_proto_file():
+    text = (Path(__file__).resolve().parents[3] / "src/gpuyard/agent/device_plugin/v1beta1.proto").read_text()
+    for name, message in api.DESCRIPTOR.message_types_by_name.items():
+        assert f"message {name} " in text
+        for field in message.fields:
+            assert f"{field.name} = {field.number};" in text, json.dumps([name, field.name])
