@@ -45,6 +45,7 @@ from gpuyard.model.node import Node, Pool
 from gpuyard.model.queue import Queue
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import gangs, nodes, pods
+from gpuyard.worlds.kubernetes.asking import company
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
@@ -143,6 +144,8 @@ class Cluster:
             (_kind(document), _key(document)): msgspec.convert(document, SHAPES[document["kind"]], strict=False)
             for document in self.documents
         }
+        keys = [company.label_keys(pod.spec) for pod in self.of(PodObject)]
+        self.settings = replace(self.settings, label_keys=frozenset().union(*keys))
         served = {kind for kind, _ in self.objects} | set(entry.get("served", ())) | {"Job.batch"}
         self.owners = Owners(self.objects, frozenset(served))
 

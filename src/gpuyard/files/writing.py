@@ -22,8 +22,11 @@ from gpuyard.model.job import (
     Avoid,
     Bundle,
     Checkpoint,
+    Evenness,
+    Expression,
     Job,
     JobClass,
+    Neighbour,
     Placement,
     Run,
     TaskGroup,
@@ -273,6 +276,10 @@ def _tasks(group: TaskGroup) -> Data:
         tolerations=[_toleration(toleration) for toleration in group.tolerations],
         affinity=[_term(term) for term in group.terms[0]] if group.terms else None,
         terms=[[_term(term) for term in terms] for terms in group.terms[1:]],
+        labels=dict(group.labels),
+        near=[_neighbour(term) for term in group.near],
+        apart=[_neighbour(term) for term in group.apart],
+        even=[_neighbour(e) | _given(skew=e.skew, least_domains=e.least_domains) for e in group.even],
         likes=[_term(term) | ({"weight": weight} if weight != 1 else {}) for term, weight in group.likes],
         failed=group.failed,
         succeeded=group.succeeded,
@@ -305,8 +312,15 @@ def _toleration(toleration: Toleration) -> Data:
 
 
 def _term(term: AffinityTerm) -> Data:
-    expressions = [{"key": e.key, "operator": e.operator} | _given(values=list(e.values)) for e in term.expressions]
-    return {"matchExpressions": expressions}
+    return {"matchExpressions": _expressions(term.expressions)}
+
+
+def _expressions(expressions: Sequence[Expression]) -> list[Data]:
+    return [{"key": e.key, "operator": e.operator} | _given(values=list(e.values)) for e in expressions]
+
+
+def _neighbour(term: Neighbour | Evenness) -> Data:
+    return {"level": term.level, "matchExpressions": _expressions(term.labels)}
 
 
 def _avoid(avoid: Avoid) -> Data:

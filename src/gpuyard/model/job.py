@@ -65,6 +65,25 @@ class AffinityTerm:
     expressions: tuple[Expression, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Tasks whose labels meet all expressions, in one domain of the level; without any expression, all tasks."""
+
+    level: str = NODE
+    labels: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evenness:
+    """How evenly such tasks lie over the domains of a level: none has more than `skew` above the least."""
+
+    level: str = NODE
+    labels: tuple[Expression, ...] = ()
+    skew: int = 1
+    least_domains: int = 0
+    """Where there are fewer domains, the least is none."""
+
+
 Terms = tuple[tuple[AffinityTerm, ...], ...]
 Likes = tuple[tuple[AffinityTerm, int], ...]
 
@@ -125,6 +144,13 @@ class TaskGroup:
     """Of each of these alternatives one must hold."""
     likes: Likes = ()
     """Terms that make a node better liked, each with its weight."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """What its tasks are known by to others that seek or shun neighbours."""
+    near: tuple[Neighbour, ...] = ()
+    """There must be one of each."""
+    apart: tuple[Neighbour, ...] = ()
+    """There must be none; it binds both sides."""
+    even: tuple[Evenness, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     failed: int = 0
     succeeded: int = 0

@@ -235,6 +235,21 @@ class LikeEntry(TermEntry):
 
 
 @dataclass(slots=True, kw_only=True)
+class NeighbourEntry(TermEntry):
+    """Tasks by their labels, within one domain of a level; without expressions, all."""
+
+    level: str = slot(LEVEL, "The domain that is shared or not.", "node")
+
+
+@dataclass(slots=True, kw_only=True)
+class EvennessEntry(NeighbourEntry):
+    """How evenly such tasks lie over domains."""
+
+    skew: int = slot(Whole(1, TASKS_MAX), "No domain has more than this above the least.", 1)
+    least_domains: int = slot(COUNT, "Where there are fewer domains, the least is none.", 0)
+
+
+@dataclass(slots=True, kw_only=True)
 class CheckpointEntry:
     """How a job saves its work."""
 
@@ -293,6 +308,16 @@ class AskEntry:
     )
     likes: tuple[LikeEntry, ...] | None = slot(
         ListOf(EntryOf(lambda: LikeEntry)), "Node-affinity terms that make a node better liked.", None
+    )
+    labels: tuple[tuple[str, str], ...] | None = slot(LABELS, "What its tasks are known by to their neighbours.", None)
+    near: tuple[NeighbourEntry, ...] | None = slot(
+        ListOf(EntryOf(lambda: NeighbourEntry)), "Tasks there must be in its domain.", None
+    )
+    apart: tuple[NeighbourEntry, ...] | None = slot(
+        ListOf(EntryOf(lambda: NeighbourEntry)), "Tasks there must not be; it binds both sides.", None
+    )
+    even: tuple[EvennessEntry, ...] | None = slot(
+        ListOf(EntryOf(lambda: EvennessEntry)), "Tasks among which it lies evenly over domains.", None
     )
     terms: tuple[tuple[TermEntry, ...], ...] = slot(
         ListOf(ListOf(EntryOf(lambda: TermEntry), least=1)), "Further such lists; of each any one holds.", ()

@@ -40,6 +40,10 @@ def check_job(job: Job, at: Path, known: Known, problems: Problems) -> None:
         told = f"has priority {job.priority}, which the policy does not name"
         problems.blame((*at, "priority"), told, job.priority, known.priorities)
     _check_topology(job.gang, at, (*known.levels, NODE, NVLINK), problems)
+    for group in job.task_groups():
+        for key in ("near", "apart", "even"):
+            for term in getattr(group, key):
+                check_level(term.level, (*known.levels, NODE), (*at, key), problems)
     if job.avoid is not None:
         check_level(job.avoid.level, (*known.levels, NODE), (*at, "avoid", "level"), problems)
         for queue in job.avoid.queues:

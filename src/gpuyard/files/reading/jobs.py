@@ -14,11 +14,14 @@ from typing import Any
 from gpuyard.files.format.entries import (
     AskEntry,
     CheckpointEntry,
+    EvennessEntry,
     ExpressionEntry,
     JobEntry,
     JobFileEntry,
     LikeEntry,
+    NeighbourEntry,
     RunEntry,
+    TermEntry,
     TolerationEntry,
 )  # fmt: skip
 from gpuyard.files.format.tables import read_entry
@@ -31,9 +34,11 @@ from gpuyard.model.job import (
     Avoid,
     Bundle,
     Checkpoint,
+    Evenness,
     Expression,
     Job,
     Likes,
+    Neighbour,
     Run,
     TaskGroup,
     Terms,
@@ -123,17 +128,28 @@ def _terms(entry: AskEntry, at: Path, problems: Problems) -> Terms:
     places = [((*at, "affinity"), entry.affinity or ())]
     places += [((*at, "terms", place), terms) for place, terms in enumerate(entry.terms)]
     for here, terms in places:
-        for place, term in enumerate(terms):
-            for number, expression in enumerate(term.match_expressions):
-                _check_expression(expression, (*here, place, "matchExpressions", number), problems)
+        _check_terms(terms, here, problems)
     read = (tuple(AffinityTerm(tuple(map(_expression, t.match_expressions))) for t in terms) for _, terms in places)
     return tuple(alternatives for alternatives in read if alternatives)
 
 
+def _check_terms(terms: Iterable[TermEntry], at: Path, problems: Problems) -> None:
+    for place, term in enumerate(terms):
+        for number, expression in enumerate(term.match_expressions):
+            _check_expression(expression, (*at, place, "matchExpressions", number), problems)
+
+
+def _neighbour(entry: NeighbourEntry) -> Neighbour:
+    return Neighbour(entry.level, tuple(map(_expression, entry.match_expressions)))
+
+
+def _evenness(entry: EvennessEntry) -> Evenness:
+    labels = tuple(map(_expression, entry.match_expressions))
+    return Evenness(entry.level, labels, entry.skew, entry.least_domains)
+
+
 def _likes(entries: Iterable[LikeEntry], at: Path, problems: Problems) -> Likes:
-    for place, entry in enumerate(entries):
-        for number, expression in enumerate(entry.match_expressions):
-            _check_expression(expression, (*at, "likes", place, "matchExpressions", number), problems)
+    _check_terms(entries, (*at, "likes"), problems)
     return tuple((AffinityTerm(tuple(map(_expression, e.match_expressions))), e.weight) for e in entries)
 
 
@@ -162,13 +178,23 @@ class _Inherited:
     tolerations: tuple[Toleration, ...] = ()
     terms: Terms = ()
     likes: Likes = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    near: tuple[Neighbour, ...] = ()
+    apart: tuple[Neighbour, ...] = ()
+    even: tuple[Evenness, ...] = ()
 
     def under(self, entry: AskEntry, at: Path, problems: Problems) -> _Inherited:
         selector = self.node_selector if entry.node_selector is None else entry.node_selector
         borne = self.tolerations if entry.tolerations is None else _tolerations(entry.tolerations, at, problems)
         terms = self.terms if entry.affinity is None and not entry.terms else _terms(entry, at, problems)
         likes = self.likes if entry.likes is None else _likes(entry.likes, at, problems)
-        return _Inherited(selector, borne, terms, likes)
+        near = self.near if entry.near is None else tuple(map(_neighbour, entry.near))
+        apart = self.apart if entry.apart is None else tuple(map(_neighbour, entry.apart))
+        even = self.even if entry.even is None else tuple(map(_evenness, entry.even))
+        for key in ("near", "apart", "even"):
+            _check_terms(getattr(entry, key) or (), (*at, key), problems)
+        labels = self.labels if entry.labels is None else entry.labels
+        return _Inherited(selector, borne, terms, likes, labels, near, apart, even)
 
 
 _NOTHING = _Inherited()
@@ -238,6 +264,10 @@ def _leaf(
         inherited.node_selector,
         inherited.terms,
         inherited.likes,
+        inherited.labels,
+        inherited.near,
+        inherited.apart,
+        inherited.even,
         inherited.tolerations,
         failed,
         succeeded,

@@ -13,7 +13,7 @@ from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.node import Load
 from gpuyard.model.resources import PORT, Extras, Request
-from gpuyard.worlds.kubernetes.asking import amounts, devices, terms
+from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
@@ -65,10 +65,13 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
     needs = amounts.needs_of(spec)
     asked = devices.asked_for(needs, metadata, settings)
     borne = terms.tolerations(spec)
+    neighbours = company.company_of(spec, metadata, settings)
     if isinstance(asked, Refusal):
         return asked
     if isinstance(borne, Refusal):
         return borne
+    if isinstance(neighbours, Refusal):
+        return neighbours
     selector = dict(spec.node_selector or {})
     if asked.resource:
         selector[GPUS] = asked.resource
@@ -77,6 +80,10 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
         node_selector=tuple(sorted(selector.items())),
         terms=terms.node_terms(spec),
         likes=terms.node_likes(spec),
+        labels=neighbours.labels,
+        near=neighbours.near,
+        apart=neighbours.apart,
+        even=neighbours.even,
         tolerations=borne,
     )
 
@@ -115,12 +122,6 @@ def _unsupported(spec: PodSpec) -> Refusal | None:
     if spec.resource_claims:
         names = ", ".join(claim.name for claim in spec.resource_claims)
         return Refusal(RefusalName.CLAIM_UNSUPPORTED, f"it claims devices ({names}) that are not allocated yet")
-    affinity = spec.affinity
-    for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ():
-        if side is not None and side.required_during_scheduling_ignored_during_execution:
-            return Refusal(RefusalName.POD_AFFINITY, "it requires neighbours, or none, which cannot be promised yet")
-    if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
-        return Refusal(RefusalName.POD_AFFINITY, "it requires an even spread, which cannot be promised yet")
     return None
 
 

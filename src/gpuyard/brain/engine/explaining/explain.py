@@ -18,7 +18,7 @@ from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_co
 from gpuyard.brain.engine.nodes.columns import Barred, closed, sick
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.placing import gang, neighbours
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.reserving import eta
 from gpuyard.brain.engine.sharing.amounts import GPUS
@@ -192,7 +192,7 @@ def _over_where_it_fits(draft: Draft, row: JobRow) -> Reason | None:
 def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
     """Caps or neighbours that let single tasks in, but not all of them together."""
     fleet = draft.fleet
-    capped, avoided = bool(fleet.capped), bool(fleet.avoiders)
+    capped, avoided = bool(fleet.capped), bool(fleet.avoiders) or any(map(fleet.company.concerns, row.requests))
     with draft.relaxed(caps=False):
         fits = capped and would_start(draft, row)
     needed = fleet.shortfall(row)[GPUS]
@@ -202,6 +202,8 @@ def _crowded_out(draft: Draft, row: JobRow) -> Reason | None:
     with draft.relaxed(neighbours=False):
         fits = avoided and would_start(draft, row)
     message = f"{row.name} would fit, but not beside those it avoids or who avoid it"
+    if any(map(fleet.company.concerns, row.requests)):
+        message = f"{row.name} would fit, but for {neighbours.words(fleet, row)}"
     return Reason(Code.NEIGHBOURS, needed=needed, message=message) if fits else None
 
 

@@ -17,7 +17,7 @@ from gpuyard.brain.engine.nodes import requests
 from gpuyard.brain.engine.nodes.columns import Bools, Columns
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import fragmentation, gang
+from gpuyard.brain.engine.placing import fragmentation, gang, neighbours
 from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.job import Bundle, TaskGroup
 from gpuyard.model.outside.phrases import are, counted
@@ -334,6 +334,9 @@ def _short_of_cpu(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     resources = row.requests[view.leaf].resources
     if not (resources.cpu or resources.memory or resources.extras) or not (view.room < view.gpu_room).any():
         return []
+    missing = row.missing(view.leaf)
+    if resources.cpu_only and int(np.minimum(view.uncut, missing).sum()) >= missing:
+        return []  # there is enough, and neighbours keep it off
     return _lacking(draft, row, view, view.gpu_room > 0)
 
 
@@ -375,6 +378,8 @@ def _crowded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
         shut = mask & view.suitable
         if shut.any():
             what = "whom it avoids, or who avoids it," if code is Code.NEIGHBOURS else "the pool's cap on busy GPUs"
+            if code is Code.NEIGHBOURS and any(map(draft.fleet.company.concerns, row.requests)):
+                what = neighbours.words(draft.fleet, row)
             message = f"{row.name} is kept off {counted(int(shut.sum()), 'node')} by {what}"
             failed.append((Reason(code, needed=draft.fleet.shortfall(row)[GPUS], message=message), None))
     return failed

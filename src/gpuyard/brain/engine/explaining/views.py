@@ -49,6 +49,8 @@ class NodesView(NamedTuple):
     """Tasks that fit by their GPUs alone."""
     room: Ints
     """Tasks that fit."""
+    uncut: Ints
+    """Tasks that would fit if neighbours and caps had no say."""
 
     suitable: Bools
     """Nodes that are open, of the right model, labels and shape, and when empty have the CPU and memory."""
@@ -68,6 +70,7 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
         suitable, gpu_room = suitable & model, np.where(model, gpu_room, 0)
     limits = neighbours.limits(draft.fleet, row, leaf)
     room = np.where(suitable, feasibility.room_on(columns, request, shapes.need(request), everyone, False), 0)
+    uncut = room
     if limits is not None:
         room = limits.cut(room, columns.everywhere)
     return NodesView(
@@ -85,6 +88,7 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
         with_closed=columns.idle_with(closed),
         gpu_room=gpu_room,
         room=room,
+        uncut=uncut,
         suitable=shapes.static(request, requests.STATIC_CHECKERS) & model,
     )
 

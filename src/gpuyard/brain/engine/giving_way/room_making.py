@@ -194,7 +194,8 @@ class RoomMaker:
         capped = any(pool.max_busy for pool in fleet.pools.values())
         levels = (row.job.gang.topology.required, *(group.topology.required for group in row.groups))
         spread = any(request.style is Style.SPREAD for request in row.requests)
-        return not row.single or NVLINK in levels or spread or bool(fleet.avoiders) or capped
+        company = any(map(fleet.company.concerns, row.requests))
+        return not row.single or NVLINK in levels or spread or bool(fleet.avoiders) or company or capped
 
     def regions(self, shape: Shape | None) -> list[Region]:
         """Where the whole job must fit: domains of its required level, most room first; else everywhere."""

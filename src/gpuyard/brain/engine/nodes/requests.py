@@ -19,8 +19,27 @@ class TaskRequest:
     """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
-        "architectures", "class_name", "cost", "gpus", "id", "likes", "min_gpu_memory", "models", "node_selector",
-        "older", "over", "resources", "style", "terms", "tolerations", "waived",
+        "apart",
+        "architectures",
+        "class_name",
+        "cost",
+        "even",
+        "gpus",
+        "id",
+        "labels",
+        "likes",
+        "min_gpu_memory",
+        "models",
+        "near",
+        "node_selector",
+        "older",
+        "over",
+        "resources",
+        "social",
+        "style",
+        "terms",
+        "tolerations",
+        "waived",
     )  # fmt: skip
 
     def __init__(self, request_id: int, job: Job, group: TaskGroup, treatment: ClassPolicy) -> None:
@@ -39,6 +58,10 @@ class TaskRequest:
         self.node_selector = group.node_selector
         self.terms = group.terms
         self.likes = group.likes
+        self.labels = group.labels
+        self.near, self.apart, self.even = group.near, group.apart, group.even
+        self.social = bool(group.near or group.apart or group.even)
+        """Whether it is particular about its neighbours."""
         self.tolerations = group.tolerations
         self.style: Style = treatment.placement
         self.over = treatment.over
@@ -74,6 +97,7 @@ def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
         resources.gpus, resources.share, resources.gpu_memory, resources.mig, resources.cpu, resources.memory,
         resources.extras, job.models, job.min_gpu_memory, job.min_architecture, job.architecture,
         group.node_selector, group.terms, group.likes, group.tolerations, job.job_class.value,
+        group.labels, group.near, group.apart, group.even,
     )  # fmt: skip
 
 
@@ -137,6 +161,11 @@ NODE_NAME = "metadata.name"
 def labels_of(node: Node) -> dict[str, str]:
     """Its labels, the one with its name among them."""
     return {**dict(node.labels), NODE_NAME: node.name}
+
+
+def selects(expressions: Sequence[Expression], labels: dict[str, str]) -> bool:
+    """Whether all expressions hold of these labels."""
+    return all(_expression_holds(expression, labels) for expression in expressions)
 
 
 def _term_holds(term: AffinityTerm, labels: dict[str, str]) -> bool:

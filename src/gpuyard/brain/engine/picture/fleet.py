@@ -150,6 +150,7 @@ class Fleet(Standing):
         self._unsettle(row)
         self.avoiders.pop(row.name, None)
         self.families.get(row.job.family, {}).pop(row.name, None)
+        self.company.enter(row.requests, -1)
         self._elastic.pop(row.name, None)
 
     def _apply_tasks(self, event: TasksAssigned | TasksRunning | TasksStopping | TasksEnded | ActionFailed) -> None:

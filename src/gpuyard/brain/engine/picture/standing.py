@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Columns, Held
+from gpuyard.brain.engine.nodes.company import Company
 from gpuyard.brain.engine.nodes.demand import Seen
 from gpuyard.brain.engine.nodes.feasibility import Shapes
 from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, content_key
@@ -69,9 +70,10 @@ class Standing:
         """Those of them that run."""
         self._elastic: dict[str, JobRow] = {}
         self.avoiders: dict[str, JobRow] = {}
+        """Jobs that will not share a domain with somebody (rule 14)."""
         self.families: dict[str, dict[str, JobRow]] = {}
         """Jobs by their family, of those that have one."""
-        """Jobs that will not share a domain with somebody (rule 14)."""
+        self.company = Company()
         self._lay_nodes(snapshot.nodes)
         self._lay_queues(snapshot.queues)
         self._settle_all([self._compiled(job) for job in sorted(snapshot.jobs, key=lambda job: job.name)])
@@ -80,6 +82,8 @@ class Standing:
         """Nobody is there; those who were are told of again."""
         self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
         self.families = {}
+        self.company = Company()
+        self.company.lay(self.columns, self.tenants)
         self.seen = Seen()
         self.limited, self._running_limited, self.outside, self.halves = {}, {}, {}, {}
         self.waiting_lines = WaitingLines()
@@ -94,6 +98,7 @@ class Standing:
         self.pool_names = pool_names(self.columns.nodes)
         self.tenants: list[dict[JobRow, int]] = [{} for _ in self.columns.nodes]
         """Who holds how many places on each node."""
+        self.company.lay(self.columns, self.tenants)
         self.loose = np.zeros(len(self.columns.nodes), dtype=np.int64)
         """GPUs held by preemptible jobs on each node, in grains."""
 
@@ -181,6 +186,7 @@ class Standing:
         row.turn = precedence.turn(row.job, self.policy.order)
         if row.job.avoid is not None:
             self.avoiders[row.name] = row
+        self.company.enter(row.requests, 1)
         if row.job.family:
             self.families.setdefault(row.job.family, {})[row.name] = row
         if not row.rigid and not row.job.foreign:

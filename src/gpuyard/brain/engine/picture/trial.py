@@ -110,10 +110,11 @@ class Relaxed(Trial):
 
     def __enter__(self) -> Trial:
         draft, fleet = self._draft, self._draft.fleet
-        self._before = (draft.quota_aside, draft.effort, fleet.capped, fleet.avoiders)
+        self._before = (draft.quota_aside, draft.effort, fleet.capped, fleet.avoiders, fleet.company.heeded)
         draft.quota_aside = draft.quota_aside or not self._quota
         fleet.capped = fleet.capped if self._caps else []
         fleet.avoiders = fleet.avoiders if self._neighbours else {}
+        fleet.company.heeded = fleet.company.heeded and self._neighbours
         self._pretend(True)
         return super().__enter__()
 
@@ -124,7 +125,7 @@ class Relaxed(Trial):
         super().__exit__(kind, *rest)
         self._pretend(False)
         draft, fleet = self._draft, self._draft.fleet
-        draft.quota_aside, draft.effort, fleet.capped, fleet.avoiders = self._before
+        draft.quota_aside, draft.effort, fleet.capped, fleet.avoiders, fleet.company.heeded = self._before
 
     def _pretend(self, usable: bool) -> None:
         if self._barred is not None:

@@ -121,6 +121,8 @@ def _goes_freely(draft: Draft, row: JobRow, leaf: int, region: Region) -> bool:
     fleet = draft.fleet
     if row.live[leaf] or fleet.avoiders or fleet.capped or row.requests[leaf].style is not Style.PACK:
         return False
+    if fleet.company.concerns(row.requests[leaf]):
+        return False
     return region == fleet.columns.everywhere
 
 

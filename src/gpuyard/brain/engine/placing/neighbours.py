@@ -6,13 +6,15 @@ These depend on who runs where, so they are asked anew for every task. Most flee
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Held, Ints, Region
+from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.model.job import Avoid
+from gpuyard.model.job import Avoid, Evenness, Neighbour
 from gpuyard.model.node import Pool
 from gpuyard.model.reasons import Code
 from gpuyard.model.resources import WHOLE
@@ -37,12 +39,14 @@ class ClosedNodes:
 
 def limits(fleet: Fleet, row: JobRow, leaf: int) -> ClosedNodes | None:
     """What neighbours and caps forbid to the next task of a group; None if nothing does."""
-    if not (fleet.avoiders or fleet.capped):
+    company = fleet.company.concerns(row.requests[leaf])
+    if not (fleet.avoiders or fleet.capped or company):
         return None
     caps = fleet.capped
     closed: dict[Code, Bools] = {}
-    if fleet.avoiders:
-        closed[Code.NEIGHBOURS] = _union(fleet, _avoided(fleet, row))
+    if fleet.avoiders or company:
+        masks = chain(_avoided(fleet, row), _ill_at_ease(fleet, row.requests[leaf]) if company else ())
+        closed[Code.NEIGHBOURS] = _union(fleet, masks)
     if caps and not row.requests[leaf].resources.cpu_only:
         closed[Code.POWER_CAP] = _union(fleet, (_capped(fleet, row, leaf, pool) for pool in caps))
     own = row.avoids is not None and row.avoids.own
@@ -99,6 +103,74 @@ def _domains_of(columns: Columns, avoid: Avoid, rows: Iterable[JobRow]) -> Bools
         for held in row.held:
             taken[level.domain[held.node]] = True
     return taken[level.domain] if len(level.names) else np.zeros(0, dtype=bool)
+
+
+# --- company ----------------------------------------------------------------------------------------------------------
+
+
+def _ill_at_ease(fleet: Fleet, request: TaskRequest) -> Iterator[Bools]:
+    """Nodes where the next task would lack a neighbour, have one too many, or lie unevenly."""
+    company, columns = fleet.company, fleet.columns
+    for term in request.apart:
+        yield _domains_with(columns, term.level, company.counts(term.labels))
+    for term in company.against(request):
+        yield _domains_with(columns, term.level, company.counts(term))
+    for term in request.near:
+        counts = company.counts(term.labels)
+        if not counts.any() and company.means(term.labels, request):
+            yield ~_known(columns, term.level)  # the first of those who seek each other
+        else:
+            yield ~_domains_with(columns, term.level, counts)
+    for even in request.even:
+        yield _uneven(fleet, request, even)
+
+
+def _domains_with(columns: Columns, name: str, counts: Ints) -> Bools:
+    """Nodes of those domains where at least one stands; a node without a domain is in none."""
+    level = columns.levels.get(name)
+    if level is None or not len(level.names):
+        return np.zeros(len(columns.nodes), dtype=bool)
+    there: Bools = (np.bincount(level.domain, weights=counts, minlength=len(level.names)) > 0) & level.known
+    return there[level.domain]
+
+
+def _known(columns: Columns, name: str) -> Bools:
+    level = columns.levels.get(name)
+    return np.zeros(len(columns.nodes), dtype=bool) if level is None else level.known[level.domain]
+
+
+def _uneven(fleet: Fleet, request: TaskRequest, even: Evenness) -> Bools:
+    """Nodes of domains that would have too many above the least; only domains that it could use are compared."""
+    columns = fleet.columns
+    level = columns.levels.get(even.level)
+    if level is None or not len(level.names):
+        return np.ones(len(columns.nodes), dtype=bool)
+    usable = np.bincount(level.domain, weights=fleet.shapes.static(request, (has_labels,)), minlength=len(level.names))
+    compared = (usable > 0) & level.known
+    sums = np.bincount(level.domain, weights=fleet.company.counts(even.labels), minlength=len(level.names))
+    least = int(sums[compared].min()) if compared.any() and compared.sum() >= even.least_domains else 0
+    one = fleet.company.means(even.labels, request)
+    closed: Bools = ~compared | (sums + one - least > even.skew)
+    return closed[level.domain]
+
+
+def words(fleet: Fleet, row: JobRow) -> str:
+    """Who has a say in where the job's tasks stand, for people."""
+    told = []
+    for request in row.requests:
+        told += [f"having to stand near {_tasks(term)}" for term in request.near]
+        told += [f"having to stand apart from {_tasks(term)}" for term in request.apart]
+        told += [f"having to lie evenly among {_tasks(term)}" for term in request.even]
+        told += [f"those who keep apart from {_tasks(term)}" for term in fleet.company.against(request)]
+    if row.avoids is not None or fleet.avoiders:
+        told.append("those it avoids or who avoid it")
+    return " and ".join(dict.fromkeys(told))
+
+
+def _tasks(term: Neighbour | Evenness) -> str:
+    """Tasks by their labels, and the level."""
+    named = " and ".join(" ".join(filter(None, (e.key, e.operator, ", ".join(e.values)))) for e in term.labels)
+    return f"tasks with {named or 'any labels'} by {term.level}"
 
 
 # --- caps -------------------------------------------------------------------------------------------------------------

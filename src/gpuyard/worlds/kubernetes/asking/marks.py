@@ -56,6 +56,8 @@ class ReadingSettings:
     namespace_queues: Mapping[str, str] = field(default_factory=dict)
     """The queue of a namespace whose pods name none."""
     default_queue: str = "default"
+    label_keys: frozenset[str] = frozenset()
+    """Labels of pods that selectors of any pod mention (`company.label_keys`): by these they are known to others."""
     fractions: bool = False
     """Whether parts of a GPU can be had: somebody on the nodes must hold tasks to their part."""
     replicas: int = 1

@@ -12,6 +12,7 @@ from gpuyard.files.units import Wrong, read_duration
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import JobClass
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
+from gpuyard.worlds.kubernetes.asking import company
 from gpuyard.worlds.kubernetes.asking.marks import (
     CLASS,
     KUEUE_PREFERRED,
@@ -76,6 +77,8 @@ def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ReadingSettin
     for found in (queue, topology):
         if isinstance(found, Refusal):
             return found
+    if any(company.is_soft(pod.spec) for pod in pods):
+        marks.remarks.append(Remark("affinity", "neighbours that a pod only prefers are not looked for"))
     return GangWishes(
         queue=str(queue),
         job_class=_class(marks),

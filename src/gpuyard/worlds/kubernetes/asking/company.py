@@ -1,0 +1,135 @@
+"""Neighbours that a pod must have, must not have, or must lie evenly among, as the model has them.
+
+A pod is known to others by its labels and its namespace, but only by those that some pod's selectors mention: the rest
+would tell pods apart that are alike. What cannot be promised is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpuyard.kube.objects import LabelSelector, Metadata, PodSpec, PodTerm, SpreadConstraint
+from gpuyard.model.job import Evenness, Expression, Neighbour
+from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
+
+NAMESPACE = "kubernetes.io/metadata.namespace"
+"""A pod's namespace, as if it were a label of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompanyAsked:
+    """What a pod is known by, and whom it seeks and shuns."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    near: tuple[Neighbour, ...] = ()
+    apart: tuple[Neighbour, ...] = ()
+    even: tuple[Evenness, ...] = ()
+
+
+def label_keys(spec: PodSpec) -> frozenset[str]:
+    """The labels that a pod's required terms mention; all pods together are `ReadingSettings.label_keys`."""
+    near, apart, even = _terms(spec)
+    keys = {key for term in (*near, *apart) for key in _keys(term.label_selector)}
+    keys |= {key for constraint in even for key in _keys(constraint.label_selector)}
+    keys |= {key for constraint in even for key in constraint.match_label_keys or ()}
+    for term in (*near, *apart):
+        keys |= {*(term.match_label_keys or ()), *(term.mismatch_label_keys or ())}
+    return frozenset((*keys, NAMESPACE)) if near or apart or even else frozenset()
+
+
+def company_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> CompanyAsked | Refusal:
+    """All of it."""
+    near, apart, even = _terms(spec)
+    keys = settings.label_keys | label_keys(spec)
+    found = []
+    for terms in (near, apart):
+        read = [_neighbour(term, metadata, settings) for term in terms]
+        refused = next((each for each in read if isinstance(each, Refusal)), None)
+        if refused is not None:
+            return refused
+        found.append(tuple(each for each in read if isinstance(each, Neighbour)))
+    spreads = [_evenness(constraint, metadata, settings) for constraint in even]
+    for each in spreads:
+        if isinstance(each, Refusal):
+            return each
+    mine = {**(metadata.labels or {}), NAMESPACE: metadata.namespace}
+    labels = tuple(sorted((key, value) for key, value in mine.items() if key in keys))
+    return CompanyAsked(labels, found[0], found[1], tuple(e for e in spreads if isinstance(e, Evenness)))
+
+
+def is_soft(spec: PodSpec) -> bool:
+    """Whether it has wishes for neighbours that are not kept: they are only preferred."""
+    affinity = spec.affinity
+    sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
+    liked = any(side is not None and side.preferred_during_scheduling_ignored_during_execution for side in sides)
+    return liked or any(c.when_unsatisfiable != "DoNotSchedule" for c in spec.topology_spread_constraints or ())
+
+
+def _terms(spec: PodSpec) -> tuple[list[PodTerm], list[PodTerm], list[SpreadConstraint]]:
+    affinity = spec.affinity
+    near = affinity.pod_affinity if affinity else None
+    apart = affinity.pod_anti_affinity if affinity else None
+    even = [c for c in spec.topology_spread_constraints or () if c.when_unsatisfiable == "DoNotSchedule"]
+    return (
+        list((near.required_during_scheduling_ignored_during_execution if near else None) or ()),
+        list((apart.required_during_scheduling_ignored_during_execution if apart else None) or ()),
+        even,
+    )
+
+
+def _keys(selector: LabelSelector | None) -> Iterable[str]:
+    if selector is None:
+        return ()
+    return (*(selector.match_labels or {}), *(each.key for each in selector.match_expressions or ()))
+
+
+def _neighbour(term: PodTerm, metadata: Metadata, settings: ReadingSettings) -> Neighbour | Refusal:
+    level = settings.level(term.topology_key)
+    if not level:
+        return _no_level(term.topology_key, settings)
+    everywhere = term.namespace_selector
+    if everywhere is not None and (everywhere.match_labels or everywhere.match_expressions):
+        told = "it seeks neighbours in namespaces by their labels; name the namespaces, or take all with {}"
+        return Refusal(RefusalName.POD_AFFINITY, told)
+    spaces = () if everywhere is not None else tuple(term.namespaces or (metadata.namespace,))
+    mine = metadata.labels or {}
+    more = [Expression(key, "In", (mine[key],)) for key in term.match_label_keys or () if key in mine]
+    more += [Expression(key, "NotIn", (mine[key],)) for key in term.mismatch_label_keys or () if key in mine]
+    return Neighbour(level, (*_expressions(term.label_selector), *more, *_inside(spaces)))
+
+
+def _evenness(asked: SpreadConstraint, metadata: Metadata, settings: ReadingSettings) -> Evenness | Refusal:
+    level = settings.level(asked.topology_key)
+    if not level:
+        return _no_level(asked.topology_key, settings)
+    if asked.node_affinity_policy == "Ignore" or asked.node_taints_policy == "Honor":
+        told = "its spread counts nodes that it cannot use, or leaves out tainted ones; only the defaults are known"
+        return Refusal(RefusalName.POD_AFFINITY, told)
+    mine = metadata.labels or {}
+    more = [Expression(key, "In", (mine[key],)) for key in asked.match_label_keys or () if key in mine]
+    labels = (*_expressions(asked.label_selector), *more, *_inside((metadata.namespace,)))
+    return Evenness(level, labels, max(1, asked.max_skew), max(0, asked.min_domains or 0))
+
+
+def _no_level(key: str, settings: ReadingSettings) -> Refusal:
+    known = ", ".join(label for _, label in settings.levels) or "none"
+    told = f"it wants neighbours by {key}, which is no level of this cluster; there is kubernetes.io/hostname, {known}"
+    return Refusal(RefusalName.POD_AFFINITY, told)
+
+
+def _expressions(selector: LabelSelector | None) -> Iterator[Expression]:
+    """An empty selector means everybody, none at all nobody."""
+    if selector is None:
+        yield Expression(NAMESPACE, "DoesNotExist")
+        return
+    for key, value in sorted((selector.match_labels or {}).items()):
+        yield Expression(key, "In", (value,))
+    for each in selector.match_expressions or ():
+        yield Expression(each.key, each.operator, tuple(each.values or ()))
+
+
+def _inside(namespaces: tuple[str, ...]) -> Iterator[Expression]:
+    if namespaces:
+        yield Expression(NAMESPACE, "In", namespaces)
