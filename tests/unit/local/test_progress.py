@@ -19,6 +19,7 @@ from gpuyard.client.progressing import progress
 from gpuyard.model.answers.progress import LONGEST_S, Progress
 from gpuyard.runtime.service import Caller
 from gpuyard.worlds.local.launching import adopt, orders
+from gpuyard.worlds.local.supervising import progress_pipe
 from gpuyard.worlds.local.supervising.progress_pipe import LINE_MAX, REST_S, TELL_S, ProgressPipe
 from tests.support.yards import ADMIN, TestYard, gated, sh
 
@@ -71,7 +72,7 @@ def test_the_first_word_and_saved_work_are_told_at_once_and_the_rest_now_and_the
     for step in range(100):
         progress(step + 1, saved=step == 20)
         told.append(pipe.hear(step * 0.3))
-    assert [step for step, is_told in enumerate(told) if is_told][:3] == [0, 17, 20]
+    assert [step for step, is_told in enumerate(told) if is_told][:3] == [0, 17, 21]  # a second after the last
     assert 5 <= sum(told) <= 8
 
 
@@ -124,6 +125,30 @@ def test_a_flood_fills_no_memory_holds_nobody_up_and_is_read_only_so_often(pipe:
     assert pipe.readable(REST_S / 2) == []
     assert len(pipe.partial) <= LINE_MAX + 1
     os.close(filled)
+
+
+def test_of_a_flood_of_lines_the_newest_are_read_and_those_that_tell_of_saved_work(
+    pipe: ProgressPipe, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[bytes] = []
+    take = pipe._take
+
+    def noted(line: bytes, now: float) -> None:
+        read.append(line)
+        take(line, now)
+
+    monkeypatch.setattr(pipe, "_take", noted)
+    say(pipe, b"\n" * 30_000 + b'{"saved": true}\n' + b"\n" * 30_000 + b'{"done": 9}\n')
+    pipe.hear(3.0)
+    assert (len(read), kept(pipe)["done"], kept(pipe)["saved"]) == (progress_pipe.LINES_READ + 1, 9.0, 3.0)
+
+
+def test_who_saves_all_the_time_is_told_of_once_a_second(pipe: ProgressPipe):
+    told = 0
+    for tick in range(100):
+        progress(tick, saved=True)
+        told += pipe.hear(tick * 0.25)
+    assert told == 25
 
 
 def test_what_stands_in_its_way_is_replaced_and_never_followed(tmp_path: Path):

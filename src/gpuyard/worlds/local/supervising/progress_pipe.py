@@ -25,6 +25,10 @@ REST_S = 0.25
 """So often at most the pipe is read, however much is said."""
 TELL_S = 5.0
 """So often at most the control plane hears of it; of the first word and of saved work at once."""
+NEWS_S = 1.0
+"""Nor more often of that."""
+LINES_READ = 32
+"""Of what came at once so many are read, and those besides that tell of saved work: the newest says how far it is."""
 LAST_READS = 16
 
 
@@ -41,8 +45,8 @@ class ProgressPipe:
         self.total = 0.0
         self.saved: float | None = None
         self._resting_until = 0.0
-        self._tell_at = 0.0
-        self._untold = False
+        self._told_at = -TELL_S
+        self._untold = self._tells_of_saving = False
         if path:
             self._open(uid)
 
@@ -74,8 +78,13 @@ class ProgressPipe:
             self._resting_until = now + REST_S
         if not self._untold or now < self._tell_at:
             return False
-        self._untold, self._tell_at = False, now + TELL_S
+        self._untold = self._tells_of_saving = False
+        self._told_at = now
         return True
+
+    @property
+    def _tell_at(self) -> float:
+        return self._told_at + (NEWS_S if self._tells_of_saving else TELL_S)
 
     def close(self, now: float) -> None:
         """Hear what is left, and let nobody find it any more."""
@@ -105,8 +114,9 @@ class ProgressPipe:
             return False
         *lines, rest = (self.partial + content).split(b"\n")
         self.partial = rest[: LINE_MAX + 1]
-        for line in lines:
-            if len(line) <= LINE_MAX:
+        newest = len(lines) - LINES_READ
+        for number, line in enumerate(lines):
+            if len(line) <= LINE_MAX and (number >= newest or b'"saved"' in line):
                 self._take(line, now)
         return True
 
@@ -123,14 +133,13 @@ class ProgressPipe:
         if done is None and not saves:
             return
         done = self.last[1] if done is None else done
-        is_news = self.first is None or saves
         if self.first is None or done < self.last[1]:  # who counts anew is measured anew
             self.first = (now, done)
         self.last = (now, done)
         self.total = self.total if total is None else total
         self.saved = now if saves else self.saved
         self._untold = True
-        self._tell_at = min(self._tell_at, now) if is_news else self._tell_at
+        self._tells_of_saving = self._tells_of_saving or saves
 
 
 def _count(value: object) -> float | None:
