@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.support import answers
-from tests.support.judging import planned
-from tests.support.scenario import Scenario, load_all
 
 LINES = answers.YARDS.read_text(encoding="utf-8").splitlines()
 
@@ -14,11 +12,6 @@ LINES = answers.YARDS.read_text(encoding="utf-8").splitlines()
 @pytest.mark.parametrize("number", range(len(LINES)))
 def test_a_yard_is_answered_as_it_was(number: int):
     assert answers.differences(f"yard {number}", answers.of_yard(answers.yard(LINES[number]))) == []
-
-
-@pytest.mark.parametrize("scenario", load_all(), ids=lambda scenario: scenario.name)
-def test_a_scenario_is_answered_as_it_was(scenario: Scenario):
-    assert answers.differences(scenario.name, answers.of_outlook(planned(scenario).outlook)) == []
 
 
 def test_an_answer_that_changed_is_told_by_its_part():

@@ -1,7 +1,8 @@
 """Every scenario under tests/scenarios is a test of its own, named by its sentence.
 
 Beside what the scenario expects, each plan is held to the invariants, to the same answer for the same moment written
-in another order, and to rest: planning again in its end state changes nothing.
+in another order, and to rest: planning again in its end state changes nothing. And it is answered as it was when
+somebody last looked (tests/support/answers.py).
 The folder `giving_way` holds rules 15 to 23.
 """
 

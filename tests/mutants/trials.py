@@ -35,7 +35,6 @@ FOLDERS = (
 LEFT_OUT = (
     "tests/properties/test_oracle.py",
     "test_the_hash_seed_means_nothing",
-    "test_a_scenario_is_answered_as_it_was",
 )
 """Judged here by themselves, or in other processes, which have no mutant."""
 

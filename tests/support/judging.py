@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpuyard.brain.foresee import outlook
 from gpuyard.files import parse_snapshot
 from gpuyard.model.answers.outlook import Outlook
+from tests.support import answers
 from tests.support.expectations import Result, differences
 from tests.support.invariants import restless, violations
 from tests.support.scenario import Scenario
@@ -14,9 +15,10 @@ from tests.support.telling import told
 
 
 def judged(scenario: Scenario) -> tuple[list[str], Outlook]:
-    """Every problem in a sentence, and the outlook that has them."""
+    """Every problem in a sentence, another answer than is kept among them, and the outlook that has them."""
     result = planned(scenario)
-    return list(problems(scenario, result)), result.outlook
+    changed = answers.differences(scenario.name, answers.of_outlook(result.outlook))
+    return [*problems(scenario, result), *changed], result.outlook
 
 
 def first_problem(scenario: Scenario) -> str | None:
