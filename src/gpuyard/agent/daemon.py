@@ -21,6 +21,30 @@ from gpuyard.model.outside.ports import Clock
 
 LINE_MAX = 256
 PROC = pathlib.Path("/proc")
+LOOK_FOR_IT_S = 60.0
+
+
+class DcgmExporter:
+    """NVIDIA's own exporter on this machine, looked for once a minute: there may be many processes."""
+
+    def __init__(self, proc: pathlib.Path = PROC) -> None:
+        self._proc = proc
+        self._looked_at: float | None = None
+        self._runs = False
+
+    def runs(self, at: float) -> bool:
+        """Whether it runs, as far as processes can be seen from here; `at` is a time that never goes back."""
+        if self._looked_at is None or at - self._looked_at >= LOOK_FOR_IT_S:
+            self._looked_at = at
+            self._runs = any(_comm(path) == "dcgm-exporter" for path in self._proc.glob("[0-9]*/comm"))
+        return self._runs
+
+
+def _comm(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:  # it has ended
+        return ""
 
 
 @dataclass(slots=True)
@@ -39,7 +63,7 @@ class Daemon:
     old_hostname_label: bool = False
     dcgm: Literal["auto", "always", "never"] = "auto"
     """Whether series go out under DCGM's names: not where dcgm-exporter runs, or every sum would be doubled."""
-    proc: pathlib.Path = PROC
+    other: DcgmExporter = field(default_factory=DcgmExporter)
     _uses: JobUses = field(default_factory=JobUses)
     _holders: Mapping[str, Sequence[GpuHolder]] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -73,7 +97,7 @@ class Daemon:
         export = Export(
             self.watch.view, self.clock.now(), self.hostname, self.old_hostname_label, self._holders, self._uses.uses
         )
-        silent = self.dcgm == "never" or (self.dcgm == "auto" and dcgm_exporter_runs(self.proc))
+        silent = self.dcgm == "never" or (self.dcgm == "auto" and self.other.runs(self.clock.monotonic()))
         told = families.families(export)
         return text.exposition(one for one in told if not (silent and one.name.startswith(families.PREFIX)))
 
@@ -102,14 +126,3 @@ def _jobs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:
             continue
         return list(dict.fromkeys(line.strip()[:LINE_MAX] for line in lines if line.strip()))
     return []
-
-
-def dcgm_exporter_runs(proc: pathlib.Path) -> bool:
-    """Whether NVIDIA's exporter runs on this machine, as far as its processes can be seen from here."""
-    for path in proc.glob("[0-9]*/comm"):
-        try:
-            if path.read_text(errors="replace").strip() == "dcgm-exporter":
-                return True
-        except OSError:  # it has ended
-            continue
-    return False

@@ -19,7 +19,7 @@ Verdict = Literal["healthy", "suspect", "sick", "unknown"]
 WORST: tuple[Verdict, ...] = ("sick", "unknown", "suspect", "healthy")
 
 XID_BROKEN_S = 86_400.0
-"""How long after its last broken-GPU Xid a GPU is given nothing new, unless the driver is loaded anew."""
+"""How long after its last broken-GPU Xid a GPU is given nothing new, unless it was reset since."""
 XID_WEAR_S = 3_600.0
 SLOWED_S = 360.0
 """How long the hardware must slow a GPU down, look by look, before that counts: loads come and go."""
@@ -54,7 +54,7 @@ def _findings(view: GpuView, now: float) -> Iterator[Finding]:
     if view.state == "lost":
         yield Finding("sick", f"lost: {view.why}")
     elif view.state == "unknown":
-        yield Finding("sick" if "reset required" in view.why else "unknown", view.why)
+        yield Finding("unknown", view.why)
     yield from _xids(view, now)
     if view.readings is not None:
         yield from _memory(view)

@@ -38,6 +38,8 @@ class GpuView:
     since: float = 0.0
     xids: tuple[tuple[float, int], ...] = ()
     """The newest that were told, and when."""
+    energy_mj: int = 0
+    """The last that was told; it begins anew when a GPU is reset or its driver loaded."""
     slowed_since: float | None = None
     """Since when every look has found that the hardware slows it down for heat or a fault."""
 
@@ -61,6 +63,7 @@ class MachineView:
 
 XIDS_KEPT = 32
 UNSEEN = "not looked at yet"
+IS_LOST, NEEDS_RESET = "NVML says that it is lost", "NVML says that it needs a reset"
 
 
 @dataclass(slots=True)
@@ -126,13 +129,15 @@ class Watch:
             errors = "; ".join(unseen.error for unseen in sample.unseen)
             return _turned(at, view, "lost", errors or "NVML does not list it any more")
         came = readings.xids if isinstance(readings.xids, tuple) else ()
-        xids = (*view.xids, *((at, xid) for xid in came))[-XIDS_KEPT:]
+        before = () if _was_reset(view, readings) else view.xids
+        xids = (*before, *((at, xid) for xid in came))[-XIDS_KEPT:]
         slowed = (view.slowed_since if view.slowed_since is not None else at) if _is_slowed(readings) else None
         told = replace(
-            view, facts=changed(view.facts, index=readings.index), readings=readings, xids=xids, slowed_since=slowed
+            view, facts=changed(view.facts, index=readings.index), readings=readings, xids=xids, slowed_since=slowed,
+            energy_mj=readings.energy_mj if isinstance(readings.energy_mj, int) else view.energy_mj,
         )  # fmt: skip
         if readings.fault:
-            return _turned(at, told, "lost" if readings.fault == "lost" else "unknown", f"NVML says: {readings.fault}")
+            return _turned(at, told, "lost", IS_LOST if readings.fault == "lost" else NEEDS_RESET)
         return replace(told, state="seen", why="", since=view.since if view.state == "seen" else at)
 
     def _in_trouble(self, at: float, trouble: Trouble) -> MachineView:
@@ -149,6 +154,12 @@ class Watch:
 
 HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x8, 0x40, 0x80
 """NVML_CLOCKS_EVENT_REASON_* of nvml.h."""
+
+
+def _was_reset(view: GpuView, readings: Readings) -> bool:
+    """Whether what was said of the GPU is of another life: it has been gone, or counts its energy anew."""
+    energy = readings.energy_mj if isinstance(readings.energy_mj, int) else view.energy_mj
+    return view.state == "lost" or energy < view.energy_mj
 
 
 def _is_slowed(readings: Readings) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.agent.daemon import Daemon, dcgm_exporter_runs
+from gpuyard.agent.daemon import Daemon, DcgmExporter
 from gpuyard.agent.exporting import serving
 from gpuyard.agent.exporting.serving import MetricsDoor, MetricsServer
 from gpuyard.agent.nvml.facts import Trouble
@@ -186,12 +186,14 @@ def test_a_name_with_odd_letters_breaks_no_line(tmp_path: Path):
 
 
 def test_where_dcgm_exporter_runs_its_series_are_not_told_twice(tmp_path: Path):
-    assert not dcgm_exporter_runs(tmp_path)
+    other = DcgmExporter(tmp_path)
+    assert not other.runs(0.0)
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "comm").write_text("dcgm-exporter\n")
-    found = told("synthetic-h100x8", dcgm="auto", proc=tmp_path)
+    found = told("synthetic-h100x8", dcgm="auto", other=DcgmExporter(tmp_path))
     assert not [s for s in found.samples if s.name.startswith("DCGM_FI_")]
     assert found.health(0) == "healthy"
+    assert (other.runs(59.0), other.runs(60.0)) == (False, True)  # there may be many processes: once a minute
 
 
 def test_the_host_may_carry_its_old_label_too():

@@ -216,6 +216,18 @@ def test_an_answer_that_is_none_is_trouble_and_no_exception(calling, program: st
     assert kind != "died" or "Tuesday" in str(answer)
 
 
+@pytest.mark.parametrize(("kind", "starts"), [("mismatch", 2), ("failed", 2), ("no driver", 1), ("no library", 1)])
+def test_after_trouble_with_its_library_another_child_is_asked_which_loads_the_new_one(calling, tmp_path, kind, starts):
+    program = (
+        "import os, sys; open(sys.argv[1], 'a').write('.'); answer = sys.argv[2].encode()\n"
+        "while os.read(0, 1 << 16): os.write(1, len(answer).to_bytes(4, 'big') + answer)"
+    )
+    answer = f'{{"type": "trouble", "kind": "{kind}"}}'
+    caller = calling(command=(sys.executable, "-c", program, str(tmp_path / "starts"), answer))
+    assert [caller.sample(), caller.sample()] == [Trouble(kind)] * 2
+    assert len((tmp_path / "starts").read_text()) == starts
+
+
 def test_a_child_that_hangs_ends_with_whoever_started_it(tmp_path: Path):
     record, wrongs = records.path("synthetic-h100x8"), _faults(tmp_path, "[{fault: hang}]")
     program = (

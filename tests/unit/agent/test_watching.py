@@ -104,8 +104,8 @@ def test_a_gpu_that_needs_a_reset_is_not_seen_as_well():
     assert isinstance(sample, Sample)
     asked.instead = changed(sample, gpus=(changed(sample.gpus[0], fault="reset required"), *sample.gpus[1:]))
     first = watch.look().gpus[0]
-    assert (first.state, first.readings) == ("unknown", None)
-    assert "reset required" in first.why
+    assert (first.state, first.readings) == ("lost", None)
+    assert "needs a reset" in first.why
 
 
 def test_xids_are_told_once_and_remembered_with_their_time():
@@ -114,6 +114,18 @@ def test_xids_are_told_once_and_remembered_with_their_time():
     for asked.at in (6.0, 7.0):
         view = watch.look()
     assert [gpu.xids for gpu in view.gpus if gpu.xids] == [((6.0, 79),)]
+
+
+def test_a_gpu_that_was_reset_is_not_blamed_for_what_was_before():
+    fresh = NvmlFault("set", at=100, gpu=2, set={"energy_mj": 5})
+    asked, watch = records.watched(NAME, NvmlFault("xid", at=5, gpu=2, value=74), fresh)
+    watch.look()
+    asked.at = 10.0
+    assert watch.look().gpus[2].xids == ((10.0, 74),)
+    asked.at = 99.0
+    assert watch.look().gpus[2].xids == ((10.0, 74),)
+    asked.at = 100.0
+    assert watch.look().gpus[2].xids == ()
 
 
 def test_a_gpu_that_appears_is_known_at_the_second_look():

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gpuyard.agent.nvml.child import ASKER, FRAME_MAX, LENGTH
-from gpuyard.agent.nvml.facts import Answer, MachineFacts, Question, Sample, Trouble
+from gpuyard.agent.nvml.facts import ABSENT, Answer, MachineFacts, Question, Sample, Trouble
 
 DEADLINE_S = 45.0
 """How long NVML may take: three polls of what watches wedged drivers elsewhere (NVSentinel)."""
@@ -101,6 +101,8 @@ class NvmlCaller:
             child.stdin.write(LENGTH.pack(len(body)) + body)
             child.stdin.flush()
             answer: Answer = msgspec.json.decode(self._frame(child), type=Answer)
+            if isinstance(answer, Trouble) and answer.kind not in ABSENT:
+                self._kill()  # its library may be an old one, as after the driver was changed; a new child loads anew
             return answer
         except TimeoutError:
             told = Trouble("hung", f"no answer within {self._source.deadline_s:g} s")

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from gpuyard.agent import daemon, verdicts
+from gpuyard.agent import verdicts
+from gpuyard.agent.daemon import DcgmExporter
 from gpuyard.agent.exporting import families
 from gpuyard.agent.exporting.families import Export, GpuHolder
 from gpuyard.agent.job_use import NOTHING, JobUse, JobUses
@@ -42,6 +43,7 @@ class Measuring:
         nodes = world.desk.nodes.values()
         self._places = {gpu.uuid: Place(node.name, gpu.index) for node in nodes for gpu in node.gpus if gpu.uuid}
         self._uses = JobUses()
+        self._other = DcgmExporter()
         self._unbooked: dict[int, tuple[Entry, JobUse]] = {}
         self._booked_at = world.desk.monotonic()
         self._over = threading.Event()
@@ -99,7 +101,7 @@ class Measuring:
         holders = {uuid: [GpuHolder(job=keys[job]) for job in jobs if job in keys] for uuid, jobs in on.items()}
         uses = {keys[int(job)]: use for job, use in self._uses.uses.items() if int(job) in keys}
         export = Export(self._watch.view, self._desk.now(), platform.node(), holders=holders, jobs=uses)
-        silent = daemon.dcgm_exporter_runs(daemon.PROC)
+        silent = self._other.runs(self._desk.monotonic())
         found = (one for one in families.families(export) if not (silent and one.name.startswith(families.PREFIX)))
         return [{"name": one.name, "words": one.words, "kind": one.kind, "series": list(one.series)} for one in found]
 
