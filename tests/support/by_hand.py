@@ -123,9 +123,9 @@ class Judge:
     def width(self) -> int:
         return max(len(m.node.gpus) for m in self.machines)
 
-    @property
-    def asked(self) -> float:
-        return self.request.gpus or self.request.share / WHOLE
+    def asked(self, machine: Machine) -> float:
+        """GPUs that the task takes there; memory is another part of a larger card."""
+        return self.request.gpus or need(self.request, machine.node) / WHOLE
 
     def score(self, n: int) -> float:
         """The sum of all terms; -1 where nothing fits."""
@@ -148,7 +148,7 @@ class Judge:
         if self.proportion.lean > 0:
             terms.append(weights.balance * self.balance(machine))
         if self.choice and self.classes and any(self.scarcity(i) for i in range(len(self.machines))):
-            terms.append(weights.scarcity * (0.5 - self.scarcity(n) * self.asked / (2 * self.width)))
+            terms.append(weights.scarcity * (0.5 - self.scarcity(n) * self.asked(machine) / (2 * self.width)))
         return self.stepped(sum(terms))
 
     def stepped(self, score: float) -> float:
@@ -156,7 +156,7 @@ class Judge:
         return score * steps // 1 / steps if steps else score
 
     def tightness(self, machine: Machine) -> float:
-        plain = 1 - (idle(machine.shares()) - self.asked) / self.width
+        plain = 1 - (idle(machine.shares()) - self.asked(machine)) / self.width
         if self.request.cpu_only and not self.policy.weights.cpu_tightness:
             return (plain + self.cpu_tightness(machine)) / 2
         return plain
@@ -222,7 +222,7 @@ class Judge:
             return 0.5
         free = idle(machine.shares())
         before = self.strain(machine.cpu(), free)
-        after = self.strain(machine.cpu() - self.request.cpu, free - self.asked)
+        after = self.strain(machine.cpu() - self.request.cpu, free - self.asked(machine))
         return 0.5 - (after - before) / (2 * self.width)
 
     def strain(self, cpu: float, free: float) -> float:
