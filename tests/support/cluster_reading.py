@@ -14,6 +14,7 @@ A file under tests/scenarios/kubernetes holds `scenarios:`, a list of
         remarks: {team/x: [gpuyard.dev/class]}        # what was left aside
         parked: [team/x-0]                            # pods whose owner is not known yet
         back: {team/train: suspend Job.batch team/train}    # how a gang is taken back
+        budgets: {team/pdb: {allowed: 1, ...}}        # keys of a snapshot's budget
         plan: {...}                                   # what a plan of the whole does; see expectations.py
 
 Objects are written as the API has them, with these defaults: namespace `team`, a uid of kind and name, made at the
@@ -36,17 +37,19 @@ import yaml
 from gpuyard.brain import foresee
 from gpuyard.files import parse_snapshot
 from gpuyard.files.reading.fleet import ONLY_QUEUE
-from gpuyard.files.writing import job_document, node_document, snapshot_document
+from gpuyard.files.writing import budget_document, job_document, node_document, snapshot_document
 from gpuyard.kube import objects as shapes
 from gpuyard.kube import owners as kinds
 from gpuyard.kube.objects import NodeObject, PodObject, Projection
 from gpuyard.model.job import Job, TaskGroup
-from gpuyard.model.node import Node, Pool
+from gpuyard.model.node import Budget, Node, Pool
 from gpuyard.model.queue import Queue
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import company
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
+from gpuyard.worlds.kubernetes.asking.volumes import Storage
+from gpuyard.worlds.kubernetes.budgets import budgets_of
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked
@@ -58,7 +61,7 @@ from tests.support.scenario import NOW, ScenarioError
 FOLDER = Path(__file__).resolve().parent.parent / "scenarios" / "kubernetes"
 RECORDED = Path(__file__).resolve().parent / "kube" / "owners"
 KEYS = {"name", "settings", "served", "owners", "objects", "expect"}
-EXPECTED = {"nodes", "jobs", "refused", "remarks", "parked", "back", "plan"}
+EXPECTED = {"nodes", "jobs", "refused", "remarks", "parked", "back", "budgets", "plan"}
 SHAPES: dict[str, type[Projection]] = {
     "Pod": PodObject, "Node": NodeObject, "Job": kinds.JobObject, "JobSet": kinds.JobSetObject,
     "LeaderWorkerSet": kinds.LeaderWorkerSetObject, "RayCluster": kinds.RayClusterObject,
@@ -111,6 +114,7 @@ class Read:
     foreign: list[Job]
     levels: tuple[str, ...]
     queues: tuple[str, ...]
+    budgets: tuple[Budget, ...]
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -128,6 +132,7 @@ class Read:
             pools=pools,
             nodes=tuple(self.nodes.values()),
             queues=queues,
+            budgets=self.budgets,
             jobs=jobs,
         )
 
@@ -146,8 +151,25 @@ class Cluster:
         }
         keys = [company.label_keys(pod.spec) for pod in self.of(PodObject)]
         self.settings = replace(self.settings, label_keys=frozenset().union(*keys))
+        self.settings = replace(self.settings, storage=self._storage())
         served = {kind for kind, _ in self.objects} | set(entry.get("served", ())) | {"Job.batch"}
         self.owners = Owners(self.objects, frozenset(served))
+
+    def _storage(self) -> Storage:
+        claims = {found.metadata.key: found for found in self.of(shapes.VolumeClaimObject)}
+        in_use = {
+            f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}": pod.metadata.uid
+            for pod in self.of(PodObject)
+            for volume in pod.spec.volumes or ()
+            if pod.spec.node_name and volume.persistent_volume_claim
+        }
+        return Storage(
+            claims,
+            {found.metadata.name: found for found in self.of(shapes.VolumeObject)},
+            {found.metadata.name: found for found in self.of(shapes.StorageClassObject)},
+            {found.metadata.key: found for found in self.of(shapes.DeviceClaimObject)},
+            in_use,
+        )
 
     def of(self, shape: type[Any]) -> list[Any]:
         return [found for found in self.objects.values() if isinstance(found, shape)]
@@ -168,7 +190,8 @@ class Cluster:
         ]
         gathered, parked = self._gather(mine, seats, known)
         levels = tuple(level for level, _ in self.settings.levels)
-        return Read(known, gathered, parked, foreign, levels, tuple(self.settings.queues))
+        budgets = budgets_of(self.of(shapes.BudgetObject), gathered.values())
+        return Read(known, gathered, parked, foreign, levels, tuple(self.settings.queues), budgets)
 
     def _seats(self, bound: list[PodObject], known: Mapping[str, Node]) -> dict[str, Any]:
         seats: dict[str, Any] = {}
@@ -276,6 +299,8 @@ def judged(scenario: ClusterScenario, now: float) -> list[str]:
     problems += _same("parked", expect, read.parked, [])
     back = {n: f"{g.way.value} {g.owner_kind} {g.owner}".strip() for n, g in read.gathered.items()}
     problems += _documents("way back of", {"": expect.get("back", {})}, {"": back})
+    budgets = {budget.name: budget_document(budget) for budget in read.budgets}
+    problems += _documents("budget", expect.get("budgets", {}), budgets)
     again = parse_snapshot(json.dumps(snapshot_document(snapshot)), scenario.file, now)
     problems += [
         f"read from its own snapshot it is not the same: {one} / {two}" for one, two in _parted(again, snapshot)

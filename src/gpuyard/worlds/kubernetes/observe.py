@@ -28,7 +28,7 @@ from gpuyard.model.node import Load, Node
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import gangs, nodes, pods
-from gpuyard.worlds.kubernetes.asking import amounts, devices
+from gpuyard.worlds.kubernetes.asking import amounts, company, devices
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.cache import Cache
@@ -192,9 +192,17 @@ class ClusterObserver:
         members = self.cache.gang(name)
         if not members:
             return None
+        self._hear_of_labels(members)
         places = {pod.metadata.uid: place for pod in members if (place := self._place(pod)) is not None}
         found = gangs.gather(members, self.cache.owners.owners, self.settings, places)
         return found if isinstance(found, Gathered) else None
+
+    def _hear_of_labels(self, members: Iterable[PodObject]) -> None:
+        """Labels that a selector mentions tell pods apart from now on: every gang is to be looked at anew."""
+        keys = frozenset[str]().union(*(company.label_keys(pod.spec) for pod in members))
+        if not keys <= self.settings.label_keys:
+            self.settings = replace(self.settings, label_keys=self.settings.label_keys | keys)
+            self.cache.dirty.gangs.update(self.cache.members)
 
     def _place(self, pod: PodObject) -> Placement | None:
         uid = pod.metadata.uid

@@ -13,10 +13,10 @@ from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.node import Load
 from gpuyard.model.resources import PORT, Extras, Request
-from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms
+from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms, volumes
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
-from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 
 POD_SLOT = "pods"
 """The resource of which every pod takes one."""
@@ -59,26 +59,26 @@ def task_of(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> TaskGroup |
 
 def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFAULTS) -> TaskGroup | Refusal:
     """The same for a pod, or for the template of one."""
-    refused = _unsupported(spec)
-    if refused is not None:
-        return refused
     needs = amounts.needs_of(spec)
     asked = devices.asked_for(needs, metadata, settings)
     borne = terms.tolerations(spec)
     neighbours = company.company_of(spec, metadata, settings)
+    reached = volumes.reach(spec, metadata, settings.storage)
     if isinstance(asked, Refusal):
         return asked
     if isinstance(borne, Refusal):
         return borne
     if isinstance(neighbours, Refusal):
         return neighbours
+    if isinstance(reached, Refusal):
+        return reached
     selector = dict(spec.node_selector or {})
     if asked.resource:
         selector[GPUS] = asked.resource
     return TaskGroup(
         request=_request(needs, asked, spec),
         node_selector=tuple(sorted(selector.items())),
-        terms=terms.node_terms(spec),
+        terms=terms.node_terms(spec, reached),
         likes=terms.node_likes(spec),
         labels=neighbours.labels,
         near=neighbours.near,
@@ -116,13 +116,6 @@ def _ports(spec: PodSpec | None) -> Iterator[str]:
         for port in container.ports or ():
             if port.host_port:
                 yield f"{PORT}{port.protocol or 'TCP'}/{port.host_port}"
-
-
-def _unsupported(spec: PodSpec) -> Refusal | None:
-    if spec.resource_claims:
-        names = ", ".join(claim.name for claim in spec.resource_claims)
-        return Refusal(RefusalName.CLAIM_UNSUPPORTED, f"it claims devices ({names}) that are not allocated yet")
-    return None
 
 
 def load_of(pods: Iterable[PodObject]) -> Load:

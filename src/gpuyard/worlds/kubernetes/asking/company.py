@@ -30,6 +30,8 @@ class CompanyAsked:
 
 def label_keys(spec: PodSpec) -> frozenset[str]:
     """The labels that a pod's required terms mention; all pods together are `ReadingSettings.label_keys`."""
+    if spec.affinity is None and not spec.topology_spread_constraints:
+        return frozenset()  # most pods
     near, apart, even = _terms(spec)
     keys = {key for term in (*near, *apart) for key in _keys(term.label_selector)}
     keys |= {key for constraint in even for key in _keys(constraint.label_selector)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuyard.model.topology import NODE
+from gpuyard.worlds.kubernetes.asking.volumes import NOTHING_SEEN, Storage
 
 OURS = "gpuyard.dev/"
 POOL = OURS + "pool"
@@ -58,6 +59,7 @@ class ReadingSettings:
     default_queue: str = "default"
     label_keys: frozenset[str] = frozenset()
     """Labels of pods that selectors of any pod mention (`company.label_keys`): by these they are known to others."""
+    storage: Storage = NOTHING_SEEN
     fractions: bool = False
     """Whether parts of a GPU can be had: somebody on the nodes must hold tasks to their part."""
     replicas: int = 1
