@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpuyard.brain.engine.nodes import device_masks
 from gpuyard.brain.engine.nodes.extras import ExtraColumns
-from gpuyard.model.node import Gpu, Health, Node
+from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import UNLIMITED, WHOLE, Extras
 from gpuyard.model.topology import NODE
 
@@ -114,19 +115,21 @@ class Columns:
         self.width = max((len(node.gpus) for node in nodes), default=0)
         self.breadth = max(self.width, 1)
         """What GPUs of a node are told as a share of."""
-        self.islands = [_masks(node, _island) for node in nodes]
-        self.grades = [_grades(node, islands) for node, islands in zip(nodes, self.islands, strict=True)]
+        devices = device_masks.masks_of(nodes)
+        self.islands = [masks.islands for masks in devices]
+        self.grades = [masks.grades for masks in devices]
         """What of a node is near to each other, nearest first: NVLink islands, PCIe switches, NUMA nodes."""
         self.layout = [self._layouts.setdefault(masks, len(self._layouts)) for masks in self.islands]
         self.island_masks = list(self._layouts)
-        self.usable = [_mask(node, _usable) for node in nodes]
-        self.sliced = [sum(1 << gpu.index for gpu in node.gpus if gpu.slices is not None) for node in nodes]
-        self.suspect = [_mask(node, _suspect) for node in nodes]
+        self.usable = [masks.usable for masks in devices]
+        self.sliced = [masks.sliced for masks in devices]
+        self.suspect = [masks.suspect for masks in devices]
         self.any_suspect = any(self.suspect)
-        self.barred = {n for n, node in enumerate(nodes) if not all(gpu.usable for gpu in node.gpus)}
+        self.barred = {n for n, masks in enumerate(devices) if not masks.sound}
         """Nodes with a device that is sick or closed."""
         self.cpu_width = _cpu_width(nodes)
-        self.profiles = sorted({p for node in nodes for gpu in node.gpus for p in gpu.slices or ()})
+        sliced = (node for node, masks in zip(nodes, devices, strict=True) if masks.sliced)
+        self.profiles = sorted({p for node in sliced for gpu in node.gpus for p in gpu.slices or ()})
 
     def _lay_free(self) -> None:
         count = len(self.nodes)
@@ -233,8 +236,8 @@ class Columns:
         self.memory[n] += (node.memory - node.taken.memory) - (old.memory - old.taken.memory)
         self.extras.change(n, old, node)
         if node.gpus is not old.gpus:
-            self.usable[n] = _mask(node, _usable)
-            self.suspect[n] = _mask(node, _suspect)
+            self.usable[n] = device_masks.usable(node.gpus)
+            self.suspect[n] = device_masks.suspect(node.gpus)
             self.any_suspect = bool(self.suspect[n]) or any(self.suspect)
             self._bar(n, node)
             self._derive([n])
@@ -424,38 +427,9 @@ def _levels(nodes: Sequence[Node], names: Sequence[str]) -> dict[str, Level]:
     return levels
 
 
-def _masks(node: Node, number: Callable[[Gpu], int]) -> tuple[int, ...]:
-    masks: dict[int, int] = {}
-    for gpu in node.gpus:
-        masks[number(gpu)] = masks.get(number(gpu), 0) | 1 << gpu.index
-    return tuple(sorted(masks.values(), key=lambda mask: mask & -mask))
-
-
-def _island(gpu: Gpu) -> int:
-    return gpu.island
-
-
-def _grades(node: Node, islands: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """A grade in which all are together tells nobody apart, and is left out."""
-    coarser = (_masks(node, lambda gpu: gpu.switch), _masks(node, lambda gpu: gpu.numa))
-    return (islands, *(masks for masks in coarser if len(masks) > 1 and masks != islands))
-
-
-def _usable(gpu: Gpu) -> bool:
-    return gpu.usable
-
-
-def _suspect(gpu: Gpu) -> bool:
-    return gpu.health is Health.SUSPECT
-
-
 def _cpu_width(nodes: Iterable[Node]) -> int:
     """What CPU of a node is told as a share of: the most that any node is known to have."""
     return max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0) or 1
-
-
-def _mask(node: Node, which: Barred) -> int:
-    return sum(1 << gpu.index for gpu in node.gpus if gpu.slices is None and which(gpu))
 
 
 def _free_slices(node: Node) -> dict[tuple[int, str], int]:

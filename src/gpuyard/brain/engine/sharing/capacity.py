@@ -20,7 +20,7 @@ class Capacity:
     def __init__(self, columns: Columns, tree: QueueTree) -> None:
         self._columns = columns
         self._tree = tree
-        self._odd = {n for n, node in enumerate(columns.nodes) if _is_odd(node)}
+        self._odd = {n for n, node in enumerate(columns.nodes) if node.closed is not None or n in columns.barred}
         self._sound = [0] * len(tree.resources)
         kinds = Counter(kind for node in columns.nodes if (kind := _kind(node)) is not None)
         for (gpu, cpu, memory, model), count in kinds.items():
