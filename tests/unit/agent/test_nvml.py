@@ -126,12 +126,20 @@ def test_a_gpu_that_is_lost_is_so_whichever_call_says_it(code: int, fault: str):
     assert Library(FakeNvml(nvmlDeviceGetTemperature=code)).sample().gpus[0].fault == fault
 
 
-def test_an_index_without_a_gpu_behind_it_is_told_and_costs_no_other():
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName"])
+def test_an_index_without_a_gpu_behind_it_is_told_and_costs_no_other(call: str):
     class OneGone(FakeNvml):
-        def nvmlDeviceGetHandleByIndex(self, index):
-            if index == 1:
-                raise NvmlMistake(15)
-            return index
+        def __getattribute__(self, name: str) -> Any:
+            found = super().__getattribute__(name)
+            if name != call:
+                return found
+
+            def of_the_first(index: int) -> Any:
+                if index == 1:
+                    raise NvmlMistake(15)
+                return found(index)
+
+            return of_the_first
 
     machine = Library(OneGone()).machine()
     assert [gpu.uuid for gpu in machine.gpus] == ["GPU-0"]

@@ -147,13 +147,19 @@ class Library:
         """Every GPU, what it is and how it is joined to the others."""
         nvml = self._nvml
         handles, unseen = self._handles()
-        gpus = tuple(self._facts(index, handle) for index, handle in handles)
+        known: list[tuple[DeviceFacts, Any]] = []
+        for index, handle in handles:
+            try:
+                known.append((self._facts(index, handle), handle))
+            except nvml.NVMLError as error:  # without a name it is none; the others have theirs
+                unseen.append(_unseen(index, error))
+        gpus = tuple(facts for facts, _ in known)
         return MachineFacts(
             driver=_ask(nvml, lambda n, _: _text(n.nvmlSystemGetDriverVersion()), None),
             cuda=_ask(nvml, lambda n, _: _cuda(n.nvmlSystemGetCudaDriverVersion_v2()), None),
             nvml=_ask(nvml, lambda n, _: _text(n.nvmlSystemGetNVMLVersion()), None),
             gpus=gpus,
-            pairs=tuple(self._pairs(gpus, [handle for _, handle in handles])),
+            pairs=tuple(self._pairs(gpus, [handle for _, handle in known])),
             unseen=tuple(unseen),
         )
 
@@ -236,7 +242,7 @@ class Library:
                 nvml.nvmlDeviceGetUUID(handle)
                 found.append((index, handle))
             except nvml.NVMLError as error:
-                unseen.append(Unseen(index, str(error), _code(error) in (LOST, GPU_NOT_FOUND)))
+                unseen.append(_unseen(index, error))
         return found, unseen
 
     # --- events ----------------------------------------------------------------------------------
@@ -297,6 +303,10 @@ def _not_told(error: Exception) -> NotTold:
     if isinstance(error, AttributeError | Unsupported) or code in NO_SUCH_THING:
         return NotTold(NOT_SUPPORTED)  # an attribute: these bindings are older than the question
     return NotTold(FAILED, {LOST: IS_LOST, RESET_REQUIRED: NEEDS_RESET}.get(code, str(error)))
+
+
+def _unseen(index: int, error: Exception) -> Unseen:
+    return Unseen(index, str(error), _code(error) in (LOST, GPU_NOT_FOUND))
 
 
 def _code(error: Exception) -> int:

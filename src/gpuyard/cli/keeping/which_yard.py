@@ -100,10 +100,12 @@ def of_this_machine(now: float) -> YardFleet | None:
     if isinstance(machine, Trouble) and machine.kind not in ABSENT:
         raise Refused(f"What GPUs this machine has cannot be told: {machine}. `yard doctor` says more.")
     nodes = () if isinstance(machine, Trouble) else discovery.nodes(machine)
-    if not nodes:
+    if isinstance(machine, Trouble) or not nodes:
         return None
     found = replace(_parsed({}, now), nodes=nodes)
-    return YardFleet(found, False, f"real: {_counted(found)} ({', '.join(sorted({node.model for node in nodes}))})")
+    gone = f"; {len(machine.unseen)} more cannot be reached (`yard doctor`)" if machine.unseen else ""
+    models = ", ".join(sorted({node.model for node in nodes}))
+    return YardFleet(found, False, f"real: {_counted(found)} ({models}){gone}")
 
 
 def of_record(path: Path, now: float) -> YardFleet:
