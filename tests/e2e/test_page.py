@@ -57,9 +57,12 @@ def test_it_draws_the_fleet_and_follows_what_happens(chromium: Browser, shell: S
     assert page.ask("document.querySelector('#tiles').innerText").split()[:2] == ["8", "GPUs"]
     assert page.ask("document.querySelectorAll('.gpu.sick').length") == 2  # one of them in the legend
     assert page.ask(HELD) == 0
-    shell("run", "--detach", "--name", "train", "--gpus", "2", "--", "sleep", "60")
+    tells = 'echo \'{"done": 3000, "total": 12000}\' > $GPUYARD_PROGRESS; sleep 60'
+    shell("run", "--detach", "--name", "train", "--gpus", "2", "--", "sh", "-c", tells)
     page.until(f"{HELD} === 2")
     page.until("document.querySelector('#running').innerText.includes('train')")
+    shell("run", "--gpus", "0", "--", "true")  # something happens, so the page looks again
+    page.until("document.querySelector('#running').innerText.includes('3,000 of 12,000 steps')")
     page.until("document.querySelector('#events').innerText.includes('train started')")
     shell("cancel", "train")
     page.until(f"{HELD} === 0")
