@@ -427,15 +427,20 @@ Key = tuple[object, ...]
 def better(claim: Claim, one: list[Unit], other: list[Unit]) -> str:
     """The key by which one set comes before the other in every reading of the keys; empty if it does not."""
     name = ""
-    for reading in product((0, 1), repeat=5):
+    alone = all(len({unit.job for unit in units}) == 1 for units in (one, other))
+    for reading in product((0, 1), (0, 1), (0, 1), WARM, (0, 1)):
         mine, theirs = _key(claim, one, reading), _key(claim, other, reading)
         first = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), None)
         if first is None or not mine[first] < theirs[first]:  # type: ignore[operator]
             return ""
+        if NAMES[first] == "younger" and not alone:
+            return ""  # which of several jobs tells a set's age is not said
         name = name or NAMES[first]
     return name
 
 
+WARM = NEVER, ALWAYS, WITH_ITS_GANG = 0, 1, 2
+"""When a restart of an extra is said to warm up: a gang that stops whole is started again whole."""
 NAMES = ("own queue", "gang", "below quota", "below share", "priority", "evictions", "lost work", "gangs", "younger")
 
 
@@ -443,6 +448,7 @@ def _key(claim: Claim, units: list[Unit], reading: tuple[int, ...]) -> Key:
     moment = claim.moment
     jobs = [moment.jobs[name] for name in sorted({u.job for u in units})]
     gangs = [u for u in units if not u.extra]
+    stopped = {u.job for u in gangs}
     evictions = [job.evictions for job in jobs]
     youth = max((job.submitted for job in jobs), default=0.0)
     return (
@@ -452,9 +458,15 @@ def _key(claim: Claim, units: list[Unit], reading: tuple[int, ...]) -> Key:
         _pushed(claim, units, by_quota=False, reading=reading),
         max((job.priority for job in jobs), default=0),
         sum(evictions) if reading[2] else max(evictions, default=0),
-        sum((_lost(moment, u, reading[3]) for u in units), 0.0),
+        sum(
+            (
+                _lost(moment, u, reading[3] == ALWAYS or (reading[3] == WITH_ITS_GANG and u.job in stopped))
+                for u in units
+            ),
+            0.0,
+        ),
         len(gangs),
-        -youth if len(jobs) == 1 else 0.0,
+        -youth,
     )
 
 
@@ -485,7 +497,7 @@ def _pushed(claim: Claim, units: list[Unit], by_quota: bool, reading: tuple[int,
     return False
 
 
-def _lost(moment: Moment, unit: Unit, warm: int) -> float:
+def _lost(moment: Moment, unit: Unit, warm: bool) -> float:
     """GPU-seconds since the last checkpoint, plus warm-up (of an extra too, read so)."""
     job = moment.jobs[unit.job]
     since = max((at for at in (job.started, job.saved) if at is not None), default=moment.now)

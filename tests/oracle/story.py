@@ -264,8 +264,8 @@ class Story:
         name = claim.job.name
         gone = lifted(claim.state, [(u.job, u.spots) for u in other])
         after = {**gone, name: self.plan.end.get(name, ())}
-        back = {u.job for u in other} - {u.job for u in units}
-        takers = [Claim(self.lenient, after, job) for job in back if len(self.plan.end.get(job, ())) > len(after[job])]
+        back = [job for job in sorted({u.job for u in other}) if len(self.plan.end.get(job, ())) > len(after[job])]
+        takers = [Claim(self.lenient, after, job) for job in back]
         return any(taker.right(u.job, taker.used) for taker in takers for u in units if u.job != taker.job.name)
 
 

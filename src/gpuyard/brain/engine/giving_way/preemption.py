@@ -55,7 +55,7 @@ def _plain_or_mixed(claim: Claim) -> RoomMade | None:
             return outcome
         rank = takers.rank(outcome) if outcome is not None else None
         trial.undo()
-        mixed = _mixed(claim) if everywhere else _few_mixed(claim)
+        mixed = _mixed(claim) if everywhere else _few_mixed(claim, plain=outcome is not None and not outcome.moved)
         if mixed is not None and (rank is None or takers.rank(mixed) < rank):
             trial.keep()
             return mixed
@@ -67,8 +67,9 @@ def _mixed(claim: Claim, break_budgets: bool = False) -> RoomMade | None:
     return maker.best(chain(maker.tries(), maker.clearing_tries(), maker.small_tries()))
 
 
-def _few_mixed(claim: Claim) -> RoomMade | None:
-    maker = RoomMaker(claim.draft, claim.row, NearTakers(claim))
+def _few_mixed(claim: Claim, plain: bool) -> RoomMade | None:
+    """Where few could go; if there is a take that moves nobody, only near the claimant (rule 19)."""
+    maker = RoomMaker(claim.draft, claim.row, NearTakers(claim) if plain else MixedTakers(claim))
     return maker.best(maker.small_tries())
 
 

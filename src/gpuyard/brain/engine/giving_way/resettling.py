@@ -7,6 +7,7 @@ the minimum), so that a gang which only has to give an extra keeps all else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from gpuyard.brain.engine.giving_way import clearing
@@ -62,6 +63,9 @@ GROW = Purpose(lambda row: 1, gang.grow)
 """Add one task to a job that has its minimum."""
 
 
+MOST_FIRST, MOST_WEIGHED = 5, 16
+"""Of so many who stepped aside each looks for a place first, in turn; and so many are weighed as if they stood."""
+
 FindPlaces = Callable[[list[Unit]], tuple[list[Unit], list[Unit]]]
 """Finds places for those who stepped aside: who was moved, and who stops."""
 
@@ -76,8 +80,9 @@ class Settling:
         self.goal = goal
         self._stoppable: set[Unit] = set()
 
-    def settle(self, gone: list[Unit]) -> RoomMade | None:
-        """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken."""
+    def settle(self, gone: list[Unit], thorough: bool = False) -> RoomMade | None:
+        """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken. Where it is
+        worth while, each of them looks for a place before the others once."""
         held = len(self.row.held)
         self._stoppable = self.rights.stoppable(gone)
         if self.excess() is not None:
@@ -90,6 +95,7 @@ class Settling:
         finds: list[FindPlaces] = [self._stay_first]
         if self.rights.moves_too:
             finds += [self._dear_first, self._large_first]
+            finds += [partial(self._this_first, unit) for unit in gone] if thorough and len(gone) <= MOST_FIRST else []
         return self._judged(taken, finds[0](gone)) if len(finds) == 1 else self._best_of(taken, gone, finds)
 
     def _judged(self, taken: tuple[Held, ...], found: tuple[list[Unit], list[Unit]]) -> RoomMade | None:
@@ -137,8 +143,19 @@ class Settling:
 
         An extra without its minimum is no use to anybody.
         """
-        dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
+        dearest = self._dearest(gone)
         return [unit for unit in self._ordered(dearest) if not self._may_return(unit) or not self._stand_again(unit)]
+
+    def _dearest(self, gone: list[Unit]) -> list[Unit]:
+        """The dearest to stop first; where places are looked for, and few look, by what their queues held before they
+        went."""
+        standing = gone if self.rights.moves_too and len(gone) <= MOST_WEIGHED else []
+        for unit in standing:
+            self.rights.suppose(unit, gone=False)
+        keys = [self.rights.key((unit,)) for unit in gone]
+        for unit in standing:
+            self.rights.suppose(unit, gone=True)
+        return [gone[i] for i in sorted(range(len(gone)), key=keys.__getitem__, reverse=True)]
 
     def _stay_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """Whoever can stands where it stood; then the others look for places. Who was moved, and who stops."""
@@ -146,8 +163,12 @@ class Settling:
 
     def _dear_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """One after the other, the dearest to stop first, stands where it stood or finds another place."""
-        dearest = sorted(gone, key=lambda unit: self.rights.key((unit,)), reverse=True)
-        return self._one_by_one(self._ordered(dearest))
+        return self._one_by_one(self._ordered(self._dearest(gone)))
+
+    def _this_first(self, first: Unit, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """The same, one of them before all others, its minimum before its extras."""
+        ordered = self._ordered(self._dearest(gone))
+        return self._one_by_one(sorted(ordered, key=lambda unit: unit is not first and unit.row is not first.row))
 
     def _large_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """The same, the largest first: small ones find a place more easily."""

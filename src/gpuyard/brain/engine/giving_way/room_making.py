@@ -271,7 +271,7 @@ class RoomMaker:
         gone: list[Unit] = []
         for unit in units:
             self._let_go(unit, gone)
-        return self._settling.settle(gone)
+        return self._settling.settle(gone, thorough=True)
 
     def _by_subsets(self, units: list[Unit], most: int = MOST_WEIGHED) -> RoomMade | None:
         """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
