@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuyard.agent.nvml import faults, record
+from gpuyard.agent.nvml import faults, library, record
 from gpuyard.agent.nvml.caller import NvmlCaller, NvmlSource
 from gpuyard.agent.nvml.facts import MachineFacts, NotTold, Sample, Trouble
 from gpuyard.agent.nvml.library import Library, Unopened
@@ -151,6 +152,51 @@ def test_why_nvml_cannot_be_opened_is_told_apart(code: int, kind: str):
     with pytest.raises(Unopened) as unopened:
         Library(FakeNvml(nvmlInit=code))
     assert unopened.value.trouble.kind == kind
+
+
+def test_every_name_that_is_asked_of_the_bindings_is_one_that_they_have():
+    pynvml = pytest.importorskip("pynvml")
+    folder = Path(library.__file__).parent
+    asked = {
+        name for file in ("library.py", "gpm.py")
+        for name in re.findall(r"\b(?:n|nvml|_nvml)\.((?:nvml|c_nvml|NVML)\w+)", (folder / file).read_text())
+    }  # fmt: skip
+    assert len(asked) > 50
+    assert [name for name in sorted(asked) if not hasattr(pynvml, name)] == []
+
+
+def test_activity_is_the_mean_between_two_looks():
+    pynvml = pytest.importorskip("pynvml")
+
+    class WithGpm(FakeNvml):
+        c_nvmlGpmMetricsGet_t = pynvml.c_nvmlGpmMetricsGet_t
+        NVML_GPM_METRICS_GET_VERSION = 1
+        freed = 0
+
+        def nvmlGpmQueryDeviceSupport(self, handle):
+            return SimpleNamespace(isSupportedDevice=handle == 0)
+
+        def nvmlGpmSampleAlloc(self):
+            return pynvml.c_nvmlGpmSample_t()
+
+        def nvmlGpmSampleGet(self, handle, sample): ...
+
+        def nvmlGpmSampleFree(self, sample):
+            self.freed += 1
+
+        def nvmlGpmMetricsGet(self, wanted):
+            for metric in wanted.metrics[: wanted.numMetrics]:
+                metric.value, metric.nvmlReturn = 10.0 * metric.metricId, 3 if metric.metricId == 3 else 0
+
+    fake = WithGpm()
+    asked = Library(fake)
+    first = asked.sample().gpus[0]
+    assert first.tensor_active == NotTold("unknown", "told from the second look on")
+    with_it, without = asked.sample().gpus
+    assert (with_it.tensor_active, with_it.sm_active, with_it.dram_active) == (0.5, 0.2, 1.0)
+    assert isinstance(with_it.sm_occupancy, NotTold)
+    assert without.tensor_active == NotTold("not supported")
+    assert fake.freed == 1  # of two looks only the last one's sample is kept
 
 
 # --- the child -----------------------------------------------------------------------------------
