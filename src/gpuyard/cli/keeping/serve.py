@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuyard.cli.console import options, terminal
+from gpuyard.model.errors import Refused
 
 if TYPE_CHECKING:
     from gpuyard.model.snapshot import Snapshot
@@ -22,9 +23,11 @@ ROLES = ("scheduler",)
     """
     yard serve --role scheduler --kubeconfig ~/.kube/config
     yard serve --role scheduler --site queues.yaml --no-lease
+    yard serve --role scheduler --rights | kubectl apply -f -
     """,
 )
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What this process does.")
+@click.option("--rights", is_flag=True, help="Print the account and the rights that it needs, for kubectl, and leave.")
 @click.option(
     "--kubeconfig", default="", metavar="FILE", help="How the cluster is reached.  [default: as kubectl does]"
 )
@@ -34,14 +37,22 @@ ROLES = ("scheduler",)
 )
 @click.option("--site", default="", metavar="FILE", help="Queues, policy and topology, as in a fleet file.")
 @click.option("--lease/--no-lease", "elects", default=True, help="Whether another may stand by.  [default: lease]")
-def serve(role: str, kubeconfig: str, context: str, name: str, site: str, elects: bool) -> None:
+def serve(role: str, rights: bool, kubeconfig: str, context: str, name: str, site: str, elects: bool) -> None:
     """Schedule a Kubernetes cluster: pods that ask for it by schedulerName are placed, whole gangs or not at all.
 
     Nothing is installed on nodes and nothing is replaced; kube-scheduler goes on with all other pods. It runs until it
     is told to stop (SIGTERM, Ctrl-C), and pods notice nothing when it does.
     """
+    if rights:
+        from gpuyard.kube import manifests
+
+        terminal.write(manifests.text(f"{role}.yaml"))
+        return
+    try:
+        from gpuyard.runtime.clustered import scheduler
+    except ModuleNotFoundError as missing:
+        raise Refused(f"{missing.name} is not installed, which clusters need; `pip install 'gpuyard[kube]'`") from None
     from gpuyard.runtime.clock import SystemClock, SystemDice
-    from gpuyard.runtime.clustered import scheduler
 
     clock = SystemClock()
     access = scheduler.found(kubeconfig, context)
