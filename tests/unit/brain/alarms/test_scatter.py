@@ -163,7 +163,7 @@ def test_one_figure_an_hour_is_kept_for_a_day():
     yard = Watched(scattered())
     yard.come_and_go(0, gpus=8, count=3)
     begin = yard.snapshot.now
-    for seconds in (20.0, 330.0, 3615.0, 3925.0):
+    for seconds in (20.0, 330.0, 3615.0, 3925.0, 4500.0):
         yard.after(seconds)
     assert [at - begin for at, _ in yard.memory.of(AlarmsKept).trend["h100"]] == [20.0, 3925.0]
     for hour in range(2, 30):
