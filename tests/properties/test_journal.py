@@ -36,3 +36,11 @@ def test_histories_tell_of_everything_that_can_happen_but_evictions_and_progress
     text = "".join(function.__code__.co_names.__str__() for function in KINDS.values())
     unheard = [kind.__name__ for kind in get_args(told.Event) if kind.__name__ not in text]
     assert unheard == ["JobEvicted", "JobProgressed"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [told.JobEvicted("a", 1.5), told.JobProgressed("a", 1.5, 3.0), told.JobProgressed("a", 1.5, 3.0, 9.0, 1.0, 0.5)],
+)
+def test_those_two_read_back_as_well(event: Event):
+    assert event_of(json.loads(json.dumps(event_document(event))), (), 0.0) == event

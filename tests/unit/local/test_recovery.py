@@ -178,7 +178,8 @@ def test_a_cancel_is_remembered_across_a_crash(tmp_path: Path):
 def test_the_brain_replayed_on_the_journal_decides_the_same(tmp_path: Path):
     yard = again(tmp_path)
     for number in range(12):
-        yard.put(sh("sleep 0.1", name=f"j{number}", tasks=1 + number % 3, gpus=1 + number % 4, priority=number * 7))
+        tells = f'echo \'{{"done": {number + 1}, "saved": true}}\' > $GPUYARD_PROGRESS; sleep 0.1'
+        yard.put(sh(tells, name=f"j{number}", tasks=1 + number % 3, gpus=1 + number % 4, priority=number * 7))
     yard.put(sh("sleep 0.2", name="gang", tasks=2, gpus=8, priority=99))
     yard.world.cordon("n1", True)
     yard.set_queue(ADMIN, {"name": "default", "quota": 12, "limit": 16}, dry_run=False)
