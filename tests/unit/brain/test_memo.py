@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuyard.brain.engine.nodes import feasibility
@@ -9,6 +11,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture import job_rows
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.placing.fragmentation import follow_demand
+from gpuyard.model.events import NodeSeen
 from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.node import Gpu, Health, Node
 from gpuyard.model.queue import Queue
@@ -85,3 +88,16 @@ def test_a_shape_that_has_seen_too_many_conditions_begins_anew_and_says_the_same
         told.append((scores(fleet), len(shape._seen_states)))
     assert told[0][0] == told[1][0]
     assert told[0][1] <= 2 < told[1][1]
+
+
+def test_machines_that_differ_by_kilobytes_are_of_one_kind_and_still_told_apart_by_who_fits():
+    sizes = (1 << 30, (1 << 30) + 1024, (1 << 30) - 1024)
+    nodes = tuple(Node(f"n{i}", gpus=(Gpu(0),), memory=size) for i, size in enumerate(sizes))
+    fleet = fleet_of(nodes, TaskGroup(request=Request(gpus=1, memory=1 << 30)))
+    request = fleet.jobs["j0"].requests[0]
+    assert len(set(fleet.columns.kind)) == 1
+    assert [room for room, _ in scores(fleet)] == [1, 1, 0]
+    assert fleet.shapes.room_when_empty(request).tolist() == [1, 1, 0]
+    fleet.apply([NodeSeen(replace(nodes[0], memory=1)), NodeSeen(replace(nodes[2], memory=1 << 30))])
+    assert [room for room, _ in scores(fleet)] == [0, 1, 1]
+    assert fleet.shapes.room_when_empty(request).tolist() == [0, 1, 1]

@@ -384,10 +384,9 @@ class Columns:
         return np.fromiter(changed, np.int64, len(changed))
 
     def state(self, n: int) -> object:
-        """All that room of a node, and score as far as labels have no say in it, can depend on."""
+        """All that room of a node and its score can depend on, memory and extras, labels and likes aside."""
         used = (self.usable[n], *self.used[n]) if self.partial[n] or self.profiles else None
-        return (self.kind[n], self.layout[n], self.free_mask[n], self.suspect[n], int(self.cpu[n]),
-                int(self.memory[n]), used, self.extras.state(n))  # fmt: skip
+        return self.kind[n], self.layout[n], self.free_mask[n], self.suspect[n], int(self.cpu[n]), used
 
     def level(self, name: str) -> Level:
         """The level of that name; `node` is one too."""

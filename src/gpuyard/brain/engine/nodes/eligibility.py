@@ -11,7 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Floats, Ints
-from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, Checker, TaskRequest, age, dislikes, labels_of, liking
+from gpuyard.brain.engine.nodes.requests import (
+    STATIC_CHECKERS,
+    Checker,
+    TaskRequest,
+    age,
+    dislikes,
+    has_cpu,
+    labels_of,
+    liking,
+)
 from gpuyard.model.node import ARCHITECTURES, Gpu, Node
 from gpuyard.model.queue import model_matches
 
@@ -20,31 +29,30 @@ Tier = frozenset[int]
 
 
 class _Kinds:
-    """Nodes grouped by what checkers can see of them: a kind per node, and per kind an example and its number."""
+    """Nodes grouped by what checkers can see of them: a kind per node, and per kind an example.
+
+    Their CPU, memory and extras are looked at one by one: machines that are alike differ by kilobytes.
+    """
 
     def __init__(self, label_keys: tuple[str, ...], nodes: Sequence[Node]) -> None:
         self._keys = label_keys
         self._known: dict[object, int] = {}
         self.examples: list[Node] = []
-        self.counts: list[int] = []
         self.codes: Ints = np.array([self._code(node) for node in nodes], dtype=np.int64)
 
     def _code(self, node: Node) -> int:
         labels = labels_of(node) if self._keys else {}
         seen = tuple(labels.get(key) for key in self._keys)
         kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.workloads, node.closed is None,
-                node.cpu, node.memory, node.extras, _gpu_kind(node.gpus), seen)  # fmt: skip
+                _gpu_kind(node.gpus), seen)  # fmt: skip
         code = self._known.get(kind)
         if code is None:
             code = self._known[kind] = len(self.examples)
             self.examples.append(node)
-            self.counts.append(0)
-        self.counts[code] += 1
         return code
 
     def change(self, n: int, node: Node) -> None:
         """A node is described otherwise now."""
-        self.counts[self.codes[n]] -= 1
         self.codes[n] = self._code(node)
 
 
@@ -57,6 +65,8 @@ class Eligibility:
         self._needs: dict[int, Ints] = {}
         self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
         self._kinds_by: dict[tuple[str, ...], _Kinds] = {}
+        self._cpu = np.array([node.cpu for node in columns.nodes], dtype=np.int64)
+        self._memory = np.array([node.memory for node in columns.nodes], dtype=np.int64)
         columns.kind = self._kinds(()).codes.tolist()
 
     def eligible(self, request: TaskRequest, tier: Tier) -> Bools:
@@ -88,10 +98,21 @@ class Eligibility:
         found = self._static.get((request.id, checkers))
         if found is None:
             kinds = self._kinds(_label_keys(request))
-            verdicts = [_passes(request, checkers, node) for node in kinds.examples]
+            by_kind = tuple(check for check in checkers if check is not has_cpu)
+            verdicts = [_passes(request, by_kind, node) for node in kinds.examples]
             mask = np.array(verdicts, dtype=bool)[kinds.codes] if verdicts else np.zeros(0, dtype=bool)
+            if has_cpu in checkers and has_cpu not in request.waived:
+                mask &= self._large_enough(request)
             found = self._static[request.id, checkers] = (request, mask)
         return found[1]
+
+    def _large_enough(self, request: TaskRequest) -> Bools:
+        """`has_cpu` of every node."""
+        resources = request.resources
+        there: Bools = (self._cpu >= resources.cpu) & (self._memory >= resources.memory)
+        for name, amount in resources.extras:
+            there &= np.array([node.extra(name) >= amount for node in self.columns.nodes], dtype=bool)
+        return there
 
     def distaste(self, request: TaskRequest) -> Bools | Floats:
         """How little each node is liked by the task: its soft taints, less what it has of what is liked."""
@@ -105,9 +126,9 @@ class Eligibility:
 
     def examples(self, request: TaskRequest) -> list[Node]:
         """One node of every kind that could run the task."""
-        kinds = self._kinds(_label_keys(request))
-        there = [node for node, count in zip(kinds.examples, kinds.counts, strict=True) if count]
-        return [node for node in there if _passes(request, STATIC_CHECKERS, node)]
+        able = np.flatnonzero(self.static(request, STATIC_CHECKERS))
+        _, first = np.unique(self._kinds(_label_keys(request)).codes[able], return_index=True)
+        return [self.columns.nodes[n] for n in able[first].tolist()]
 
     def kinds_for(self, request: TaskRequest) -> tuple[Ints, list[Node]]:
         """Nodes that look alike to the task: a kind for each node, and an example of each kind."""
@@ -123,6 +144,7 @@ class Eligibility:
     def describe(self, n: int) -> None:
         """The node's labels, taints, closure, CPU or memory changed: its entry in every answer so far is asked anew."""
         node = self.columns.nodes[n]
+        self._cpu[n], self._memory[n] = node.cpu, node.memory
         for kinds in self._kinds_by.values():
             kinds.change(n, node)
         self.columns.kind[n] = int(self._kinds(()).codes[n])

@@ -55,10 +55,6 @@ class ExtraColumns:
         """Whether the node has so many of all of them left."""
         return all(self.free(name)[n] >= amount * times for name, amount in extras)
 
-    def state(self, n: int) -> tuple[int, ...]:
-        """All that is left there."""
-        return tuple(int(column[n]) for column in self._columns.values())
-
     def copies(self) -> dict[str, Ints]:
         """As they are now."""
         return {name: column.copy() for name, column in self._columns.items()}

@@ -102,7 +102,8 @@ class Shape(scoring.Subject):
         """Few nodes one by one, for a node's state is often one that was seen before."""
         unseen: dict[int, object] = {}
         for node in nodes:
-            state = (self.gauge.groups[node], self.columns.state(node), self._tastes and float(self.dislike[node]))
+            taste = self._tastes and float(self.dislike[node])
+            state = (self.gauge.groups[node], self.columns.state(node), self._room_by_size(node), taste)
             known = self._seen_states.get(state)
             if known is None:
                 unseen[node] = state
@@ -114,6 +115,14 @@ class Shape(scoring.Subject):
                 self._seen_states.clear()
             for node, seen in unseen.items():
                 self._seen_states[seen] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
+
+    def _room_by_size(self, node: int) -> tuple[int, ...]:
+        """How many tasks memory and extras leave room for: all that they matter, and alike where nodes are nearly."""
+        columns, resources = self.columns, self.request.resources
+        memory = int(columns.memory[node]) // resources.memory if resources.memory else 0
+        if not resources.extras:
+            return (memory,)
+        return memory, *(int(columns.extras.free(name)[node]) // amount for name, amount in resources.extras)
 
     def _work_out(self, nodes: Ints) -> None:
         room = room_on(self.columns, self.request, self.need, nodes, self.careful)
@@ -232,7 +241,8 @@ class Shapes(Eligibility):
             columns, known = self.columns, dict[object, int]()
             group, examples = [], list[int]()
             for n, kind in enumerate(columns.kind):
-                key = (kind, n if columns.sliced[n] or n in columns.barred else -1)
+                node = columns.nodes[n]
+                key = (kind, node.cpu, node.memory, node.extras, n if columns.sliced[n] or n in columns.barred else -1)
                 if key not in known:
                     known[key] = len(examples)
                     examples.append(n)
