@@ -89,6 +89,8 @@ class KnownOwners:
         self._objects: dict[tuple[str, str], Projection] = {}
         self._dependent: dict[tuple[str, str], set[str]] = {}
         self._asked: dict[str, set[tuple[str, str]]] = {}
+        self._gone: set[tuple[str, str]] = set()
+        """Owners that are no more and whose pods still are."""
         self.owners = _AskedOwners(self._objects, frozenset())
 
     def serve(self, kind: str) -> None:
@@ -98,24 +100,35 @@ class KnownOwners:
     def put(self, kind: str, key: str, seen: Projection | None) -> None:
         """It is so now; None: it is gone, and what is known of its pods stays as it was until they go."""
         if seen is not None:
+            self._gone.discard((kind, key))
             self._objects[kind, key] = seen
-        elif not self._dependent.get((kind, key)):
+        elif self._dependent.get((kind, key)):
+            self._gone.add((kind, key))
+        else:
             self._objects.pop((kind, key), None)
 
     def seat_of(self, pod: PodObject) -> Seat | Parked:
         """The pod's place among gangs; whoever was asked for it is remembered."""
         self.owners.asked.clear()
         found = gangs.seat_of(pod, self.owners)
-        self.forget(pod.metadata.key)
-        self._asked[pod.metadata.key] = set(self.owners.asked)
-        for owner in self.owners.asked:
+        asked, before = set(self.owners.asked), self._asked.get(pod.metadata.key, set())
+        for owner in asked:
             self._dependent.setdefault(owner, set()).add(pod.metadata.key)
+        self._asked[pod.metadata.key] = before - asked
+        self.forget(pod.metadata.key)
+        self._asked[pod.metadata.key] = asked
         return found
 
     def forget(self, pod: str) -> None:
         """It depends on nobody any more."""
         for owner in self._asked.pop(pod, ()):
-            self._dependent[owner].discard(pod)
+            left = self._dependent[owner]
+            left.discard(pod)
+            if not left:
+                del self._dependent[owner]
+                if owner in self._gone:
+                    self._gone.discard(owner)
+                    self._objects.pop(owner, None)
 
     def jobs(self) -> list[JobObject]:
         """Those that bear our mark."""

@@ -25,6 +25,7 @@ AFTER_S = 2.0
 """A pod that is placed sooner is never told that it waits."""
 PAUSE_S = 0.05
 """Between two writes: twenty a second."""
+SENT_KEPT = 1000
 NOTE_MAX = 1000
 """Of an event; the API server takes 1,024 bytes."""
 UNSCHEDULABLE = "Unschedulable"
@@ -90,6 +91,9 @@ class ConditionTeller:
     def _due(self) -> list[str]:
         """Gangs whose reason has stood for a while and was not told yet."""
         now = self._clock.monotonic()
+        if len(self._sent) > SENT_KEPT + 2 * len(self._cache.pods.objects):
+            there = {pod.metadata.uid for pod in self._cache.pods.objects.values()}
+            self._sent = {uid: message for uid, message in self._sent.items() if uid in there}
         before, self._since = self._since, {}
         messages = [(each.job, message_of(each.reason)) for each in self._waiting]
         messages += [(name, Message(refusal.reason.value, refusal.message)) for name, refusal in self._refused.items()]

@@ -103,7 +103,7 @@ class KubernetesWorld:
         self._found = False
         """Whether it is known what there is to follow."""
         self._trouble = ""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._up = threading.Event()
 
@@ -147,13 +147,16 @@ class KubernetesWorld:
         for work in works:
             self._do(work)
         await self._stopping.wait()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(self._loop.create_task(work))
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _follow_all(self) -> None:
         """Owners first, so that few pods come before theirs; kinds that are installed later are found later."""

@@ -1,0 +1,105 @@
+"""What is kept of a cluster: pods that come before their owner, owners that go before their pods, nothing for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gpuyard.kube.objects import PodObject
+from gpuyard.kube.owners import JobObject
+from gpuyard.worlds.kubernetes.cache import Cache, Objects
+from tests.support.kube.fake_kubelet import indexed_job, pod
+
+
+def job(tasks: int = 4, **more: Any) -> JobObject:
+    document = indexed_job("gang", tasks, **more)
+    document["metadata"] |= {"namespace": "default", "uid": "job"}
+    return msgspec.convert(document, JobObject)
+
+
+def member(index: int, node: str = "", **status: str) -> PodObject:
+    document = pod(f"gang-{index}", 1, **({"nodeName": node} if node else {}))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "gang", "uid": "job", "controller": True}
+    notes = {"batch.kubernetes.io/job-completion-index": str(index)}
+    document["metadata"] |= {
+        "namespace": "default",
+        "uid": f"u{index}",
+        "ownerReferences": [owner],
+        "annotations": notes,
+    }
+    return msgspec.convert(document | {"status": {"phase": "Pending", **status}}, PodObject)
+
+
+def kept() -> tuple[Cache, Objects[Any]]:
+    cache = Cache()
+    return cache, cache.owner_kind("Job.batch")
+
+
+def test_a_pod_that_comes_before_its_owner_is_in_no_gang_until_that_is_seen():
+    cache, jobs = kept()
+    cache.pods.put(member(0))
+    assert (cache.members, cache.dirty.gangs) == ({}, set())
+    jobs.put(job())
+    assert cache.members == {"default/gang": {"default/gang-0"}}
+    assert cache.dirty.gangs == {"default/gang"}
+
+
+def test_a_gang_stays_one_when_its_owner_goes_first_and_then_nothing_is_left_of_either():
+    cache, jobs = kept()
+    jobs.put(job())
+    for index in range(2):
+        cache.pods.put(member(index))
+    jobs.drop("default/gang")
+    cache.pods.put(member(0, phase="Running"))
+    assert cache.members == {"default/gang": {"default/gang-0", "default/gang-1"}}
+    for index in range(2):
+        cache.pods.drop(f"default/gang-{index}")
+    assert (cache.members, cache.grouped, dict(cache.owners.owners.objects)) == ({}, {}, {})
+
+
+def test_another_pod_of_the_same_name_is_another_pod():
+    cache, jobs = kept()
+    jobs.put(job())
+    cache.pods.put(member(0))
+    cache.devices["u0"] = ((3,), ())
+    again = member(0)
+    cache.pods.put(msgspec.structs.replace(again, metadata=msgspec.structs.replace(again.metadata, uid="new")))
+    assert cache.devices == {}
+    assert cache.members == {"default/gang": {"default/gang-0"}}
+
+
+def test_our_own_binding_come_true_wakes_nobody():
+    from gpuyard.model.job import Placement
+
+    cache, jobs = kept()
+    jobs.put(job())
+    cache.pods.put(member(0))
+    cache.dirty.gangs.clear()
+    cache.assumed["u0"] = Placement("n0", (0,), uid="u0")
+    cache.pods.put(member(0, node="n0"))
+    assert (cache.dirty.gangs, cache.assumed) == (set(), {})
+    cache.pods.put(member(0, node="n0", phase="Running"))
+    assert cache.dirty.gangs == {"default/gang"}
+
+
+def test_a_condition_that_we_wrote_ourselves_wakes_nobody():
+    cache, jobs = kept()
+    jobs.put(job())
+    cache.pods.put(member(0))
+    cache.dirty.gangs.clear()
+    told = member(0)
+    status = msgspec.structs.replace(told.status, message="needs 4 GPUs")
+    cache.pods.put(msgspec.structs.replace(told, status=status))
+    assert cache.dirty.gangs == set()
+
+
+def test_a_kubelet_that_refuses_a_pod_is_told_of_once():
+    cache, jobs = kept()
+    heard: list[tuple[str, str]] = []
+    cache.refused_by_node = lambda node, why: heard.append((node, why))
+    jobs.put(job())
+    cache.pods.put(member(0, node="n0"))
+    for _ in range(2):
+        cache.pods.put(member(0, node="n0", phase="Failed", reason="UnexpectedAdmissionError"))
+    assert heard == [("n0", "UnexpectedAdmissionError")]
