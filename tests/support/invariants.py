@@ -203,11 +203,23 @@ def neighbours_are_respected(snapshot: Snapshot, outlook: Outlook) -> Iterator[s
             continue
         for other in tasks:
             same = other.job.name == one.job.name
-            unwanted = avoid.own if same else other.job.queue in avoid.queues
+            akin = same or (bool(one.job.family) and other.job.family == one.job.family)
+            unwanted = (avoid.own and akin) or (not same and other.job.queue in avoid.queues)
             if one is other or not unwanted or not (one.fresh or other.fresh):
                 continue
             if one.domains(avoid.level) & other.domains(avoid.level):
                 yield f"{one} will not share a {avoid.level} with {other}"
+
+
+def tasks_stand_apart(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
+    """Nobody new shares a node with tasks that it keeps apart from, or that keep apart from it (rule 14)."""
+    tasks = tasks_after(snapshot, outlook)
+    for one in tasks:
+        for term in one.group.apart:
+            for other in tasks:
+                meant = all(dict(other.group.labels).get(e.key) in e.values for e in term.labels)
+                if other is not one and meant and (one.fresh or other.fresh) and one.node.name == other.node.name:
+                    yield f"{one} stands beside {other}, which it must not"
 
 
 def power_caps_are_kept(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
@@ -525,6 +537,7 @@ CHECKS: tuple[Check, ...] = (
     required_levels_are_kept,
     groups_have_one_model,
     neighbours_are_respected,
+    tasks_stand_apart,
     power_caps_are_kept,
     limits_are_not_passed,
     loans_can_be_taken_back,
