@@ -14,9 +14,11 @@ from gpuyard.model.job import (
     Avoid,
     Bundle,
     Checkpoint,
+    Evenness,
     Expression,
     Job,
     JobClass,
+    Neighbour,
     Placement,
     Run,
     TaskGroup,
@@ -132,6 +134,8 @@ TERM = AffinityTerm((Expression("zone", "In", ("a", "b")), Expression("x", "Exis
 TERMS = st.sampled_from([(), ((TERM,),), ((TERM, AffinityTerm(())),), ((AffinityTerm(()),), (TERM, TERM))])
 
 LIKES = st.sampled_from([(), ((TERM, 1),), ((TERM, 100), (AffinityTerm(()), 7))])
+NEIGHBOURS = st.sampled_from([(), (Neighbour(),), (Neighbour("rack", TERM.expressions), Neighbour())])
+EVEN = st.sampled_from([(), (Evenness(),), (Evenness("rack", TERM.expressions, 2, 3),)])
 
 BUDGETS = st.builds(Budget, st.just("b"), st.just(("j0",)), min_available=st.integers(0, 2)) | st.builds(
     Budget, st.just("b"), st.just(("j0",)), allowed=st.integers(0, 2), covers=st.sampled_from([(), (("j0", "main"),)])
@@ -143,7 +147,8 @@ def groups(draw: Draw, name: str, topology: st.SearchStrategy[TopologyAsk] = ASK
     tasks = draw(st.integers(1, 4))
     return TaskGroup(
         name, tasks, draw(st.integers(1, tasks)), draw(REQUESTS), draw(topology), draw(PAIRS),
-        draw(TERMS), draw(LIKES), draw(TOLERATIONS), **draw(st.sampled_from([{}, {"failed": 1}, {"absent": 1}])),
+        draw(TERMS), draw(LIKES), draw(PAIRS), draw(NEIGHBOURS), draw(NEIGHBOURS), draw(EVEN), draw(TOLERATIONS),
+        **draw(st.sampled_from([{}, {"failed": 1}, {"absent": 1}])),
     )  # fmt: skip
 
 
