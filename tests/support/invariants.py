@@ -322,7 +322,7 @@ def victims_are_lawful(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
 FOR_NOBODY = (Code.STALE, Code.DEADLOCK, Code.DRAINED)
 TOLD_AS = {
     Start: (Code.FITS, Code.GROWS, Code.REPAIRED),
-    Move: (Code.CONSOLIDATED, Code.DEFRAGMENTED, Code.DRAINED),
+    Move: (Code.CONSOLIDATED, Code.DEFRAGMENTED, *FOR_NOBODY),
     Evict: (Code.PREEMPTED, Code.RECLAIMED, Code.CRITICAL, *FOR_NOBODY),
 }
 

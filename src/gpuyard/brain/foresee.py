@@ -21,7 +21,7 @@ from gpuyard.brain.engine.explaining.explain import Explainer
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.feasibility import free_gpus
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.draft import Draft, was_released
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.picture.memory import Memory
@@ -97,7 +97,8 @@ class Foresight:
                 changed = True
                 self.origin.setdefault(name, before)
                 self.fleet.note_kept(self.fleet.jobs[name])
-        self.because.update(draft.because)
+        newer = {name: why for name, why in draft.because.items() if not was_released(self.because.get(name))}
+        self.because.update(newer)
         self.served.update(draft.served)
         self.deadlocks += [deadlock for deadlock in draft.deadlocks if deadlock not in self.deadlocks]
         return changed

@@ -179,7 +179,8 @@ class Draft:
         """The job's change stands, for this reason."""
         self._note_gang(row.queue, row.cost())
         self.waits.note((row,), None)
-        self.because[row.name] = reason
+        if not was_released(self.because.get(row.name)):
+            self.because[row.name] = reason
 
     def wait(self, rows: tuple[JobRow, ...], reason: Reason) -> None:
         """These jobs cannot start, all for this reason."""
@@ -191,3 +192,8 @@ class Draft:
 FITS = Reason(Code.FITS, message="fits now")
 GROWS = Reason(Code.GROWS, message="room for more of its tasks")
 REPAIRED = Reason(Code.REPAIRED, message="brought back to its minimum")
+
+
+def was_released(noted: Reason | None) -> bool:
+    """Whether a gang had to leave whatever it is; that is told of it, also if it finds a place elsewhere at once."""
+    return noted is not None and noted.code in (Code.STALE, Code.DEADLOCK)

@@ -19,7 +19,7 @@ from gpuyard.model.reasons import Code, Reason
 FOR_NOBODY = frozenset((Code.STALE, Code.DEADLOCK, Code.DRAINED))
 """Stops for the sake of no claim; what is to be said is in the reason."""
 TAKES = frozenset((Code.PREEMPTED, Code.RECLAIMED, Code.CRITICAL))
-MOVES = frozenset((Code.CONSOLIDATED, Code.DEFRAGMENTED, Code.DRAINED))
+MOVES = frozenset((Code.CONSOLIDATED, Code.DEFRAGMENTED)) | FOR_NOBODY
 STARTS = frozenset((Code.FITS, Code.GROWS, Code.REPAIRED))
 MADE_ROOM = Reason(Code.FITS, message="fits once others give way")
 
