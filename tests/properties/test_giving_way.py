@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import pytest
+
 from gpuyard.brain.foresee import Foresight, outlook
 from gpuyard.model.actions import Evict, Move, Reserve, Start
 from gpuyard.model.answers.outlook import Outlook
@@ -25,6 +27,9 @@ from tests.support.invariants import (
     what_is_reclaimed_was_borrowed,
 )
 from tests.support.laws import law, tell
+
+pytestmark = pytest.mark.timeout(900)
+"""Two hundred crowds a law, and where many could give way a plan weighs many sets of them."""
 
 MOST_CYCLES = 6
 """A plan settles within so many cycles: nobody goes back and forth."""
