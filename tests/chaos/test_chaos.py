@@ -92,12 +92,12 @@ def test_who_was_told_to_stop_as_it_finished_may_have_to_do_it_again():
 
 
 def test_the_yard_may_say_so_rarely_and_not_often():
-    lines = [line("done", 2, (1, 1, n), n) for n in range(9)]
-    stopped = {(1, 1, n) for n in range(9)}
+    lines = [line("done", 2, (1, n, 0), n) for n in range(9)]
+    stopped = {(1, n, 0) for n in range(9)}
     wish = {"j": Wish("j", "work", tasks=9)}
     assert Verdict(lines, wish, [], set(list(stopped)[:2])).wrong({"j": "succeeded"}) == []
     assert Verdict(lines, wish, [], stopped).wrong({"j": "succeeded"}) == [
-        "DOUBLED: 9 tasks had done their work and count as stopped"
+        "DOUBLED: 9 gangs had done their work and count as stopped"
     ]
 
 

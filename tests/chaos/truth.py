@@ -140,8 +140,9 @@ class Verdict:
     def wrong(self, phases: dict[str, str]) -> list[str]:
         """Of the whole storm, once everything has settled."""
         found = [*self.held_twice(), *self._strangers()]
-        if len(self._crossed) > self._crossed_max:
-            found.append(f"DOUBLED: {len(self._crossed)} tasks had done their work and count as stopped")
+        crossings = {(job, attempt) for job, attempt, _ in self._crossed}  # a gang is told to stop once
+        if len(crossings) > self._crossed_max:
+            found.append(f"DOUBLED: {len(crossings)} gangs had done their work and count as stopped")
         for name, wish in sorted(self.wishes.items()):
             found += self._lost(wish, phases.get(name, "unknown to the yard"))
             found += self._doubled(wish)
