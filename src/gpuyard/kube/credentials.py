@@ -92,7 +92,10 @@ def of_kubeconfig(path: Path, context: str = "") -> KubeAccess:
     try:
         document = yaml.safe_load(_read(path))
         return _of_document(document, path, context)
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError, binascii.Error) as error:
+    except (TypeError, AttributeError):  # a list or a text where a mapping belongs: Python's words would help nobody
+        told = "it does not have the form of one; `kubectl config view` shows what that is"
+        raise Refused(f"{path} is no kubeconfig that can be used: {told}") from None
+    except (yaml.YAMLError, KeyError, binascii.Error) as error:
         raise Refused(f"{path} is no kubeconfig that can be used: {' '.join(str(error).split()) or error!r}") from None
 
 

@@ -56,7 +56,8 @@ def test_secrets_are_not_printed(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[]", "is no kubeconfig"),
+        ("[]", "does not have the form"),
+        ("root:x:0", "does not have the form"),
         ("{", "is no kubeconfig"),
         ("{}", "has no current-context"),
         ("current-context: x", "has no context 'x'; it has: none"),
