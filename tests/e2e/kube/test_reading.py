@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.kube.conftest import Schedulers, bound, condition, wait_for
 from tests.support.kube.cluster import Cluster, environment
-from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod, pod_spec
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +48,35 @@ def test_a_snapshot_of_a_cluster_is_answered_as_the_cluster_is(cluster: Cluster,
     file.write_text(yard(cluster, "snapshot", "--kube", "-o", "json"))
     live = json.loads(yard(cluster, "plan", "--kube", "-o", "json"))["actions"]
     assert json.loads(yard(cluster, "plan", str(file), "-o", "json"))["actions"] == live != []
+
+
+def test_the_disruption_budgets_of_a_cluster_are_those_of_the_picture(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+):
+    kubelets.add(FakeNode("n0"))
+    schedulers()
+    replicas = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod_spec(1)}
+    cluster.create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web"},
+            "spec": {**replicas, "template": template},
+        }
+    )
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}
+    cluster.create(
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "pdb"}, "spec": spec}
+    )
+
+    def allowed() -> int:
+        budget = cluster.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/pdb")
+        return int(budget.get("status", {}).get("disruptionsAllowed", 0))
+
+    wait_for(lambda: allowed() == 1, "its controller has counted")
+    (told,) = json.loads(yard(cluster, "snapshot", "--kube", "-o", "json"))["budgets"]
+    assert (told["name"], told["allowed"], len(told["jobs"])) == ("default/pdb", 1, 3)
 
 
 def test_a_cluster_that_is_not_named_is_asked_for(cluster: Cluster, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from gpuyard.kube.objects import NodeObject, PodObject, Projection
+from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
 from gpuyard.kube.owners import JobObject
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.model.job import Placement
@@ -65,9 +65,10 @@ class Dirty:
     """Their inventory and health."""
     loads: set[str] = field(default_factory=set)
     """What strangers use of them."""
+    budgets: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.gangs or self.nodes or self.loads)
+        return bool(self.gangs or self.nodes or self.loads or self.budgets)
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Cache:
         self.pods: Objects[PodObject] = Objects(self._pod_changed)
         self.others: Objects[PodObject] = Objects(self._other_changed)
         self.nodes: Objects[NodeObject] = Objects(self._node_changed)
+        self.budgets: Objects[BudgetObject] = Objects(self._budget_changed)
         self.owners = KnownOwners()
         self.dirty = Dirty()
         self.devices: dict[str, Held] = {}
@@ -268,6 +270,14 @@ class Cache:
         node = now or before
         assert node is not None
         self.look_at_node(node.metadata.name)
+
+    def _budget_changed(self, before: BudgetObject | None, now: BudgetObject | None) -> None:
+        if before is not None and now is not None and (before.spec, before.status) == (now.spec, now.status):
+            return
+        budget = now or before
+        assert budget is not None
+        self.dirty.budgets.add(budget.metadata.key)
+        self.news()
 
     def _other_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         pod = now or before

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.events import (
+    BudgetsChanged,
     Event,
     JobEvicted,
     JobGone,
@@ -24,13 +25,14 @@ from gpuyard.model.events import (
     TasksStopping,
 )
 from gpuyard.model.job import Job, Placement
-from gpuyard.model.node import Load, Node
+from gpuyard.model.node import Budget, Load, Node
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import amounts, company, devices
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.budgets import BudgetBook
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
@@ -67,14 +69,18 @@ class ClusterObserver:
         """Names of jobs of others, by node."""
         self.resting: set[str] = set()
         """Gangs that are kept from starting for a while: the API server would not have them."""
+        self.budgets: tuple[Budget, ...] = ()
+        self._book = BudgetBook()
 
     def forget(self) -> None:
         """Nothing was told: all there is is to be looked at."""
         self.nodes, self.jobs, self.free, self.foreign, self.refused = {}, {}, {}, {}, {}
+        self.budgets, self._book = (), BudgetBook()
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
         dirty.gangs.update(self.cache.members)
         dirty.loads.update(self.cache.strangers)
+        dirty.budgets.update(self.cache.budgets.objects)
 
     def events(self) -> Iterator[Event]:
         """One after another, until nothing is left to be looked at; the caller may rest in between."""
@@ -85,6 +91,18 @@ class ClusterObserver:
             yield from self._load(dirty.loads.pop())
         while dirty.gangs:
             yield from self._gang(dirty.gangs.pop())
+        yield from self._budgets()
+
+    def _budgets(self) -> Iterator[Event]:
+        """After the gangs that they are about: what is told of a budget names jobs that are known."""
+        changed, self.cache.dirty.budgets = self.cache.dirty.budgets, set()
+        for key in changed:
+            found = self.cache.budgets.get(key)
+            self._book.drop(key) if found is None else self._book.put(found)
+        now = self._book.budgets()
+        if now != self.budgets:
+            self.budgets = now
+            yield BudgetsChanged(now)
 
     # --- nodes ---------------------------------------------------------------------------------------
 
@@ -167,6 +185,7 @@ class ClusterObserver:
         self.refused.pop(name, None)
         self.gathered.pop(name, None)
         job = found.job if found is not None else None
+        self._book.see(name, found)
         if found is not None and job is not None:
             self.free[name] = self._free(found)
             self.gathered[name] = found

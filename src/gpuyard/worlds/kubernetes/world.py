@@ -14,26 +14,23 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import msgspec
-
 from gpuyard.kube.client import ApiUnreachable, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
-from gpuyard.kube.objects import NodeObject, PodObject
-from gpuyard.kube.reflector import ObjectKind, Reflector
+from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Evict, Plan, Start
-from gpuyard.model.errors import GpuYardError, Refused
+from gpuyard.model.errors import Refused
 from gpuyard.model.events import ActionFailed, Event, TasksAssigned, TasksStopping
 from gpuyard.model.job import Placement
 from gpuyard.model.node import Pool
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.worlds.kubernetes import kinds
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.bind import Binder, Binding, Ending
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.disrupt import Disruptor, is_taken_back
+from gpuyard.worlds.kubernetes.following import Following
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
 from gpuyard.worlds.kubernetes.tell import ConditionTeller
@@ -99,10 +96,6 @@ class KubernetesWorld:
         self._avoided: dict[str, float] = {}
         self._failed_admissions: dict[str, int] = {}
         self.cache.refused_by_node = self._keep_off
-        self.reflectors: tuple[Reflector[Any], ...] = ()
-        self._found = False
-        """Whether it is known what there is to follow."""
-        self._trouble = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._up = threading.Event()
@@ -138,8 +131,9 @@ class KubernetesWorld:
         self.binder = Binder(self.client, self._clock, self._may_act, self._failed)
         self.disruptor = Disruptor(self.client)
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
+        self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self._up.set()
-        works = [self._follow_all()]
+        works = [self.following.run(self.settings.scheduler)]
         if self.settings.identity:
             works += [self.teller.run(self._may_act), self._rest()]
             if self.settings.elects:
@@ -158,38 +152,6 @@ class KubernetesWorld:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _follow_all(self) -> None:
-        """Owners first, so that few pods come before theirs; kinds that are installed later are found later."""
-        known: frozenset[str] = frozenset()
-        while True:
-            try:
-                found = await kinds.served(self.client, known)
-            except (GpuYardError, msgspec.MsgspecError) as error:
-                self._trouble = str(error)
-                await self._clock.sleep(1.0)
-                continue
-            for kind in found:
-                self._follow(kind.objects, self.cache.owner_kind(kind.name))
-            known |= {kind.name for kind in found}
-            if not self._found:
-                self._follow_cluster()
-            self._found, self._trouble = True, ""
-            await self._clock.sleep(kinds.EVERY_S)
-
-    def _follow_cluster(self) -> None:
-        name, cache = self.settings.scheduler, self.cache
-        strangers = f"spec.schedulerName!={name},status.phase!=Succeeded,status.phase!=Failed"
-        self._follow(ObjectKind("/api/v1/nodes", NodeObject), cache.nodes)
-        self._follow(
-            ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", f"spec.schedulerName={name}"),)), cache.pods
-        )
-        self._follow(ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", strangers),)), cache.others)
-
-    def _follow(self, kind: ObjectKind[Any], sink: Any) -> None:
-        reflector = Reflector(self.client, kind, sink, self._clock, self._dice)
-        self.reflectors = (*self.reflectors, reflector)
-        self._do(reflector.run())
-
     async def _let_go(self) -> None:
         self._ours = False
         await self.binder.settle()
@@ -202,7 +164,7 @@ class KubernetesWorld:
 
     def trouble(self) -> str:
         """Why the cluster is not followed now, if it is not."""
-        return self._trouble or next((each.trouble for each in self.reflectors if each.trouble), "")
+        return self.following.trouble()
 
     # --- the right to act ------------------------------------------------------------------------------
 
@@ -225,7 +187,7 @@ class KubernetesWorld:
 
     def _await_sync(self) -> None:
         end = self._clock.monotonic() + SYNC_S
-        while not (self._found and all(each.synced.is_set() for each in self.reflectors)):
+        while not self.following.synced():
             if self._over or self._clock.monotonic() > end:
                 raise Refused(f"the cluster could not be read: {self.trouble() or 'no answer yet'}")
             with self._wake:
@@ -246,7 +208,7 @@ class KubernetesWorld:
         known = {pool.name for pool in self.settings.site.pools}
         pools = (*self.settings.site.pools, *(Pool(name) for name in sorted({n.pool for n in nodes} - known - {""})))
         site = replace(self.settings.site, topology=levels, pools=pools)
-        return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs)
+        return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs, budgets=self.observer.budgets)
 
     async def _events(self) -> AsyncIterator[Event]:
         begun = self._clock.monotonic()
@@ -292,15 +254,11 @@ class KubernetesWorld:
     async def _collect(self) -> list[Event]:
         leads = self._leads()
         if leads and not self._ours:
-            await self._list_anew()
+            await self.following.list_anew()  # who has just come to lead has seen all that was done before
         failures, self._failures = self._failures, []
         events = [*failures, *[event async for event in self._events()]]
         self._ours = leads and self._leads()
         return events
-
-    async def _list_anew(self) -> None:
-        """Who has just come to lead has seen everything that was done before, however far behind a watch was."""
-        await asyncio.gather(*(each.list_anew() for each in self.reflectors))
 
     def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
         """Assume what was decided and send it on its way."""

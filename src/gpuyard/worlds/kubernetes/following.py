@@ -1,0 +1,86 @@
+"""Which kinds of objects a world follows, and whether all of them are known.
+
+Called by `world` in its loop; what is heard goes into the cache. Kinds of owners that are installed later are found
+later; kinds that few clusters need are followed once somebody needs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from gpuyard.kube.client import KubeClient
+from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
+from gpuyard.kube.reflector import ObjectKind, Reflector, Sink
+from gpuyard.model.errors import GpuYardError
+from gpuyard.model.outside.ports import Clock, Dice
+from gpuyard.worlds.kubernetes import kinds
+from gpuyard.worlds.kubernetes.cache import Cache
+
+Do = Callable[[Coroutine[Any, Any, None]], None]
+"""Has the loop do something beside everything else."""
+
+
+class Following:
+    """All reflectors of one world. `run` is a task of the loop; the rest may be asked from any thread."""
+
+    def __init__(self, client: KubeClient, cache: Cache, clock: Clock, dice: Dice, do: Do) -> None:
+        self.reflectors: tuple[Reflector[Any], ...] = ()
+        self._client = client
+        self._cache = cache
+        self._clock = clock
+        self._dice = dice
+        self._do = do
+        self._found = False
+        """Whether it is known what there is to follow."""
+        self._trouble = ""
+
+    async def run(self, scheduler: str) -> None:
+        """Owners first, so that few pods come before theirs; until it is cancelled."""
+        known: frozenset[str] = frozenset()
+        while True:
+            try:
+                found = await kinds.served(self._client, known)
+            except (GpuYardError, msgspec.MsgspecError) as error:
+                self._trouble = str(error)
+                await self._clock.sleep(1.0)
+                continue
+            for kind in found:
+                self.follow(kind.objects, self._cache.owner_kind(kind.name))
+            known |= {kind.name for kind in found}
+            if not self._found:
+                self._follow_cluster(scheduler)
+            self._found, self._trouble = True, ""
+            await self._clock.sleep(kinds.EVERY_S)
+
+    def _follow_cluster(self, name: str) -> None:
+        """Pods by two watches: one that leaves out who is over tells of an end as if the pod were gone."""
+        cache = self._cache
+        ours = (("fieldSelector", f"spec.schedulerName={name}"),)
+        strangers = f"spec.schedulerName!={name},status.phase!=Succeeded,status.phase!=Failed"
+        self.follow(ObjectKind("/api/v1/nodes", NodeObject), cache.nodes)
+        self.follow(ObjectKind("/apis/policy/v1/poddisruptionbudgets", BudgetObject), cache.budgets)
+        self.follow(ObjectKind("/api/v1/pods", PodObject, ours), cache.pods)
+        self.follow(ObjectKind("/api/v1/pods", PodObject, (("fieldSelector", strangers),)), cache.others)
+
+    def follow(self, kind: ObjectKind[Any], sink: Sink[Any]) -> Reflector[Any]:
+        """From now on."""
+        reflector = Reflector(self._client, kind, sink, self._clock, self._dice)
+        self.reflectors = (*self.reflectors, reflector)
+        self._do(reflector.run())
+        return reflector
+
+    async def list_anew(self) -> None:
+        """Return once all there is was listed by requests that were made after this call."""
+        await asyncio.gather(*(each.list_anew() for each in self.reflectors))
+
+    def synced(self) -> bool:
+        """Whether all there is has been seen once."""
+        return self._found and all(each.synced.is_set() for each in self.reflectors)
+
+    def trouble(self) -> str:
+        """Why something is not followed now, if it is not."""
+        return self._trouble or next((each.trouble for each in self.reflectors if each.trouble), "")

@@ -1,0 +1,111 @@
+"""What the brain is told of a cluster, change by change, and that it is what one who comes later is told at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
+from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.observe import ClusterObserver
+from tests.support.kube.fake_kubelet import FakeNode, condition, pod
+from tests.support.pretend import StillClock
+
+
+class Seen:
+    """A cache, filled by hand, and what is told of it."""
+
+    def __init__(self) -> None:
+        self.cache = Cache()
+        self.observer = ClusterObserver(self.cache, DEFAULTS, StillClock(0.0))
+
+    def node(self, name: str = "n0", gpus: int = 8) -> None:
+        amounts = FakeNode(name, gpus=gpus).amounts
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition(True)]}
+        self.cache.nodes.put(msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, NodeObject))
+
+    def pod(self, name: str, node: str = "n0", labels: dict[str, str] | None = None, **spec: Any) -> None:
+        document = pod(name, 1, labels=labels or {}, **({"nodeName": node} if node else {}), **spec)
+        document["metadata"] |= {"namespace": "default", "uid": name}
+        document["status"] = {"phase": "Running" if node else "Pending"}
+        self.cache.pods.put(msgspec.convert(document, PodObject))
+
+    def budget(self, name: str, allowed: int, labels: dict[str, str], generation: int = 1, observed: int = 1) -> None:
+        document = {
+            "metadata": {"name": name, "namespace": "default", "uid": name, "generation": generation},
+            "spec": {"selector": {"matchLabels": labels}},
+            "status": {"disruptionsAllowed": allowed, "observedGeneration": observed},
+        }
+        self.cache.budgets.put(msgspec.convert(document, BudgetObject))
+
+    def told(self) -> list[Event]:
+        return list(self.observer.events())
+
+    def allowed(self) -> dict[str, tuple[int | None, tuple[str, ...]]]:
+        """What was told of budgets, which is what one who comes later is told too."""
+        self.told()
+        later = ClusterObserver(self.cache, DEFAULTS, StillClock(0.0))
+        later.forget()
+        list(later.events())
+        assert later.budgets == self.observer.budgets
+        return {budget.name: (budget.allowed, budget.jobs) for budget in self.observer.budgets}
+
+
+@pytest.fixture
+def seen() -> Seen:
+    seen = Seen()
+    seen.node()
+    return seen
+
+
+def test_a_budget_is_told_after_the_jobs_that_it_names(seen: Seen):
+    seen.budget("pdb", 1, {"app": "web"})
+    seen.pod("web-0", labels={"app": "web"})
+    kinds = [type(event) for event in seen.told()]
+    assert kinds.index(BudgetsChanged) > kinds.index(JobSeen)
+    assert seen.allowed() == {"default/pdb": (1, ("default/web-0",))}
+
+
+def test_a_budget_follows_its_controller_and_its_pods(seen: Seen):
+    seen.budget("pdb", 1, {"app": "web"})
+    seen.pod("web-0", labels={"app": "web"})
+    seen.pod("web-1", labels={"app": "web"})
+    seen.pod("other", labels={"app": "db"})
+    assert seen.allowed() == {"default/pdb": (1, ("default/web-0", "default/web-1"))}
+    seen.budget("pdb", 0, {"app": "web"})
+    assert seen.told() == [BudgetsChanged(seen.observer.budgets)]
+    assert seen.allowed() == {"default/pdb": (0, ("default/web-0", "default/web-1"))}
+    seen.cache.pods.drop("default/web-0")
+    assert [type(event) for event in seen.told()] == [JobGone, BudgetsChanged]
+    assert seen.allowed() == {"default/pdb": (0, ("default/web-1",))}
+    seen.budget("pdb", 3, {"app": "db"}, generation=2, observed=2)
+    assert seen.allowed() == {"default/pdb": (3, ("default/other",))}
+    seen.cache.budgets.drop("default/pdb")
+    assert seen.allowed() == {}
+
+
+def test_a_budget_whose_controller_has_not_seen_its_change_allows_nothing(seen: Seen):
+    seen.pod("web-0", labels={"app": "web"})
+    seen.budget("pdb", 5, {"app": "web"}, generation=2, observed=1)
+    assert seen.allowed() == {"default/pdb": (0, ("default/web-0",))}
+
+
+def test_two_budgets_that_come_to_meet_on_a_pod_allow_nothing_until_one_of_them_goes(seen: Seen):
+    seen.pod("web-0", labels={"app": "web", "tier": "front"})
+    seen.budget("one", 1, {"app": "web"})
+    assert seen.allowed()["default/one"][0] == 1
+    seen.budget("two", 1, {"tier": "front"})
+    assert {name: allowed for name, (allowed, _) in seen.allowed().items()} == {"default/one": 0, "default/two": 0}
+    seen.cache.budgets.drop("default/two")
+    assert seen.allowed()["default/one"][0] == 1
+
+
+def test_a_budget_that_covers_nobody_of_ours_is_not_told(seen: Seen):
+    seen.pod("web-0", labels={"app": "web"})
+    seen.told()
+    seen.budget("theirs", 1, {"app": "elsewhere"})
+    assert seen.told() == []
