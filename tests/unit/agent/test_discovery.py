@@ -33,6 +33,14 @@ def test_a_node_has_model_architecture_memory_and_the_uuids_of_its_gpus():
     assert [gpu.uuid for gpu in node.gpus] == [gpu.uuid for gpu in record.machine.gpus]
 
 
+def test_a_real_h200_is_found_as_it_is():
+    record = records.machine("h200")
+    (node,) = discovery.nodes(record.machine)
+    assert not record.synthetic
+    assert (node.model, node.architecture, node.gpu_memory) == ("H200", "hopper", 143_771 << 20)
+    assert [gpu.uuid for gpu in node.gpus] == ["GPU-d0e35477-951e-c2ff-a755-c4ac34833b8b"]
+
+
 def test_every_model_of_a_machine_is_a_node_of_its_own():
     found = discovery.nodes(records.machine("synthetic-mixed").machine, "m")
     assert [(node.name, node.architecture, len(node.gpus)) for node in found] == [

@@ -118,12 +118,29 @@ def test_what_is_set_up_wrong_is_told(
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)  \n"
+        "GCC version:  gcc version 15.3.0 (GCC) \n",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Thu May  1 00:00:00 UTC 2026\n"
+        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.159.04  Release Build\n",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04",
+    ],
+)
+def test_the_drivers_number_is_read_from_what_open_and_closed_modules_say(tmp_path: Path, said: str):
+    found = checks(machine(tmp_path, files={"proc/driver/nvidia/version": said}))
+    assert found["driver"] == Check("driver", "ok", "NVIDIA driver 580.159.04 is loaded")
+
+
+@pytest.mark.parametrize(
     ("facts", "name", "verdict", "words"),
     [
         ({"persistence": False}, "persistence", "warn", "off on 8 of 8"),
         ({"fabric_state": "in progress"}, "fabric", "warn", "in progress"),
         ({"fabric_state": "not started"}, "fabric", "fail", "not started"),
         ({"links": ()}, "fabric", "ok", "no NVSwitch"),
+        ({"links": ()}, "links", "ok", "no NVLink here, every PCIe link"),
         ({"ecc_pending": False}, "modes", "warn", "ECC will be off"),
         ({"mig_pending": True}, "modes", "warn", "MIG will be on"),
     ],

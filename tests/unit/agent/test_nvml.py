@@ -41,7 +41,7 @@ class FakeNvml:
         wrong = object.__getattribute__(self, "wrong") if name.startswith("nvml") else {}
         if name in wrong:
 
-            def fail(*_: Any) -> Any:
+            def fail(*_: Any, **__: Any) -> Any:
                 raise NvmlMistake(wrong[name])
 
             return fail
@@ -120,6 +120,19 @@ def test_not_supported_is_apart_from_failed_and_from_every_number():
     assert readings.power_mw == NotTold("not supported")  # bindings without the function
     assert readings.retired_corrected == NotTold("not supported")  # a field with its own return code
     assert (readings.ecc_uncorrected, readings.memory_used, readings.links_up) == (4, 1 << 30, 1)
+
+
+@pytest.mark.parametrize(("code", "used"), [(None, 5 << 30), (13, 6 << 30), (25, 6 << 30)])
+def test_memory_that_the_driver_keeps_for_itself_is_not_used_where_it_is_told_apart(code: int | None, used: int):
+    class Newer(FakeNvml):
+        nvmlMemory_v2 = 2
+
+        def nvmlDeviceGetMemoryInfo(self, handle, version=None):
+            if version and code:
+                raise NvmlMistake(code)
+            return SimpleNamespace(total=141 << 30, used=(5 if version else 6) << 30, free=135 << 30)
+
+    assert Library(Newer()).sample().gpus[0].memory_used == used
 
 
 @pytest.mark.parametrize(("code", "fault"), [(15, "lost"), (16, "reset required"), (3, ""), (999, "")])

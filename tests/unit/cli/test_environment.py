@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 import pytest
 
 from gpuyard.cli.jobs import environment, job_document
+from gpuyard.cli.keeping import up
 from gpuyard.model.job import Run
 
 
@@ -91,3 +93,13 @@ def test_bare_numbers_are_asked_what_they_mean():
         job_document.duration("30", "--time-limit")
     with pytest.raises(click.UsageError, match=r"64Gi or 64Mi\?"):
         job_document.size("64", "--memory")
+
+
+def test_a_yard_in_the_background_finds_modules_that_were_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"src{os.pathsep}/opt/more")
+    assert up.environment()["PYTHONPATH"] == f"{tmp_path}/src{os.pathsep}/opt/more"
+    monkeypatch.delenv("PYTHONPATH")
+    assert "PYTHONPATH" not in up.environment()

@@ -44,7 +44,9 @@ def links(patient: Patient) -> Check:
     down = [f"GPU {gpu.facts.index}: {told_}" for gpu in patient.view.gpus for told_ in _link_troubles(gpu)]
     if down:
         return Check("links", "warn", listed(down), "nvidia-smi nvlink -s; nvidia-smi -q -d PCIE")
-    return Check("links", "ok", "every NVLink is up, every PCIe link at its full width")
+    joined = any(gpu.facts.links for gpu in patient.view.gpus)
+    nvlink = "every NVLink is up" if joined else "no NVLink here"
+    return Check("links", "ok", f"{nvlink}, every PCIe link at its full width")
 
 
 def _link_troubles(gpu: GpuView) -> Iterator[str]:

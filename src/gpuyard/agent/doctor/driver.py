@@ -41,7 +41,9 @@ def loaded(patient: Patient) -> Check:
 
 
 def _kernel_version(patient: Patient) -> str:
-    found = re.search(r"Kernel Module[^\d]*([\d.]+)", patient.text(VERSION) or "")
+    """The closed module says `NVIDIA UNIX x86_64 Kernel Module  580.95.05`, the open one `… Open Kernel Module for
+    x86_64  580.95.05`: only the driver's number stands alone."""
+    found = re.search(r"Kernel Module\b.*?\s(\d+(?:\.\d+)+)(?:\s|$)", patient.text(VERSION) or "")
     return found[1] if found else ""
 
 

@@ -94,8 +94,8 @@ READINGS: Mapping[str, Asker] = {
     "memory_utilization": lambda n, h: int(n.nvmlDeviceGetUtilizationRates(h).memory),
     "encoder": lambda n, h: int(n.nvmlDeviceGetEncoderUtilization(h)[0]),
     "decoder": lambda n, h: int(n.nvmlDeviceGetDecoderUtilization(h)[0]),
-    "memory_used": lambda n, h: int(n.nvmlDeviceGetMemoryInfo(h).used),
-    "memory_free": lambda n, h: int(n.nvmlDeviceGetMemoryInfo(h).free),
+    "memory_used": lambda n, h: int(_memory(n, h).used),
+    "memory_free": lambda n, h: int(_memory(n, h).free),
     "temperature_c": lambda n, h: int(n.nvmlDeviceGetTemperature(h, 0)),
     "margin_c": lambda n, h: int(n.nvmlDeviceGetMarginTemperature(h)),
     "power_mw": lambda n, h: int(n.nvmlDeviceGetPowerUsage(h)),
@@ -340,6 +340,19 @@ def _field(nvml: Any, value: Any) -> Count:
 
 
 # --- what needs more than one line ---------------------------------------------------------------
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """What programs use: the first version of the call counts as used what the driver keeps for itself, half a GiB and
+    more, on a card that nobody uses."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except AttributeError:  # bindings that know of one version alone
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError as error:
+        if _code(error) not in NO_SUCH_THING:
+            raise
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def _numa(nvml: Any, handle: Any) -> int:

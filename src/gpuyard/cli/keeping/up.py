@@ -253,10 +253,20 @@ def start_detached(wish: UpWish) -> None:
         child = subprocess.Popen(
             [sys.executable, "-m", "gpuyard", "up", *_arguments(wish)],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/",
+            env=environment(),
         )  # fmt: skip
     _await_answer(child, Client(places.Address(socket=wish.socket)), log)
     said = _first_words(log).splitlines(keepends=True)
     terminal.write("".join(line for line in said if not line.startswith(LAST_WORDS)) + _try())
+
+
+def environment() -> dict[str, str]:
+    """Ours; a folder of modules is found from anywhere, because the yard works in another folder."""
+    modules = os.environ.get("PYTHONPATH")
+    if not modules:
+        return dict(os.environ)
+    whole = os.pathsep.join(os.path.abspath(part) for part in modules.split(os.pathsep) if part)
+    return {**os.environ, "PYTHONPATH": whole}
 
 
 def _first_words(log: YardLog) -> str:
