@@ -8,10 +8,10 @@ they are or will be. First match of the rules decides. `foreign_of(pod, gpus)` i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuyard.kube.objects import PodObject, moment
-from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
+from gpuyard.model.job import AffinityTerm, Bundle, Expression, Job, TaskGroup, one_group
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
@@ -136,6 +136,13 @@ def _held_for(layout: Layout, chairs: Sequence[Chair]) -> str:
         return ""
     gates = sorted({gate.name for pod in waiting for gate in pod.spec.scheduling_gates or ()})
     return f"scheduling gate{'s' if len(gates) > 1 else ''} {', '.join(gates)}"
+
+
+def kept_off(job: Job, nodes: tuple[str, ...]) -> Job:
+    """The same job, on any node but these."""
+    elsewhere = (AffinityTerm((Expression("metadata.name", "NotIn", nodes),)),)
+    groups = tuple(replace(group, terms=(*group.terms, elsewhere)) for group in job.task_groups())
+    return replace(job, gang=_gang(groups, job.gang.topology))
 
 
 def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Job:

@@ -32,6 +32,7 @@ from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import amounts, company, devices
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.avoiding import Avoidance
 from gpuyard.worlds.kubernetes.budgets import BudgetBook
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gangs import Gathered
@@ -50,6 +51,7 @@ class ClusterObserver:
 
     def __init__(self, cache: Cache, settings: ReadingSettings, clock: Clock) -> None:
         self.cache = cache
+        self.avoidance = Avoidance(clock, cache.look_at_node, cache.look_at)
         self._clock = clock
         self.settings = settings
         self.nodes: dict[str, Node] = {}
@@ -63,12 +65,8 @@ class ClusterObserver:
         """Since when gangs have stood below their minimum."""
         self.evicting: set[str] = set()
         """Gangs that a plan wanted gone."""
-        self.avoided: dict[str, str] = {}
-        """Nodes that we keep off for a while, and why."""
         self.foreign: dict[str, set[str]] = {}
         """Names of jobs of others, by node."""
-        self.resting: set[str] = set()
-        """Gangs that are kept from starting for a while: the API server would not have them."""
         self.budgets: tuple[Budget, ...] = ()
         self._book = BudgetBook()
 
@@ -118,8 +116,8 @@ class ClusterObserver:
         if before is None:
             self._look_at_those_on(name)
         node = nodes.node_of(seen, self._taken(name), before, self.settings, self._holding(name))
-        if name in self.avoided:
-            node = nodes.avoided(node, self.avoided[name], 0.0)
+        if name in self.avoidance.nodes:
+            node = nodes.avoided(node, self.avoidance.nodes[name], 0.0)
         if node != before:
             self.nodes[name] = node
             yield NodeSeen(node)
@@ -189,12 +187,19 @@ class ClusterObserver:
         if found is not None and job is not None:
             self.free[name] = self._free(found)
             self.gathered[name] = found
-            held = job.on_hold or name in self.resting
-            job = replace(job, preemptible=False, on_hold=held, placements=in_order(job.placements))
-            job = self._with_staleness(job)
+            job = replace(job, preemptible=False, placements=in_order(job.placements))
+            job = self._with_staleness(self._with_avoidance(job))
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
         yield from self._tell(name, job)
+
+    def _with_avoidance(self, job: Job) -> Job:
+        """Held for a while, or kept off nodes, after it could not be started."""
+        why = self.avoidance.gangs.get(job.name)
+        if why is not None and not job.on_hold:
+            job = replace(job, on_hold=True, held_for=why)
+        nodes = self.avoidance.shunned_by(job.name)
+        return gangs.kept_off(job, nodes) if nodes else job
 
     def _with_staleness(self, job: Job) -> Job:
         """Since when it has stood below its minimum; one of which nobody runs yet is borne for a short while alone."""

@@ -14,37 +14,30 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from gpuyard.kube.client import ApiUnreachable, KubeClient
+from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
-from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Evict, Plan, Start
 from gpuyard.model.errors import Refused
-from gpuyard.model.events import ActionFailed, Event, TasksAssigned, TasksStopping
-from gpuyard.model.job import Placement
+from gpuyard.model.events import Event
 from gpuyard.model.node import Pool
 from gpuyard.model.outside.ports import Clock, Dice
-from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.kubernetes.acting.bind import Binder
+from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
+from gpuyard.worlds.kubernetes.acting.starting import Starter
+from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
+from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
-from gpuyard.worlds.kubernetes.bind import Binder, Binding, Ending
 from gpuyard.worlds.kubernetes.cache import Cache
-from gpuyard.worlds.kubernetes.disrupt import Disruptor, is_taken_back
 from gpuyard.worlds.kubernetes.following import Following
-from gpuyard.worlds.kubernetes.gangs import Gathered
-from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
-from gpuyard.worlds.kubernetes.tell import ConditionTeller
+from gpuyard.worlds.kubernetes.observe import ClusterObserver
 
 SLICE_S = 0.005
 """So long the loop translates at a time; then bindings and the lease have their turn."""
 CROWD = 256
 CROWD_S = 0.5
 """With so many bindings in flight the driver wakes this seldom: nothing would be decided that could be sent."""
-REFUSED_S = 60.0
-"""So long a gang rests that the API server refused to bind."""
-AVOID_S = 30.0
-AVOID_MAX_S = 600.0
-"""So long nothing new goes on a node whose kubelet refused a pod of ours, twice as long each time."""
 SYNC_S = 120.0
 IDLE_S = 5.0
 
@@ -81,6 +74,8 @@ class KubernetesWorld:
         self.settings = settings
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
+        self.starter = Starter(self.observer, clock)
+        self.taker = TakerBack(self.observer, self._may_act, self._do)
         self._clock = clock
         self._dice = dice
         self._wake = threading.Condition()
@@ -88,14 +83,10 @@ class KubernetesWorld:
         self._over = False
         self._look_at: float | None = 0.0
         self._turned_at = 0.0
-        self._failures: list[Event] = []
-        self._resting: dict[str, float] = {}
         self._ours = False
         """Whether the picture is one that we have the right to act on."""
         self.cache.news = self._has_news
-        self._avoided: dict[str, float] = {}
-        self._failed_admissions: dict[str, int] = {}
-        self.cache.refused_by_node = self._keep_off
+        self.cache.refused_by_node = self.observer.avoidance.refused_by
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._up = threading.Event()
@@ -128,14 +119,15 @@ class KubernetesWorld:
         self.election = Election(
             self.client, self.settings.lease, self.settings.identity or "reader", self._clock, self._dice
         )
-        self.binder = Binder(self.client, self._clock, self._may_act, self._failed)
-        self.disruptor = Disruptor(self.client)
+        self.binder = Binder(self.client, self._clock, self._may_act, self.starter.failed)
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
+        self.starter.binder, self.starter.teller = self.binder, self.teller
+        self.taker.disruptor = Disruptor(self.client)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self._up.set()
         works = [self.following.run(self.settings.scheduler)]
         if self.settings.identity:
-            works += [self.teller.run(self._may_act), self._rest()]
+            works += [self.teller.run(self._may_act), self._tend()]
             if self.settings.elects:
                 works.append(self.election.run())
         for work in works:
@@ -151,6 +143,13 @@ class KubernetesWorld:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _tend(self) -> None:
+        """Gangs that were refused are tried again by and by, and so are nodes; those taken back begin again."""
+        while True:
+            await self._clock.sleep(1.0)
+            await self.taker.resume()
+            self.observer.avoidance.lapse()
 
     async def _let_go(self) -> None:
         self._ours = False
@@ -194,7 +193,7 @@ class KubernetesWorld:
                 self._wake.wait(0.02)
 
     async def _opened(self) -> Snapshot:
-        self._failures.clear()
+        self._failures()
         self.observer.forget()
         async for _ in self._events():
             pass
@@ -255,10 +254,16 @@ class KubernetesWorld:
         leads = self._leads()
         if leads and not self._ours:
             await self.following.list_anew()  # who has just come to lead has seen all that was done before
-        failures, self._failures = self._failures, []
-        events = [*failures, *[event async for event in self._events()]]
+        events = [*self._failures(), *[event async for event in self._events()]]
         self._ours = leads and self._leads()
         return events
+
+    def _failures(self) -> list[Event]:
+        """What did not come about since it was last asked."""
+        told = [*self.starter.failures, *self.taker.failures]
+        self.starter.failures.clear()
+        self.taker.failures.clear()
+        return told
 
     def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
         """Assume what was decided and send it on its way."""
@@ -273,9 +278,9 @@ class KubernetesWorld:
         assumed: list[Event] = []
         for action in plan.actions:
             if isinstance(action, Start):
-                assumed += self._begin(action)
+                assumed += self.starter.begin(action)
             elif isinstance(action, Evict):
-                assumed += self._take_back(action)
+                assumed += self.taker.take_back(action)
         return assumed
 
     def snapshot(self) -> Snapshot:
@@ -284,114 +289,3 @@ class KubernetesWorld:
 
     async def _whole(self) -> Snapshot:
         return self._moment()
-
-    # --- starting ----------------------------------------------------------------------------------------
-
-    def _begin(self, start: Start) -> list[Event]:
-        free = self.observer.free.get(start.job, {})
-        pods = self._chosen(start, free)
-        job = self.observer.jobs.get(start.job)
-        if pods is None or job is None:
-            return [ActionFailed(start.job, start.placements, Reason(Code.WORLD_CHANGED))]
-        placed = []
-        for place, (chair, pod) in zip(start.placements, pods, strict=True):
-            del free[chair]
-            theirs = replace(place, group=chair[0], task=chair[1], uid=pod.metadata.uid, assigned=True)
-            placed.append(self._assume(start.job, theirs, pod))
-        self.observer.jobs[start.job] = replace(job, placements=in_order((*job.placements, *placed)))
-        return [TasksAssigned(start.job, tuple(placed), self._clock.now())]
-
-    def _chosen(self, start: Start, free: Free) -> list[tuple[tuple[str, int], PodObject]] | None:
-        """A pod for every place: the one with that number, else any of its group; None if there are too few."""
-        by_uid = {pod.metadata.uid: pod for pod in self.cache.gang(start.job)}
-        wanted = {(place.group, place.task) for place in start.placements}
-        spare = [chair for chair in sorted(free, reverse=True) if chair not in wanted]
-        chosen: list[tuple[tuple[str, int], PodObject]] = []
-        for place in start.placements:
-            chair = (place.group, place.task)
-            if chair not in free:
-                chair = next((other for other in reversed(spare) if other[0] == place.group), chair)
-                spare = [other for other in spare if other != chair]
-            if free.get(chair) not in by_uid:
-                return None
-            chosen.append((chair, by_uid[free[chair]]))
-        return chosen
-
-    def _assume(self, job: str, place: Placement, pod: PodObject) -> Placement:
-        self.cache.assumed[place.uid] = place
-        self.cache.devices[place.uid] = (place.gpus, place.mig)
-        self.teller.forget(place.uid)
-        self.binder.send(Binding(job, pod.metadata.namespace, pod.metadata.name, place))
-        return place
-
-    def _failed(self, binding: Binding, ending: Ending, told: str) -> None:
-        """Nobody is there: forget it, unless the API server has said meanwhile that somebody is."""
-        place = binding.place
-        if self.cache.assumed.pop(place.uid, None) is None:
-            return
-        self.cache.devices.pop(place.uid, None)
-        job = self.observer.jobs.get(binding.job)
-        if job is not None:
-            kept = tuple(other for other in job.placements if other.uid != place.uid)
-            self.observer.jobs[binding.job] = replace(job, placements=kept)
-            reason = Reason(Code.WORLD_CHANGED, message=f"{binding.name} could not be bound: {told}")
-            self._failures.append(ActionFailed(binding.job, (place,), reason))
-        if ending is Ending.REFUSED:
-            self.observer.resting.add(binding.job)
-            self._resting[binding.job] = self._clock.monotonic() + REFUSED_S
-        self.cache.look_at(binding.job)
-
-    def _keep_off(self, node: str, why: str) -> None:
-        """A kubelet would not have a pod of ours: we know less of the node than it does. Longer each time."""
-        times = self._failed_admissions[node] = self._failed_admissions.get(node, 0) + 1
-        rest = min(AVOID_S * 2.0 ** (times - 1), AVOID_MAX_S)
-        self._avoided[node] = self._clock.monotonic() + rest
-        self.observer.avoided[node] = f"its kubelet refused a pod ({why}); tried again after {rest:g} s"
-        self.cache.look_at_node(node)
-
-    # --- taking back -------------------------------------------------------------------------------------
-
-    def _take_back(self, evict: Evict) -> list[Event]:
-        """Those that are bound are told to go; those that are only on their way will be, once they are there."""
-        found, job = self.observer.gathered.get(evict.job), self.observer.jobs.get(evict.job)
-        meant = {place.uid for place in (evict.placements or (job.placements if job is not None else ()))}
-        pods = [pod for pod in self.cache.gang(evict.job) if pod.metadata.uid in meant and pod.spec.node_name]
-        if found is None or job is None or not pods:
-            return [ActionFailed(evict.job, evict.placements, Reason(Code.WORLD_CHANGED))]
-        self.observer.evicting.add(evict.job)
-        self._do(self._send_back(found, pods, str(evict.reason)))
-        going = {pod.metadata.uid for pod in pods}
-        stopping = tuple(replace(place, terminating=True) for place in job.placements if place.uid in going)
-        kept = [place for place in job.placements if place.uid not in going]
-        self.observer.jobs[evict.job] = replace(job, placements=in_order((*kept, *stopping)))
-        return [TasksStopping(evict.job, stopping)]
-
-    async def _send_back(self, found: Gathered, pods: list[PodObject], why: str) -> None:
-        if self._may_act() and (told := await self.disruptor.take_back(found, pods, why)):
-            job = self.observer.jobs.get(found.name)
-            reason = Reason(Code.WORLD_CHANGED, message=told)
-            self._failures.append(ActionFailed(found.name, job.placements if job is not None else (), reason))
-            self.observer.evicting.discard(found.name)
-            self.cache.look_at(found.name)
-
-    async def _resume(self) -> None:
-        """Jobs that were taken back begin again when nothing of them is left."""
-        for job in [job for job in self.cache.owners.jobs() if is_taken_back(job)]:
-            if self._may_act() and not self.cache.has_members(job.metadata.key):
-                with contextlib.suppress(ApiUnreachable):
-                    await self.disruptor.resume(job)
-
-    async def _rest(self) -> None:
-        """Gangs that were refused are tried again by and by, and so are nodes."""
-        while True:
-            await self._clock.sleep(1.0)
-            await self._resume()
-            now = self._clock.monotonic()
-            for node in [node for node, until in self._avoided.items() if until <= now]:
-                del self._avoided[node]
-                self.observer.avoided.pop(node, None)
-                self.cache.look_at_node(node)
-            for name in [name for name, until in self._resting.items() if until <= now]:
-                del self._resting[name]
-                self.observer.resting.discard(name)
-                self.cache.look_at(name)

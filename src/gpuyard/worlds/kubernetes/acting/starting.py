@@ -1,0 +1,90 @@
+"""What a plan starts: a pod for every place, assumed at once and sent to its node; and what did not come about.
+
+Called by `world` in its loop. An assumption ends by the API server's word (`cache`) or by a failure that is certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuyard.kube.objects import PodObject
+from gpuyard.model.actions import Start
+from gpuyard.model.events import ActionFailed, Event, TasksAssigned
+from gpuyard.model.job import Placement
+from gpuyard.model.outside.ports import Clock
+from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.kubernetes.acting.bind import Binder, Binding, Ending
+from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
+from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
+
+Seated = tuple[tuple[str, int], PodObject]
+"""A group and number, and the pod that has it."""
+
+
+class Starter:
+    """Starts, and forgets what could not be started. `binder` and `teller` are given once the loop runs."""
+
+    binder: Binder
+    teller: ConditionTeller
+
+    def __init__(self, observer: ClusterObserver, clock: Clock) -> None:
+        self.failures: list[Event] = []
+        """What is to be told with the next account."""
+        self._observer = observer
+        self._cache = observer.cache
+        self._avoidance = observer.avoidance
+        self._clock = clock
+
+    def begin(self, start: Start) -> list[Event]:
+        """All of it on its way, or none."""
+        free = self._observer.free.get(start.job, {})
+        pods = self._chosen(start, free)
+        job = self._observer.jobs.get(start.job)
+        if pods is None or job is None:
+            return [ActionFailed(start.job, start.placements, Reason(Code.WORLD_CHANGED))]
+        placed = []
+        for place, (chair, pod) in zip(start.placements, pods, strict=True):
+            del free[chair]
+            theirs = replace(place, group=chair[0], task=chair[1], uid=pod.metadata.uid, assigned=True)
+            placed.append(self._assume(start.job, theirs, pod))
+        self._observer.jobs[start.job] = replace(job, placements=in_order((*job.placements, *placed)))
+        return [TasksAssigned(start.job, tuple(placed), self._clock.now())]
+
+    def _chosen(self, start: Start, free: Free) -> list[Seated] | None:
+        """A pod for every place: the one with that number, else any of its group; None if there are too few."""
+        by_uid = {pod.metadata.uid: pod for pod in self._cache.gang(start.job)}
+        wanted = {(place.group, place.task) for place in start.placements}
+        spare = [chair for chair in sorted(free, reverse=True) if chair not in wanted]
+        chosen: list[Seated] = []
+        for place in start.placements:
+            chair = (place.group, place.task)
+            if chair not in free:
+                chair = next((other for other in reversed(spare) if other[0] == place.group), chair)
+                spare = [other for other in spare if other != chair]
+            if free.get(chair) not in by_uid:
+                return None
+            chosen.append((chair, by_uid[free[chair]]))
+        return chosen
+
+    def _assume(self, job: str, place: Placement, pod: PodObject) -> Placement:
+        self._cache.assumed[place.uid] = place
+        self._cache.devices[place.uid] = (place.gpus, place.mig)
+        self.teller.forget(place.uid)
+        self.binder.send(Binding(job, pod.metadata.namespace, pod.metadata.name, place))
+        return place
+
+    def failed(self, binding: Binding, ending: Ending, told: str) -> None:
+        """Nobody is there: forget it, unless the API server has said meanwhile that somebody is."""
+        place = binding.place
+        if self._cache.assumed.pop(place.uid, None) is None:
+            return
+        self._cache.devices.pop(place.uid, None)
+        words = f"{binding.name} could not be bound: {told}"
+        job = self._observer.jobs.get(binding.job)
+        if job is not None:
+            kept = tuple(other for other in job.placements if other.uid != place.uid)
+            self._observer.jobs[binding.job] = replace(job, placements=kept)
+            self.failures.append(ActionFailed(binding.job, (place,), Reason(Code.WORLD_CHANGED, message=words)))
+        if ending is Ending.REFUSED:
+            self._avoidance.rest(binding.job, words)
+        self._cache.look_at(binding.job)
