@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ALLOWED_SKIPS = ("needs a real GPU", "needs root", "needs a browser", "needs podman")
+pytest_plugins = ["tests.support.kube.fixtures"]
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 # Hints tell `yard` as it works from where the reader stands: here it is on the PATH.

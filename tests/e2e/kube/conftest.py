@@ -1,4 +1,4 @@
-"""A real API server with its controllers, fake kubelets, and schedulers of ours as processes of their own."""
+"""Schedulers of ours as processes of their own, on the session's real API server and its fake kubelets."""
 
 from __future__ import annotations
 
@@ -11,43 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.kube import components
 from tests.support.kube.cluster import Cluster, environment, until
-from tests.support.kube.fake_kubelet import FakeKubelets
 
 PATIENCE_S = 120.0
-
-
-@pytest.fixture(scope="session")
-def session_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    components.required()
-    cluster = Cluster(tmp_path_factory.mktemp("kube"))
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
-
-
-@pytest.fixture(scope="session")
-def session_kubelets(session_cluster: Cluster) -> Iterator[FakeKubelets]:
-    kubelets = FakeKubelets(session_cluster)
-    yield kubelets
-    kubelets.stop()
-
-
-@pytest.fixture
-def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
-    """Empty before and after."""
-    session_cluster.clean()
-    yield session_cluster
-    session_cluster.clean()
-
-
-@pytest.fixture
-def kubelets(cluster: Cluster, session_kubelets: FakeKubelets) -> Iterator[FakeKubelets]:
-    session_kubelets.forget_all()
-    yield session_kubelets
-    session_kubelets.forget_all()
 
 
 class Scheduler:

@@ -7,6 +7,7 @@ scheduler's account has the rights of our own manifests and no others, and only 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import secrets
@@ -15,8 +16,8 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,7 +61,8 @@ class Cluster:
         self.controllers = controllers
         self.token = secrets.token_hex(16)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self._started: dict[str, Callable[[], None]] = {}
+        self._kept = threading.local()
+        """The connection of each thread that asks."""
 
     # --- up and down -----------------------------------------------------------------------------
 
@@ -209,12 +211,23 @@ class Cluster:
         """One request; `ApiError` is a no."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
-        request = urllib.request.Request(self.server + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60, context=self._tls()) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            raise ApiError(error.code, error.read().decode(errors="replace")) from None
+            answer, content = self._sent(method, path, data, headers)
+        except (http.client.HTTPException, OSError):  # the connection was kept too long
+            self._kept.connection = None
+            answer, content = self._sent(method, path, data, headers)
+        if answer.status >= 400:
+            raise ApiError(answer.status, content.decode(errors="replace"))
+        return json.loads(content)
+
+    def _sent(
+        self, method: str, path: str, data: bytes | None, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        if getattr(self._kept, "connection", None) is None:
+            self._kept.connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls())
+        self._kept.connection.request(method, path, data, headers)
+        answer = self._kept.connection.getresponse()
+        return answer, answer.read()
 
     def create(self, document: dict[str, Any]) -> Any:
         """Make an object, in the namespace `default` unless it names one."""

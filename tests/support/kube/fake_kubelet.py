@@ -12,7 +12,10 @@ memory than are left fails with `UnexpectedAdmissionError` or `OutOf…`, for go
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -55,6 +58,8 @@ class FakeKubelets:
         self.nodes: dict[str, FakeNode] = {}
         self.admissions: list[tuple[str, str, str]] = []
         """(pod, node, what became of it), in the order in which they were admitted."""
+        self.time: Callable[[], float] = time.monotonic
+        """By this clock pods run for as long as they say."""
         self._seen: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._up = threading.Event()
@@ -93,10 +98,22 @@ class FakeKubelets:
         del self.nodes[name]
         self.cluster.delete(f"/api/v1/nodes/{name}")
 
+    def lose(self, name: str) -> None:
+        """The machine is taken away, and its pods go as the collector of orphaned pods does it after a minute."""
+        self.remove(name)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "no node"}
+        for pod in self.cluster.get(f"/api/v1/pods?fieldSelector=spec.nodeName={name}")["items"]:
+            where = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+            failed = {"status": {"phase": "Failed", "conditions": [target]}}
+            with contextlib.suppress(ApiError):
+                self.cluster.call("PATCH", f"{where}/status", failed, STRATEGIC)
+            self.cluster.delete(where, 0)
+
     def forget_all(self) -> None:
         """As after `Cluster.clean`."""
         self.nodes.clear()
         self.admissions.clear()
+        self.time = time.monotonic
 
     # --- the loop --------------------------------------------------------------------------------------
 
@@ -168,12 +185,19 @@ class FakeKubelets:
         }
         await self._status(pod, status)
         if lasts := pod.metadata.annotation("fake/run-s"):
-            await asyncio.sleep(float(lasts))
+            await self._last(float(lasts))
+            if not node.alive:
+                return
             code = int(pod.metadata.annotation("fake/exit") or 0)
             node.admitted.pop(pod.metadata.uid, None)
             over = {"terminated": {"exitCode": code, "finishedAt": now()}}
             phase = "Failed" if code else "Succeeded"
             await self._status(pod, {"phase": phase, "containerStatuses": [container(over)]})
+
+    async def _last(self, seconds: float) -> None:
+        end = self.time() + seconds
+        while (left := end - self.time()) > 0:
+            await asyncio.sleep(min(left, 0.05))
 
     def _admit(self, node: FakeNode, pod: PodObject) -> str:
         """The resource that it may not have; "" if it is admitted."""

@@ -1,0 +1,162 @@
+"""A cluster as a place of the contract suite: indexed Jobs on a real API server, under the scheduler's own driver.
+
+The scheduler runs in this process as `yard serve` runs it; all that is told of a job is read from the API server. Time
+passes for pods only while somebody waits for a job's end, so that nothing is over before it was looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gpuyard.model.actions import Evict, Move, Plan
+from gpuyard.runtime.clock import SystemClock, SystemDice
+from gpuyard.runtime.clustered.scheduler import ClusterScheduler, WorldSettings
+from tests.support import yards
+from tests.support.kube.cluster import ApiError, Cluster, until
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
+from tests.support.yards import OVER
+
+PATIENCE_S = 120.0
+MARKS = {"queue": "queue", "class": "class", "time_limit": "time-limit"}
+FORGIVING = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+"""The failure policy of a Job that does not count it as its own failure when a node goes away under it."""
+
+
+class PassingTime:
+    """A clock that stands unless it is let pass."""
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+        self._since: float | None = None
+
+    def __call__(self) -> float:
+        return self._passed + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        self._since = time.monotonic()
+        yield
+        self._passed, self._since = self(), None
+
+
+class Kubernetes:
+    """A `Place` of the contract suite."""
+
+    def __init__(self, cluster: Cluster, kubelets: FakeKubelets, fleet: str) -> None:
+        self.cluster, self.kubelets = cluster, kubelets
+        self.time = kubelets.time = PassingTime()
+        self.evictions: Counter[str] = Counter()
+        snapshot = yards.fleet(fleet)
+        kubelets.add(*(FakeNode(node.name, len(node.gpus)) for node in snapshot.nodes))
+        site = replace(snapshot, nodes=(), jobs=())
+        settings = WorldSettings(cluster.access(), site, identity="contract", elects=False)
+        self.scheduler = ClusterScheduler(settings, SystemClock(), SystemDice())
+        self.scheduler.loop.heard = self._hear
+        self.scheduler.start()
+
+    def _hear(self, plan: Plan) -> None:
+        for action in plan.actions:
+            if isinstance(action, (Evict, Move)):
+                self.evictions[action.job.rpartition("/")[2]] += 1
+
+    def submit(self, name: str, seconds: float, **keys: Any) -> None:
+        tasks, spec = keys.get("tasks", 1), {}
+        if "priority" in keys:
+            spec["priorityClassName"] = self._priority_class(keys["priority"])
+        policy = {"podFailurePolicy": FORGIVING}
+        job = indexed_job(name, tasks, keys.get("gpus", 0), notes={"run-s": seconds}, job=policy, **spec)
+        marks = {f"gpuyard.dev/{mark}": str(keys[key]) for key, mark in MARKS.items() if key in keys}
+        if "min" in keys:
+            marks |= {"gpuyard.dev/gang": name, "gpuyard.dev/gang-tasks": str(tasks)}
+            marks |= {"gpuyard.dev/gang-min": str(keys["min"])}
+        job["spec"]["template"]["metadata"]["annotations"] |= marks
+        self.cluster.create(job)
+
+    def _priority_class(self, value: int) -> str:
+        name = f"p{value}"
+        document = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        with contextlib.suppress(ApiError):  # it is there from the test before
+            self.cluster.create({**document, "value": value})
+        return name
+
+    def until(self, name: str, *phases: str) -> dict[str, Any]:
+        wanted = phases or OVER
+        told: dict[str, Any] = {}
+
+        def reached() -> bool:
+            told.update(self._told(name))
+            return told["phase"] in wanted
+
+        with self.time.passing() if set(wanted) & set(OVER) else contextlib.nullcontext():
+            until(reached, PATIENCE_S, f"{name} is {' or '.join(wanted)}")
+        return told
+
+    def _told(self, name: str) -> dict[str, Any]:
+        job = self.cluster.get(f"/apis/batch/v1/namespaces/default/jobs/{name}")
+        pods = self._pods(name)
+        there = [pod for pod in pods if pod["spec"].get("nodeName") and not is_over(pod) and not is_leaving(pod)]
+        conditions = {each["type"] for each in job["status"].get("conditions", ()) if each["status"] == "True"}
+        message = job["metadata"].get("annotations", {}).get("gpuyard.dev/ended", "")
+        return {
+            "name": name, "phase": phase_of(conditions, pods, there, self._least(job)), "message": message,
+            "placements": [{"node": pod["spec"]["nodeName"]} for pod in there],
+            "attempts": self._attempts(name, job["spec"]["completions"]), "evictions": self.evictions[name],
+        }  # fmt: skip
+
+    def _pods(self, name: str) -> list[dict[str, Any]]:
+        return self.cluster.pods(**{"batch.kubernetes.io/job-name": name})
+
+    def _least(self, job: dict[str, Any]) -> int:
+        told = job["spec"]["template"]["metadata"]["annotations"].get("gpuyard.dev/gang-min")
+        return int(told or job["spec"]["completions"])
+
+    def _attempts(self, name: str, tasks: int) -> int:
+        """How often all of it has been begun: a member that came back alone is no new attempt."""
+        begun = Counter(
+            key.split("/")[1].rsplit("-", 1)[0] for key, _, how in self.kubelets.admissions if how == "admitted"
+        )
+        return min(begun[f"{name}-{index}"] for index in range(tasks))
+
+    def lose_node(self, name: str) -> None:
+        self.kubelets.lose(name)
+
+    def cordon(self, name: str) -> None:
+        self.cluster.merge(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+
+    def drain(self, name: str) -> None:
+        raise NotImplementedError
+
+    def why(self, name: str) -> str:
+        def told() -> str:
+            conditions = [each for pod in self._pods(name) for each in pod["status"].get("conditions", ())]
+            return next((str(each["message"]) for each in conditions if each["type"] == "PodScheduled"), "")
+
+        return str(until(told, PATIENCE_S, f"{name} is told why it waits"))
+
+    def stop(self) -> None:
+        self.scheduler.close()
+
+
+def phase_of(conditions: set[str], pods: list[dict[str, Any]], there: list[dict[str, Any]], least: int) -> str:
+    """Of a Job, by its conditions and by what its pods do."""
+    if "Complete" in conditions or "Failed" in conditions:
+        return "succeeded" if "Complete" in conditions else "failed"
+    running = [pod for pod in there if pod["status"]["phase"] == "Running"]
+    if len(running) + len([pod for pod in pods if pod["status"]["phase"] == "Succeeded"]) >= least:
+        return "running"
+    if any(is_leaving(pod) and pod["spec"].get("nodeName") and not is_over(pod) for pod in pods):
+        return "stopping"
+    return "starting" if there else "waiting"
+
+
+def is_over(pod: dict[str, Any]) -> bool:
+    return pod["status"]["phase"] in ("Succeeded", "Failed")
+
+
+def is_leaving(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
