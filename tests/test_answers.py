@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import builtins
+
 import pytest
 
-from tests.support import answers
+from tests.support import answers, sums
 
 LINES = answers.YARDS.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(autouse=True)
+def nobody_sums_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtins, "sum", sums.only_of_integers)
+
+
+def test_whoever_sums_floats_is_named():
+    product = {"__name__": "gpuyard.brain.somewhere"}
+    assert eval("sum((1, 2), 3)", product) == 6
+    with pytest.raises(AssertionError, match=r"gpuyard\.brain\.somewhere adds floats"):
+        eval("sum((1, 0.5))", product)
 
 
 @pytest.mark.parametrize("number", range(len(LINES)))

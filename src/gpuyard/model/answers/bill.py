@@ -6,6 +6,7 @@ Carried by the outlook of a plan and by defragmentation's proposal. Amounts of G
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import fsum
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Bill:
     @property
     def lost_gpu_s(self) -> float:
         """GPU-seconds of work that must be done again."""
-        return sum(toll.lost_gpu_s for toll in self.tolls)
+        return fsum(toll.lost_gpu_s for toll in self.tolls)
 
 
 NO_BILL = Bill()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ class DayAsked(Part):
     def total(self, now: float) -> dict[str, float]:
         """By shape, over the last day."""
         first = int(now // HOUR_S) - HOURS
-        sums = {key: sum(n for hour, n in hours.items() if int(hour) > first) for key, hours in self.gpus.items()}
+        sums = {key: fsum(n for hour, n in hours.items() if int(hour) > first) for key, hours in self.gpus.items()}
         return {key: found for key, found in sums.items() if found}
 
     def with_asked(self, asked: Mapping[str, float], now: float) -> DayAsked:
@@ -77,7 +78,7 @@ class DayAsked(Part):
             hours = kept.get(key, {})
             kept[key] = {**hours, str(hour): hours.get(str(hour), 0.0) + amount}
         if len(kept) > SHAPES_KEPT:
-            heaviest = sorted(kept, key=lambda key: (-sum(kept[key].values()), key))[:SHAPES_KEPT]
+            heaviest = sorted(kept, key=lambda key: (-fsum(kept[key].values()), key))[:SHAPES_KEPT]
             kept = {key: kept[key] for key in heaviest}
         return DayAsked(kept, max(now, self.upto))
 

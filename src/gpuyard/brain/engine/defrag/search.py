@@ -7,6 +7,7 @@ is kept if its gain is worth its cost, both in GPU-seconds (`DefragSearch._judge
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +140,7 @@ class DefragSearch:
         if usable <= self._usable + SLACK or stranded > self._stranded + SLACK or not self._budgets_kept(units):
             return None
         open_s = max(self._open_s(unit.row) for unit in units)
-        cost = sum(victims.lost_work(self.draft, unit) for unit in units) / WHOLE
+        cost = fsum(victims.lost_work(self.draft, unit) for unit in units) / WHOLE
         return Step(candidate, units, (usable - self._usable) * open_s, cost)
 
     def _open_s(self, row: JobRow) -> float:
@@ -234,7 +235,7 @@ class DefragSearch:
 
     def offer(self) -> Offer:
         """All steps taken, as one."""
-        return self._offer(self.origin, sum(step.gain_gpu_s for step in self.steps))
+        return self._offer(self.origin, fsum(step.gain_gpu_s for step in self.steps))
 
     def _offer(self, origin: dict[str, tuple[Held, ...]], gain_gpu_s: float) -> Offer:
         story = stories.Story(self.because, {})

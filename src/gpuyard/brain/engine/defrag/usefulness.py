@@ -8,6 +8,7 @@ Stranded GPUs (`nodes.stranding`) look at single tasks on single nodes; this see
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -160,7 +161,7 @@ class Usefulness:
 
     def usable(self) -> float:
         """Free GPUs that the demand could use, each shape by its weight; in grains."""
-        return sum(each.weight * min(self.fits(i) * each.size, each.asked) for i, each in enumerate(self.wanted))
+        return fsum(each.weight * min(self.fits(i) * each.size, each.asked) for i, each in enumerate(self.wanted))
 
 
 def _in_islands(columns: Columns, nodes: Ints, gpus: int) -> Ints:

@@ -7,6 +7,7 @@ really do; it is undone at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import fsum
 from typing import NamedTuple
 
 from gpuyard.brain.engine.giving_way import floors, victims
@@ -87,7 +88,7 @@ class Anybody:
         return (
             any(unit.row.firm for unit in units),
             max(unit.row.priority for unit in units),
-            sum(victims.lost_work(self.draft, unit) for unit in units),
+            fsum(victims.lost_work(self.draft, unit) for unit in units),
             max(unit.row.youth for unit in units),
         )
 

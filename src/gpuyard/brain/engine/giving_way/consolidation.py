@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from math import fsum
 
 from gpuyard.brain.engine.giving_way import grounds, victims
 from gpuyard.brain.engine.giving_way.clearing import Key
@@ -89,7 +90,7 @@ class Movers:
         return (
             any(len(held.gpus) > self.hole for unit in units for held in unit.places if not held.share),
             sum(unit.cost for unit in units),
-            sum(victims.lost_work(self.draft, unit) for unit in units),
+            fsum(victims.lost_work(self.draft, unit) for unit in units),
             max(unit.row.priority for unit in units),
             max(unit.row.youth for unit in units),
         )

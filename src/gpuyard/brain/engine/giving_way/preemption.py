@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from math import fsum
 
 from gpuyard.brain.engine.giving_way import clearing, floors, grounds, victims
 from gpuyard.brain.engine.giving_way.claims import Claim
@@ -175,7 +176,7 @@ class Takers:
             *self._pushed(units),
             max(unit.row.priority for unit in units),
             sum(known.evictions for known in profiles),
-            sum(victims.lost_work(self.draft, unit, unit.row.name in whole) for unit in units),
+            fsum(victims.lost_work(self.draft, unit, unit.row.name in whole) for unit in units),
             len(whole),
             len(units),
             max(known.youth for known in profiles),

@@ -6,6 +6,7 @@ Seen (what runs and waits, kept by `Fleet`) or known beforehand (`Fleet.expect`)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +90,7 @@ class Demand:
         return useful
 
     def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:
-        total = sum(c.weight for c in classes) or 1.0
+        total = fsum(c.weight for c in classes) or 1.0
         self.part = np.zeros((len(patterns), len(self.cpus) + 1, len(self.needs) + 1))
         """Popularity of fractions served, by group, CPU thresholds met, sizes met."""
         self.gang = np.zeros((len(patterns), len(self.cpus) + 1, width + 1))
@@ -104,7 +105,7 @@ class Demand:
 
     def scarcity(self, classes: Sequence[DemandClass], gpus: Ints) -> Floats:
         """How much of each node's GPUs demand that cannot go everywhere would take, were the fleet full of demand."""
-        everything, total = float(gpus.sum()), sum(c.asked for c in classes) or 1.0
+        everything, total = float(gpus.sum()), fsum(c.asked for c in classes) or 1.0
         found = np.zeros(len(gpus))
         for each in classes:
             reach = float(gpus[each.eligible].sum())
@@ -160,16 +161,16 @@ class Proportion(NamedTuple):
 
 def proportion(classes: Sequence[DemandClass], cpu: Ints, gpus: Ints) -> Proportion:
     """What the demand asks of CPU beside each GPU, on nodes with this much of both."""
-    asked = sum(c.asked for c in classes)
+    asked = fsum(c.asked for c in classes)
     with_gpus = [c for c in classes if c.asked]
-    beside = sum(c.tasks * c.cpu for c in with_gpus)
-    without = sum(c.tasks * c.cpu for c in classes if not c.asked)
+    beside = fsum(c.tasks * c.cpu for c in with_gpus)
+    without = fsum(c.tasks * c.cpu for c in classes if not c.asked)
     if not asked or not beside:
         return Proportion(without / asked if asked else 0.0, without / asked if asked else 0.0)
     lean = beside / asked
-    variance = sum(c.tasks * c.cpu**2 / (c.asked / c.tasks) for c in with_gpus) / asked - lean**2
+    variance = fsum(c.tasks * c.cpu**2 / (c.asked / c.tasks) for c in with_gpus) / asked - lean**2
     known = cpu < UNLIMITED
-    spare = float(np.maximum(cpu[known] - lean * gpus[known], 0.0).sum())
+    spare = fsum(np.maximum(cpu[known] - lean * gpus[known], 0.0).tolist())
     taken = without / asked * float(gpus.sum())
     mix = min(1.0, (taken / spare) ** KEENNESS) if spare else float(taken > 0)
     return Proportion(lean, (beside + without) / asked, mix, max(variance, 0.0) ** 0.5 / lean)
@@ -271,7 +272,7 @@ def demand_known(
     nodes: Eligibility, kinds: Sequence[tuple[TaskRequest, float]], view: DemandView
 ) -> tuple[DemandClass, ...]:
     """The demand somebody knows beforehand, as numbers of tasks per kind: the commonest kinds, CPU-only ones too."""
-    total, seen, classes = sum(count for _, count in kinds), 0.0, []
+    total, seen, classes = fsum(count for _, count in kinds), 0.0, []
     for request, count in sorted(kinds, key=lambda kind: -kind[1]):
         if seen >= view.cover * total:
             break

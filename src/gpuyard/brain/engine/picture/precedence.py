@@ -6,7 +6,7 @@ jobs of equal number go by rule 7.
 
 from __future__ import annotations
 
-from math import floor, inf, log
+from math import floor, fsum, inf, log
 
 from gpuyard.model.job import Job
 from gpuyard.model.policy import OrderBy, OrderPolicy
@@ -38,7 +38,7 @@ def turn(job: Job, order: OrderPolicy, ran: float = 0.0) -> float:
 
 def gpus(job: Job) -> float:
     """GPUs of all its tasks; a job without any counts as a small one."""
-    asked = sum(group.tasks * (group.request.gpus or group.request.share / WHOLE) for group in job.task_groups())
+    asked = fsum(group.tasks * (group.request.gpus or group.request.share / WHOLE) for group in job.task_groups())
     return asked or 0.01
 
 

@@ -6,6 +6,7 @@ Asked once a cycle, when somebody first wants to know, by `Draft.shares`. Pure a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED, QueueTree
 from gpuyard.model.resources import UNLIMITED
@@ -41,7 +42,7 @@ def _divide(tree: QueueTree, r: int, parent: int, demand: list[list[int]], share
     for q in members:
         quota = due if tree.quota[q][r] >= UNLIMITED else float(tree.quota[q][r])
         shares[q][r] = min(quota, want[q])
-    left = due - sum(shares[q][r] for q in members)
+    left = due - fsum(shares[q][r] for q in members)
     for priority in sorted({tree.queues[q].priority for q in members}, reverse=True):
         equals = [q for q in members if tree.queues[q].priority == priority and tree.queues[q].weight > 0]
         left = _pour(tree, r, equals, want, left, shares)
@@ -56,7 +57,7 @@ def _pour(tree: QueueTree, r: int, equals: list[int], want: dict[int, float], le
     """Pour what is left by weight until everyone has what it wants; returns the rest."""
     thirsty = [q for q in equals if want[q] > shares[q][r]]
     while thirsty and left > 0:
-        weight = sum(tree.queues[q].weight for q in thirsty)
+        weight = fsum(tree.queues[q].weight for q in thirsty)
         level = min((want[q] - shares[q][r]) / tree.queues[q].weight for q in thirsty)
         step = min(level, left / weight)
         for q in thirsty:
