@@ -40,7 +40,7 @@ CONTROLLERS = (
 )  # fmt: skip
 OF_NO_NAMESPACE = {
     "Namespace", "Node", "PersistentVolume", "StorageClass", "PriorityClass", "ClusterRole", "ClusterRoleBinding",
-    "CustomResourceDefinition",
+    "CustomResourceDefinition", "Queue", "GpuNode",
 }  # fmt: skip
 PLURALS = {"Pod": "pods", "Node": "nodes", "Job": "jobs", "PodDisruptionBudget": "poddisruptionbudgets"}
 
@@ -164,12 +164,21 @@ class Cluster:
     def _set_up(self) -> None:
         for document in manifests.documents("scheduler.yaml"):
             self.create(document)
-        namespace, name = ACCOUNT
-        wish = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 36000}}
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        self.account_token: str = self.call("POST", path, wish)["status"]["token"]
+        self.account_token: str = self.token_of(*ACCOUNT)
         with contextlib.suppress(ApiError):  # the controllers make it too
             self.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}})
+
+    def token_of(self, namespace: str, account: str, pod: dict[str, Any] | None = None) -> str:
+        """A token of an account; bound to a pod it names the pod's node, as a kubelet would have it made."""
+        spec: dict[str, Any] = {"expirationSeconds": 36000}
+        if pod is not None:
+            metadata = pod["metadata"]
+            spec["boundObjectRef"] = {
+                "apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]
+            }  # fmt: skip
+        wish = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        return str(self.call("POST", path, wish)["status"]["token"])
 
     @property
     def server(self) -> str:
@@ -207,10 +216,10 @@ class Cluster:
 
     # --- asking as the administrator -----------------------------------------------------------------
 
-    def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        """One request; `ApiError` is a no."""
+    def call(self, method: str, path: str, body: Any = None, kind: str = "application/json", token: str = "") -> Any:
+        """One request, as the administrator or as whoever has the token; `ApiError` is a no."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
+        headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": kind}
         try:
             answer, content = self._sent(method, path, data, headers)
         except (http.client.HTTPException, OSError):  # the connection was kept too long

@@ -1,4 +1,7 @@
-"""What a cluster is told before it can be scheduled: accounts and rights, as YAML that `kubectl apply` takes."""
+"""What a cluster is told before it can be scheduled: accounts, rights, programs and policies, as YAML for `kubectl`.
+
+Each file stands as it is for the namespace `gpuyard-system`; `documents` puts another, and the image, in their places.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,16 @@ from typing import Any
 
 import yaml
 
+NAMESPACE = "gpuyard-system"
+IMAGE = "gpuyard:latest"
 
-def text(name: str) -> str:
+
+def text(name: str, namespace: str = NAMESPACE, image: str = IMAGE) -> str:
     """One file of this folder."""
-    return files(__name__).joinpath(name).read_text(encoding="utf-8")
+    kept = files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return kept.replace(NAMESPACE, namespace).replace(IMAGE, image)
 
 
-def documents(name: str) -> list[dict[str, Any]]:
+def documents(name: str, namespace: str = NAMESPACE, image: str = IMAGE) -> list[dict[str, Any]]:
     """Its objects, in the order in which they are made."""
-    return [document for document in yaml.safe_load_all(text(name)) if document]
+    return [document for document in yaml.safe_load_all(text(name, namespace, image)) if document]

@@ -1,0 +1,138 @@
+"""Objects made, changed and taken away on an API server, one at a time, each with what became of it.
+
+Used where GPUYard is installed. Server-side apply under one name of ours: what others have settled stays theirs and is
+told, what is already so is left alone, and whoever was interrupted begins again and finishes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from gpuyard.kube.client import ApiRefused, ApiReply, KubeClient
+
+MANAGER = "gpuyard-install"
+APPLY = "application/apply-patch+yaml"
+ESTABLISHED_S = 60.0
+LOOK_S = 0.2
+PLURALS = {
+    "Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "Service": "services",
+    "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Role": "roles",
+    "RoleBinding": "rolebindings", "Deployment": "deployments", "DaemonSet": "daemonsets",
+    "FlowSchema": "flowschemas", "CustomResourceDefinition": "customresourcedefinitions",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}  # fmt: skip
+VOLATILE = ("resourceVersion", "managedFields", "generation", "creationTimestamp", "uid")
+
+
+class Outcome(Enum):
+    """What became of one object."""
+
+    MADE = "made"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+    GONE = "gone"
+    ABSENT = "not there"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One object, and what became of it; `why` where the server said no."""
+
+    what: str
+    outcome: Outcome
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.outcome.value}{f' ({self.why})' if self.why else ''}"
+
+
+def name_of(document: dict[str, Any]) -> str:
+    """For people: kind and name, with the namespace where it has one."""
+    metadata = document["metadata"]
+    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{document['kind']} {where}{metadata['name']}"
+
+
+def path_of(document: dict[str, Any]) -> str:
+    """Where it is on the server."""
+    version, metadata = document["apiVersion"], document["metadata"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    inside = f"/namespaces/{metadata['namespace']}" if metadata.get("namespace") else ""
+    return f"{root}{inside}/{PLURALS[document['kind']]}/{metadata['name']}"
+
+
+async def apply(client: KubeClient, document: dict[str, Any], force: bool = False) -> Step:
+    """It is so from now on; nothing is written that is so already."""
+    what, path = name_of(document), path_of(document)
+    before = await client.get(path)
+    if before.status not in (200, 404):
+        return Step(what, Outcome.REFUSED, before.why())
+    params = {"fieldManager": MANAGER, "force": "true" if force else "false"}
+    reply = await client.send("PATCH", path, json.dumps(document).encode(), APPLY, params)
+    if not reply.ok:
+        return Step(what, Outcome.REFUSED, _why(reply))
+    if document["kind"] == "CustomResourceDefinition" and not await _established(client, path):
+        return Step(what, Outcome.REFUSED, f"it is there and was not served within {ESTABLISHED_S:g} s; run this again")
+    if before.status == 404:
+        return Step(what, Outcome.MADE)
+    return Step(what, Outcome.UNCHANGED if _settled(before) == _settled(reply) else Outcome.CHANGED)
+
+
+async def remove(client: KubeClient, document: dict[str, Any]) -> Step:
+    """It is gone, or going."""
+    what = name_of(document)
+    body = json.dumps({"propagationPolicy": "Background"}).encode()
+    reply = await client.send("DELETE", path_of(document), body)
+    if reply.status == 404:
+        return Step(what, Outcome.ABSENT)
+    return Step(what, Outcome.GONE) if reply.ok else Step(what, Outcome.REFUSED, reply.why())
+
+
+async def listed(client: KubeClient, path: str, selector: str = "") -> list[dict[str, Any]]:
+    """All objects there, or those whose fields are such; none where their kind is not served."""
+    found: list[dict[str, Any]] = []
+    params = {"limit": "500"} | ({"fieldSelector": selector} if selector else {})
+    while True:
+        reply = await client.get(path, params)
+        if reply.status == 404:
+            return []
+        if not reply.ok:
+            raise ApiRefused(f"listing {path}", reply)
+        page = json.loads(reply.body)
+        found += page["items"]
+        following = page["metadata"].get("continue")
+        if not following:
+            return found
+        params["continue"] = following
+
+
+def _why(reply: ApiReply) -> str:
+    """Where another has settled a field otherwise, who it is, and what to do."""
+    if reply.status != 409:
+        return reply.why()
+    return f"others have settled it otherwise: {' '.join(reply.why().split())}; --force takes it over"
+
+
+def _settled(reply: ApiReply) -> dict[str, Any]:
+    document = json.loads(reply.body)
+    kept = {key: value for key, value in document.items() if key != "status"}
+    kept["metadata"] = {key: value for key, value in document["metadata"].items() if key not in VOLATILE}
+    return kept
+
+
+async def _established(client: KubeClient, path: str) -> bool:
+    for _ in range(int(ESTABLISHED_S / LOOK_S)):
+        reply = await client.get(path)
+        told = (json.loads(reply.body).get("status", {}).get("conditions") if reply.ok else None) or ()
+        if any(each["type"] == "Established" and each["status"] == "True" for each in told):
+            return True
+        await asyncio.sleep(LOOK_S)
+    return False

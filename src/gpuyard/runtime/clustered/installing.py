@@ -1,0 +1,201 @@
+"""What `yard install` makes on a cluster, in which order, and how it is taken away again.
+
+Called by the command line. Every step can be done again, and each leaves a state that is right by itself: rights before
+programs, programs before policies, so that nobody's pod is ever bound by a rule whose program is not there; away in the
+opposite order. What runs on the cluster goes on through both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuyard.kube import applying, manifests
+from gpuyard.kube.applying import Outcome, Step
+from gpuyard.kube.client import MERGE, ApiRefused, KubeClient
+from gpuyard.kube.definitions import gpu_nodes
+from gpuyard.worlds.kubernetes import queues
+from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
+
+EXCEPTED = ("kube-system", "gpu-operator")
+"""Namespaces whose pods may name their node and have their GPUs from others: the vendor's validator does both."""
+MANAGED_BY = {"app.kubernetes.io/managed-by": "yard-install", "app.kubernetes.io/part-of": "gpuyard"}
+NODES_MANAGER = "gpuyard-nodes"
+"""The name under which labels are copied to nodes."""
+FORGETTING = 30
+"""So often, a second apart, it is tried what a policy forbade that is gone: API servers hear of it a little later."""
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class InstallWish:
+    """What is to be there."""
+
+    namespace: str = manifests.NAMESPACE
+    image: str = ""
+    """Of the programs; "" where they are run by somebody else."""
+    exclusive: bool = False
+    """Whether pods that ask another scheduler for GPUs are refused."""
+    excepted: tuple[str, ...] = ()
+    policies: bool = True
+
+
+def documents(wish: InstallWish) -> list[Document]:
+    """Everything, in the order in which it is made."""
+    made = _rights(wish, "scheduler.yaml")
+    namespace, rights = made[:1], made[1:]
+    rights += [each for name in ("agent.yaml", "nodes.yaml", "tenants.yaml") for each in _rights(wish, name)]
+    programs = manifests.documents("programs.yaml", wish.namespace, wish.image) if wish.image else []
+    rules = [*_policies(wish, "policies.yaml")] if wish.policies else []
+    rules += [*_policies(wish, "exclusive.yaml")] if wish.exclusive else []
+    kinds = [queues.definition(), gpu_nodes.definition()]
+    return [_marked(each) for each in (*namespace, *kinds, *rights, *programs, *rules)]
+
+
+def everything(namespace: str) -> list[Document]:
+    """Whatever any wish could have made: this is what is taken away."""
+    return documents(InstallWish(namespace, manifests.IMAGE, exclusive=True))
+
+
+def _rights(wish: InstallWish, name: str) -> list[Document]:
+    return manifests.documents(name, wish.namespace)
+
+
+def _policies(wish: InstallWish, name: str) -> list[Document]:
+    found = manifests.documents(name, wish.namespace)
+    for document in found:
+        for each in _expressions(document):
+            if each["values"] == ["excepted-namespaces"]:
+                each["values"] = sorted({*EXCEPTED, wish.namespace, *wish.excepted})
+    return found
+
+
+def _expressions(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    selector = document["spec"].get("matchResources", {}).get("namespaceSelector", {})
+    return list(selector.get("matchExpressions", ()))
+
+
+def _marked(document: Document) -> Document:
+    metadata = document["metadata"]
+    return {**document, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **MANAGED_BY}}}
+
+
+# --- there -----------------------------------------------------------------------------------------
+
+
+async def install(client: KubeClient, wish: InstallWish, force: bool = False) -> AsyncIterator[Step]:
+    """One step after another, each as it is done. What is wished for no more is taken away."""
+    wanted = documents(wish)
+    refused = False
+    for document in wanted:
+        step = await applying.apply(client, document, force)
+        refused = refused or step.outcome is Outcome.REFUSED
+        yield step
+    if refused:
+        return
+    names = {applying.name_of(document) for document in wanted}
+    for document in reversed(everything(wish.namespace)):
+        if applying.name_of(document) not in names:
+            step = await applying.remove(client, document)
+            if step.outcome is not Outcome.ABSENT:
+                yield step
+
+
+# --- and away --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What goes when it is taken away, and what that means for work."""
+
+    queues: int = 0
+    gpu_nodes: int = 0
+    running: int = 0
+    waiting: int = 0
+    """Pods for our scheduler without a node: nobody will place them."""
+    suspended: tuple[str, ...] = ()
+    """Jobs that we have suspended, and that are resumed."""
+
+
+async def leaving(client: KubeClient, scheduler: str = "gpuyard") -> Leaving:
+    """Looked at before anything is done."""
+    ours = await applying.listed(client, "/api/v1/pods", f"spec.schedulerName={scheduler}")
+    pods = [pod for pod in ours if pod["status"].get("phase") in ("Pending", "Running")]
+    placed = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
+    return Leaving(
+        len(await applying.listed(client, queues.QUEUES.path)),
+        len(await applying.listed(client, gpu_nodes.GPU_NODES.path)),
+        placed,
+        len(pods) - placed,
+        tuple([_key(job) for job in await _suspended(client)]),
+    )
+
+
+async def uninstall(client: KubeClient, namespace: str, keep_queues: bool = False) -> AsyncIterator[Step]:
+    """Away, in the opposite order. Jobs that we had suspended go on: nobody else would ever resume them."""
+    for document in reversed(everything(namespace)):
+        if document["kind"] == "Namespace":
+            continue
+        if document["kind"] == "CustomResourceDefinition":
+            if document["spec"]["names"]["kind"] == "GpuNode":  # the first of both: programs and rights are gone
+                async for step in _let_go(client):
+                    yield step
+            elif keep_queues:
+                continue
+        yield await applying.remove(client, document)
+    yield await _remove_namespace(client, namespace)
+
+
+async def _let_go(client: KubeClient) -> AsyncIterator[Step]:
+    """What we have left on things of others."""
+    for job in await _suspended(client):
+        body = {"metadata": {"annotations": {SUSPENDED: None}}, "spec": {"suspend": False}}
+        metadata = job["metadata"]
+        path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}"
+        for _ in range(FORGETTING):
+            reply = await client.patch(path, json.dumps(body).encode(), MERGE)
+            if reply.status != 403:
+                break
+            await asyncio.sleep(1.0)
+        yield _done(f"Job {_key(job)}, suspended by us and resumed", reply.ok, "" if reply.ok else reply.why())
+    for node in await applying.listed(client, "/api/v1/nodes"):
+        if any(field.get("manager") == NODES_MANAGER for field in node["metadata"].get("managedFields", ())):
+            name = node["metadata"]["name"]
+            empty = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+            reply = await client.send(
+                "PATCH",
+                f"/api/v1/nodes/{name}",
+                json.dumps(empty).encode(),
+                applying.APPLY,
+                {"fieldManager": NODES_MANAGER},
+            )
+            yield _done(f"Labels that we wrote on Node {name}", reply.ok, "" if reply.ok else reply.why())
+
+
+def _done(what: str, ok: bool, why: str) -> Step:
+    return Step(what, Outcome.GONE if ok else Outcome.REFUSED, why)
+
+
+async def _remove_namespace(client: KubeClient, namespace: str) -> Step:
+    """Only where we made it: what somebody else made may hold more than ours."""
+    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    found = await client.get(applying.path_of(document))
+    labels = json.loads(found.body)["metadata"].get("labels", {}) if found.ok else {}
+    if found.ok and MANAGED_BY.items() <= labels.items():
+        return await applying.remove(client, document)
+    return Step(applying.name_of(document), Outcome.UNCHANGED if found.ok else Outcome.ABSENT)
+
+
+async def _suspended(client: KubeClient) -> list[Document]:
+    found = await applying.listed(client, "/apis/batch/v1/jobs")
+    return [job for job in found if SUSPENDED in job["metadata"].get("annotations", {})]
+
+
+def _key(job: Document) -> str:
+    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+
+
+__all__ = ["ApiRefused", "InstallWish", "Leaving", "Outcome", "Step", "documents", "install", "leaving", "uninstall"]

@@ -1,0 +1,119 @@
+"""A cluster on which `yard install --exclusive` was run, and two teams with the rights that are shipped for teams."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.kube import components
+from tests.support.kube.cluster import ApiError, Cluster, environment, folder_of, until
+from tests.support.kube.fake_kubelet import pod
+
+TEAMS = {"team-a": "ann", "team-b": "bob"}
+
+
+def yard(kubeconfig: str, *args: str, code: int = 0) -> str:
+    """A command, and what it said."""
+    env = environment(KUBECONFIG=kubeconfig, NO_COLOR="1", COLUMNS="200")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuyard", *args], capture_output=True, text=True, env=env, timeout=200, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with a token of their own, and a namespace."""
+
+    cluster: Cluster
+    namespace: str
+    name: str
+    token: str
+
+    def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+        return self.cluster.call(method, path, body, kind, self.token)
+
+    def create(self, document: dict[str, Any]) -> Any:
+        """In their own namespace."""
+        document = {**document, "metadata": {"namespace": self.namespace, **document["metadata"]}}
+        return self.call("POST", folder_of(document), document)
+
+    def refused(self, document: dict[str, Any]) -> str:
+        """What is said when it is."""
+        with pytest.raises(ApiError) as told:
+            self.create(document)
+        assert told.value.code in (403, 422), told.value
+        return str(told.value)
+
+    @property
+    def kubeconfig(self) -> str:
+        return self.cluster.kubeconfig(self.token, self.name)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    components.required()
+    cluster = Cluster(tmp_path_factory.mktemp("installed"))
+    try:
+        cluster.start()
+        yard(cluster.kubeconfig(), "install", "--exclusive")
+        for namespace, user in TEAMS.items():
+            make_team(cluster, namespace, user)
+        until(lambda: guarded(cluster), 60, "the policies are in force")
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def make_team(cluster: Cluster, namespace: str, user: str) -> None:
+    """A namespace, and somebody who may do there what `gpuyard-tenant` says."""
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    for name in (user, "default"):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+        with contextlib.suppress(ApiError):  # the controllers make one of them too
+            cluster.create(account)
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gpuyard-tenant"}
+    subject = {"kind": "ServiceAccount", "name": user, "namespace": namespace}
+    cluster.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": user, "namespace": namespace},
+            "roleRef": role,
+            "subjects": [subject],
+        }
+    )
+
+
+def guarded(cluster: Cluster) -> bool:
+    """Whether the last policy that was made says no already."""
+    try:
+        cluster.call(
+            "POST", "/api/v1/namespaces/default/pods?dryRun=All", pod("probe", 1, scheduler="default-scheduler")
+        )
+    except ApiError as error:
+        return "given by GPUYard" in str(error)
+    return False
+
+
+@pytest.fixture
+def ann(installed: Cluster) -> Person:
+    return Person(installed, "team-a", "ann", installed.token_of("team-a", "ann"))
+
+
+@pytest.fixture
+def bob(installed: Cluster) -> Person:
+    return Person(installed, "team-b", "bob", installed.token_of("team-b", "bob"))
+
+
+@pytest.fixture
+def admin(installed: Cluster) -> Path:
+    return Path(installed.kubeconfig())

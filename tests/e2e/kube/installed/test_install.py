@@ -1,0 +1,148 @@
+"""`yard install` and `yard uninstall` on a real API server: again is harmless, and whoever was interrupted finishes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from gpuyard.kube import applying
+from gpuyard.runtime.clustered import installing
+from tests.e2e.kube.installed.conftest import yard
+from tests.support.kube import components
+from tests.support.kube.cluster import ApiError, Cluster, until
+from tests.support.kube.fake_kubelet import indexed_job, pod
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster without us."""
+    components.required()
+    cluster = Cluster(tmp_path_factory.mktemp("bare"))
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+def there(cluster: Cluster) -> set[str]:
+    """Which of all that we could make is there."""
+    found = set()
+    for document in installing.everything("gpuyard-system"):
+        with contextlib.suppress(ApiError):
+            seen = cluster.get(applying.path_of(document))
+            if "deletionTimestamp" not in seen["metadata"]:
+                found.add(applying.name_of(document))
+    return found
+
+
+def named(text: str, outcome: str) -> set[str]:
+    return {line.partition(": ")[0] for line in text.splitlines() if f": {outcome}" in line}
+
+
+def test_an_installation_that_is_cut_off_anywhere_is_finished_by_the_next_and_a_third_changes_nothing(bare: Cluster):
+    admin = bare.kubeconfig()
+    everything = installing.documents(installing.InstallWish(image="registry.example/gpuyard:1"))
+    for cut in (2, len(everything) - 1):  # as if it was killed after so many steps
+        for document in everything[:cut]:
+            where = f"{applying.path_of(document)}?fieldManager={applying.MANAGER}"
+            bare.call("PATCH", where, document, applying.APPLY)
+        told = yard(admin, "install", "--image", "registry.example/gpuyard:1")
+        assert there(bare) == {applying.name_of(document) for document in everything}, told
+        assert "refused" not in told
+        again = yard(admin, "install", "--image", "registry.example/gpuyard:1")
+        assert named(again, "unchanged") == there(bare)
+        yard(admin, "uninstall", "--yes")
+        until(lambda: not there(bare), 60, "everything is gone")
+        until(lambda: is_gone(bare, "/api/v1/namespaces/gpuyard-system"), 60, "the namespace is gone")
+
+
+def is_gone(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.get(path)
+    except ApiError as error:
+        return error.code == 404
+    return False
+
+
+def test_what_is_taken_away_half_is_taken_away_whole_by_the_next(bare: Cluster):
+    admin = bare.kubeconfig()
+    yard(admin, "install", "--exclusive")
+    for document in reversed(installing.everything("gpuyard-system")[8:]):
+        with contextlib.suppress(ApiError):
+            bare.call("DELETE", applying.path_of(document))
+    told = yard(admin, "uninstall", "--yes")
+    assert named(told, "not there")
+    until(lambda: not there(bare), 60, "everything is gone")
+    assert "refused" not in yard(admin, "uninstall", "--yes")
+
+
+def test_work_goes_on_when_gpuyard_is_taken_away(bare: Cluster):
+    admin = bare.kubeconfig()
+    until(lambda: is_gone(bare, "/api/v1/namespaces/gpuyard-system"), 60, "the one before is gone")
+    yard(admin, "install")
+    bare.create({"apiVersion": "gpuyard.dev/v1", "kind": "Queue", "metadata": {"name": "a"}, "spec": {}})
+    token = bare.token_of("gpuyard-system", "gpuyard-scheduler")
+    bare.create(pod("runs"))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n0"}
+    bare.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}})
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "runs"}, "target": target}
+    bare.call("POST", "/api/v1/namespaces/default/pods/runs/binding", binding, token=token)
+    bare.create(indexed_job("stopped", 1))
+    job = "/apis/batch/v1/namespaces/default/jobs/stopped"
+    mark = {"metadata": {"annotations": {"gpuyard.dev/suspended": "reclaimed"}}, "spec": {"suspend": True}}
+    bare.call("PATCH", job, mark, "application/merge-patch+json", token)
+    asked = yard(admin, "uninstall", code=2)
+    assert "1 queue go" in asked
+    assert "1 pod that it has placed" in asked
+    assert "resumed now: default/stopped" in asked
+    assert bare.get("/apis/gpuyard.dev/v1/queues/a")  # nothing was done without a yes
+    yard(admin, "uninstall", "--yes", "--keep-queues")
+    assert bare.get("/apis/gpuyard.dev/v1/queues/a")
+    assert bare.get("/api/v1/namespaces/default/pods/runs")["spec"]["nodeName"] == "n0"
+    seen = bare.get(job)
+    assert not seen["spec"]["suspend"]
+    assert "gpuyard.dev/suspended" not in seen["metadata"].get("annotations", {})
+
+
+def test_whoever_may_not_install_is_told_of_every_thing_and_ends_with_an_error(bare: Cluster):
+    bare.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}})
+    told = yard(bare.kubeconfig(bare.token_of("default", "nobody"), "nobody"), "install", code=1)
+    wanted = {applying.name_of(document) for document in installing.documents(installing.InstallWish())}
+    assert named(told, "refused") == wanted
+    assert "cannot get resource" in told
+    assert told.count("error:") == 1
+
+
+def test_what_another_has_settled_is_named_and_taken_over_only_by_force(bare: Cluster):
+    admin = bare.kubeconfig()
+    until(lambda: is_gone(bare, "/api/v1/namespaces/gpuyard-system"), 60, "the one before is gone")
+    yard(admin, "install")
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpuyard-queues"
+    bare.merge(path, {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]})
+    told = yard(admin, "install", code=1)
+    assert named(told, "refused") == {"ClusterRole gpuyard-queues"}
+    assert "--force" in told
+    assert named(yard(admin, "install", "--force"), "changed") == {"ClusterRole gpuyard-queues"}
+
+
+def test_a_dry_run_asks_nobody_and_writes_what_kubectl_takes(tmp_path):
+    told = yard(
+        str(tmp_path / "none"), "install", "--dry-run", "-o", "yaml", "--namespace", "elsewhere", "--image", "x:2"
+    )
+    documents = list(yaml.safe_load_all(told))
+    assert "gpuyard-system" not in told
+    assert {"elsewhere"} == {each["metadata"].get("namespace", "elsewhere") for each in documents}
+    images = {
+        c["image"]
+        for d in documents
+        if "template" in d.get("spec", {})
+        for c in d["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {"x:2"}
+    assert json.dumps(documents)
