@@ -84,7 +84,7 @@ SECTIONS: dict[str, tuple[CommandEntry, ...]] = {
         CommandEntry("doctor", "keeping.doctor", "Whether this machine is set up right for GPU jobs."),
         CommandEntry("agent", "keeping.agent", "Watch this machine's GPUs for Prometheus; `record` them."),
         CommandEntry("serve", "keeping.serve", "Schedule a Kubernetes cluster."),
-        CommandEntry("install", "keeping.install", "Make what that needs on the cluster; again is harmless."),
+        CommandEntry("install", "keeping.install", "Make what that needs on the cluster."),
         CommandEntry("uninstall", "keeping.install", "Take it off the cluster; what runs goes on."),
         CommandEntry("snapshot", "keeping.state_files", "The whole moment as a file."),
         CommandEntry("backup", "keeping.state_files", "A copy of the state."),
