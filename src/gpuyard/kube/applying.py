@@ -31,7 +31,7 @@ PLURALS = {
 VOLATILE = ("resourceVersion", "managedFields", "generation", "creationTimestamp", "uid")
 
 
-class Outcome(Enum):
+class InstallOutcome(Enum):
     """What became of one object."""
 
     MADE = "made"
@@ -43,11 +43,11 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class InstallStep:
     """One object, and what became of it; `why` where the server said no."""
 
     what: str
-    outcome: Outcome
+    outcome: InstallOutcome
     why: str = ""
 
     def __str__(self) -> str:
@@ -69,31 +69,37 @@ def path_of(document: dict[str, Any]) -> str:
     return f"{root}{inside}/{PLURALS[document['kind']]}/{metadata['name']}"
 
 
-async def apply(client: KubeClient, document: dict[str, Any], force: bool = False) -> Step:
+async def apply(client: KubeClient, document: dict[str, Any], force: bool = False) -> InstallStep:
     """It is so from now on; nothing is written that is so already."""
     what, path = name_of(document), path_of(document)
     before = await client.get(path)
     if before.status not in (200, 404):
-        return Step(what, Outcome.REFUSED, before.why())
+        return InstallStep(what, InstallOutcome.REFUSED, before.why())
     params = {"fieldManager": MANAGER, "force": "true" if force else "false"}
     reply = await client.send("PATCH", path, json.dumps(document).encode(), APPLY, params)
     if not reply.ok:
-        return Step(what, Outcome.REFUSED, _why(reply))
+        return InstallStep(what, InstallOutcome.REFUSED, _why(reply))
     if document["kind"] == "CustomResourceDefinition" and not await _established(client, path):
-        return Step(what, Outcome.REFUSED, f"it is there and was not served within {ESTABLISHED_S:g} s; run this again")
+        return InstallStep(
+            what, InstallOutcome.REFUSED, f"it is there and was not served within {ESTABLISHED_S:g} s; run this again"
+        )
     if before.status == 404:
-        return Step(what, Outcome.MADE)
-    return Step(what, Outcome.UNCHANGED if _settled(before) == _settled(reply) else Outcome.CHANGED)
+        return InstallStep(what, InstallOutcome.MADE)
+    return InstallStep(
+        what, InstallOutcome.UNCHANGED if _settled(before) == _settled(reply) else InstallOutcome.CHANGED
+    )
 
 
-async def remove(client: KubeClient, document: dict[str, Any]) -> Step:
+async def remove(client: KubeClient, document: dict[str, Any]) -> InstallStep:
     """It is gone, or going."""
     what = name_of(document)
     body = json.dumps({"propagationPolicy": "Background"}).encode()
     reply = await client.send("DELETE", path_of(document), body)
     if reply.status == 404:
-        return Step(what, Outcome.ABSENT)
-    return Step(what, Outcome.GONE) if reply.ok else Step(what, Outcome.REFUSED, reply.why())
+        return InstallStep(what, InstallOutcome.ABSENT)
+    return (
+        InstallStep(what, InstallOutcome.GONE) if reply.ok else InstallStep(what, InstallOutcome.REFUSED, reply.why())
+    )
 
 
 async def listed(client: KubeClient, path: str, selector: str = "") -> list[dict[str, Any]]:

@@ -86,6 +86,8 @@ class Cluster:
         for running in self.running.values():
             running.wait(30)
         self.running.clear()
+        if getattr(self._kept, "connection", None) is not None:
+            self._kept.connection.close()
 
     def _prepare(self) -> None:
         (self.folder / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")

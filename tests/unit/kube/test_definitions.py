@@ -38,7 +38,7 @@ def test_a_gpu_node_has_the_fields_that_agents_write():
     assert set(spec["spec"]["properties"]) == set(gpu_nodes.GpuNodeSpec.__struct_encode_fields__)
     assert set(spec["status"]["properties"]) == set(gpu_nodes.GpuNodeStatus.__struct_encode_fields__)
     gpu = spec["spec"]["properties"]["gpus"]["items"]["properties"]
-    assert set(gpu) == set(gpu_nodes.GpuFacts.__struct_encode_fields__)
+    assert set(gpu) == set(gpu_nodes.NodeGpu.__struct_encode_fields__)
 
 
 def test_schemas_are_structural():
@@ -114,5 +114,5 @@ def test_the_schedulers_account_changes_no_node():
 
 
 def test_what_an_agent_writes_is_read_back():
-    seen = gpu_nodes.GpuNodeObject(spec=gpu_nodes.GpuNodeSpec(gpus=[gpu_nodes.GpuFacts(uuid="GPU-1", memory=80 << 30)]))
+    seen = gpu_nodes.GpuNodeObject(spec=gpu_nodes.GpuNodeSpec(gpus=[gpu_nodes.NodeGpu(uuid="GPU-1", memory=80 << 30)]))
     assert msgspec.json.decode(msgspec.json.encode(seen), type=gpu_nodes.GpuNodeObject) == seen

@@ -14,7 +14,7 @@ from gpuyard.model.errors import GpuYardError, Refused
 
 if TYPE_CHECKING:
     from gpuyard.kube.client import KubeClient
-    from gpuyard.runtime.clustered.installing import Leaving, Step
+    from gpuyard.runtime.clustered.installing import Leaving, InstallStep
 
 AGAIN = "nothing is lost, and the same command goes on from there"
 
@@ -105,7 +105,7 @@ async def _with_client(kubeconfig: str, context: str, act: Callable[[KubeClient]
         await client.close()
 
 
-async def _shown(steps: AsyncIterator[Step]) -> list[Step]:
+async def _shown(steps: AsyncIterator[InstallStep]) -> list[InstallStep]:
     done = []
     async for step in steps:
         terminal.write(f"{step}\n")
@@ -113,7 +113,7 @@ async def _shown(steps: AsyncIterator[Step]) -> list[Step]:
     return done
 
 
-def _summed(verb: str, steps: list[Step]) -> None:
+def _summed(verb: str, steps: list[InstallStep]) -> None:
     counts = Counter(step.outcome.value for step in steps)
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     if counts.get("refused"):

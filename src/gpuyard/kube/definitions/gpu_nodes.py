@@ -30,7 +30,7 @@ class SliceFacts(Projection, frozen=True):
     uuid: Word = ""
 
 
-class GpuFacts(Projection, frozen=True):
+class NodeGpu(Projection, frozen=True):
     """One device. `island`, `switch` and `numa` number what it shares with its neighbours, as in a snapshot."""
 
     uuid: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -54,10 +54,10 @@ class GpuNodeSpec(Projection, frozen=True):
     cuda: Word = ""
     clique: Word = ""
     """Which other nodes its GPUs reach over NVLink."""
-    gpus: Annotated[list[GpuFacts], Meta(max_length=64)] = []  # noqa: RUF012  msgspec copies it
+    gpus: Annotated[list[NodeGpu], Meta(max_length=64)] = []  # noqa: RUF012  msgspec copies it
 
 
-class GpuHealth(Projection, frozen=True):
+class NodeGpuHealth(Projection, frozen=True):
     """One device's state, and why."""
 
     uuid: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -68,7 +68,7 @@ class GpuHealth(Projection, frozen=True):
 class GpuNodeStatus(Projection, frozen=True):
     """What does."""
 
-    gpus: Annotated[list[GpuHealth], Meta(max_length=64)] = []  # noqa: RUF012  msgspec copies it
+    gpus: Annotated[list[NodeGpuHealth], Meta(max_length=64)] = []  # noqa: RUF012  msgspec copies it
     healthy: Count = 0
     conditions: list[Condition] = []  # noqa: RUF012  msgspec copies it
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuyard.kube import applying, manifests
-from gpuyard.kube.applying import Outcome, Step
+from gpuyard.kube.applying import InstallOutcome, InstallStep
 from gpuyard.kube.client import MERGE, ApiRefused, KubeClient
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.worlds.kubernetes import queues
@@ -86,13 +86,13 @@ def _marked(document: Document) -> Document:
 # --- there -----------------------------------------------------------------------------------------
 
 
-async def install(client: KubeClient, wish: InstallWish, force: bool = False) -> AsyncIterator[Step]:
+async def install(client: KubeClient, wish: InstallWish, force: bool = False) -> AsyncIterator[InstallStep]:
     """One step after another, each as it is done. What is wished for no more is taken away."""
     wanted = documents(wish)
     refused = False
     for document in wanted:
         step = await applying.apply(client, document, force)
-        refused = refused or step.outcome is Outcome.REFUSED
+        refused = refused or step.outcome is InstallOutcome.REFUSED
         yield step
     if refused:
         return
@@ -100,7 +100,7 @@ async def install(client: KubeClient, wish: InstallWish, force: bool = False) ->
     for document in reversed(everything(wish.namespace)):
         if applying.name_of(document) not in names:
             step = await applying.remove(client, document)
-            if step.outcome is not Outcome.ABSENT:
+            if step.outcome is not InstallOutcome.ABSENT:
                 yield step
 
 
@@ -134,7 +134,7 @@ async def leaving(client: KubeClient, scheduler: str = "gpuyard") -> Leaving:
     )
 
 
-async def uninstall(client: KubeClient, namespace: str, keep_queues: bool = False) -> AsyncIterator[Step]:
+async def uninstall(client: KubeClient, namespace: str, keep_queues: bool = False) -> AsyncIterator[InstallStep]:
     """Away, in the opposite order. Jobs that we had suspended go on: nobody else would ever resume them."""
     for document in reversed(everything(namespace)):
         if document["kind"] == "Namespace":
@@ -149,7 +149,7 @@ async def uninstall(client: KubeClient, namespace: str, keep_queues: bool = Fals
     yield await _remove_namespace(client, namespace)
 
 
-async def _let_go(client: KubeClient) -> AsyncIterator[Step]:
+async def _let_go(client: KubeClient) -> AsyncIterator[InstallStep]:
     """What we have left on things of others."""
     for job in await _suspended(client):
         body = {"metadata": {"annotations": {SUSPENDED: None}}, "spec": {"suspend": False}}
@@ -175,18 +175,18 @@ async def _let_go(client: KubeClient) -> AsyncIterator[Step]:
             yield _done(f"Labels that we wrote on Node {name}", reply.ok, "" if reply.ok else reply.why())
 
 
-def _done(what: str, ok: bool, why: str) -> Step:
-    return Step(what, Outcome.GONE if ok else Outcome.REFUSED, why)
+def _done(what: str, ok: bool, why: str) -> InstallStep:
+    return InstallStep(what, InstallOutcome.GONE if ok else InstallOutcome.REFUSED, why)
 
 
-async def _remove_namespace(client: KubeClient, namespace: str) -> Step:
+async def _remove_namespace(client: KubeClient, namespace: str) -> InstallStep:
     """Only where we made it: what somebody else made may hold more than ours."""
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     found = await client.get(applying.path_of(document))
     labels = json.loads(found.body)["metadata"].get("labels", {}) if found.ok else {}
     if found.ok and MANAGED_BY.items() <= labels.items():
         return await applying.remove(client, document)
-    return Step(applying.name_of(document), Outcome.UNCHANGED if found.ok else Outcome.ABSENT)
+    return InstallStep(applying.name_of(document), InstallOutcome.UNCHANGED if found.ok else InstallOutcome.ABSENT)
 
 
 async def _suspended(client: KubeClient) -> list[Document]:
@@ -198,4 +198,14 @@ def _key(job: Document) -> str:
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
-__all__ = ["ApiRefused", "InstallWish", "Leaving", "Outcome", "Step", "documents", "install", "leaving", "uninstall"]
+__all__ = [
+    "ApiRefused",
+    "InstallWish",
+    "Leaving",
+    "InstallOutcome",
+    "InstallStep",
+    "documents",
+    "install",
+    "leaving",
+    "uninstall",
+]

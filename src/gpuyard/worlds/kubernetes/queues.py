@@ -59,7 +59,7 @@ class QueueObject(Projection, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueTree:
+class ClusterQueues:
     """All queues that stand, who may use them, and why others do not."""
 
     queues: tuple[Queue, ...] = ()
@@ -71,7 +71,7 @@ class QueueTree:
     """Why queues are left aside, each in a sentence."""
 
 
-NO_QUEUES = QueueTree()
+NO_QUEUES = ClusterQueues()
 
 
 # --- the kind --------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _snake(name: str) -> str:
 # --- the tree --------------------------------------------------------------------------------------
 
 
-def tree_of(objects: Iterable[QueueObject]) -> QueueTree:
+def tree_of(objects: Iterable[QueueObject]) -> ClusterQueues:
     """The tree of all that are there. What hangs on nothing, or on itself, is left aside and told."""
     wrong: dict[str, str] = {}
     read: dict[str, Queue] = {}
@@ -142,7 +142,7 @@ def tree_of(objects: Iterable[QueueObject]) -> QueueTree:
     standing = [queue for name, queue in read.items() if name not in wrong]
     inner = {queue.parent for queue in standing} | {ROOT}
     leaves = {queue.name: frozenset(queue.users) for queue in standing if queue.name not in inner}
-    return QueueTree(tuple(standing), leaves, _homes(leaves), wrong)
+    return ClusterQueues(tuple(standing), leaves, _homes(leaves), wrong)
 
 
 def read_queue(seen: QueueObject) -> Queue | str:
