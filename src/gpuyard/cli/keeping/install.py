@@ -14,7 +14,7 @@ from gpuyard.model.errors import GpuYardError, Refused
 
 if TYPE_CHECKING:
     from gpuyard.kube.client import KubeClient
-    from gpuyard.runtime.clustered.installing import Leaving, InstallStep
+    from gpuyard.runtime.clustered.installing import InstallStep, Leaving
 
 AGAIN = "nothing is lost, and the same command goes on from there"
 

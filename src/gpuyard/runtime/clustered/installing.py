@@ -200,10 +200,10 @@ def _key(job: Document) -> str:
 
 __all__ = [
     "ApiRefused",
-    "InstallWish",
-    "Leaving",
     "InstallOutcome",
     "InstallStep",
+    "InstallWish",
+    "Leaving",
     "documents",
     "install",
     "leaving",

@@ -94,10 +94,13 @@ def test_gpus_asked_of_another_scheduler_are_refused_with_the_way_to_have_them(a
         seen = installed.get("/api/v1/namespaces/team-a/pods/other")["spec"]
         assert seen["schedulerName"] == "gpuyard"
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in seen["tolerations"]
+        ann.create(indexed_job("other", 1, scheduler="default-scheduler"))
+        assert "podFailurePolicy" in installed.get("/apis/batch/v1/namespaces/team-a/jobs/other")["spec"]
         ann.create(pod("plain", 0, scheduler="default-scheduler"))
         assert installed.get("/api/v1/namespaces/team-a/pods/plain")["spec"]["schedulerName"] == "default-scheduler"
     finally:
         installed.merge(labels, {"metadata": {"labels": {"gpuyard.dev/managed": None}}})
+        installed.delete("/apis/batch/v1/namespaces/team-a/jobs?propagationPolicy=Background")
         for name in ("other", "plain"):
             installed.delete(f"/api/v1/namespaces/team-a/pods/{name}", 0)
 
