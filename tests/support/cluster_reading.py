@@ -40,6 +40,7 @@ from gpuyard.files.reading.fleet import ONLY_QUEUE
 from gpuyard.files.writing import budget_document, job_document, node_document, snapshot_document
 from gpuyard.kube import objects as shapes
 from gpuyard.kube import owners as kinds
+from gpuyard.kube import storage
 from gpuyard.kube.objects import NodeObject, PodObject, Projection
 from gpuyard.model.job import Job, TaskGroup
 from gpuyard.model.node import Budget, Node, Pool
@@ -66,9 +67,9 @@ SHAPES: dict[str, type[Projection]] = {
     "Pod": PodObject, "Node": NodeObject, "Job": kinds.JobObject, "JobSet": kinds.JobSetObject,
     "LeaderWorkerSet": kinds.LeaderWorkerSetObject, "RayCluster": kinds.RayClusterObject,
     "PodGroup": kinds.PodGroupObject, "StatefulSet": kinds.ReplicasObject, "TrainJob": kinds.TrainJobObject,
-    "PodDisruptionBudget": shapes.BudgetObject, "PersistentVolumeClaim": shapes.VolumeClaimObject,
-    "PersistentVolume": shapes.VolumeObject, "StorageClass": shapes.StorageClassObject,
-    "ResourceClaim": shapes.DeviceClaimObject, "CSINode": shapes.CsiNodeObject,
+    "PodDisruptionBudget": shapes.BudgetObject, "PersistentVolumeClaim": storage.VolumeClaimObject,
+    "PersistentVolume": storage.VolumeObject, "StorageClass": storage.StorageClassObject,
+    "ResourceClaim": shapes.DeviceClaimObject, "CSINode": storage.CsiNodeObject,
     **{name.split(".")[0]: kinds.KubeflowObject for name in KUBEFLOW},
 }  # fmt: skip
 CLUSTER_WIDE = {"Node", "PersistentVolume", "StorageClass", "CSINode"}
@@ -156,7 +157,7 @@ class Cluster:
         self.owners = Owners(self.objects, frozenset(served))
 
     def _storage(self) -> Storage:
-        claims = {found.metadata.key: found for found in self.of(shapes.VolumeClaimObject)}
+        claims = {found.metadata.key: found for found in self.of(storage.VolumeClaimObject)}
         in_use = {
             f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}": pod.metadata.uid
             for pod in self.of(PodObject)
@@ -165,8 +166,8 @@ class Cluster:
         }
         return Storage(
             claims,
-            {found.metadata.name: found for found in self.of(shapes.VolumeObject)},
-            {found.metadata.name: found for found in self.of(shapes.StorageClassObject)},
+            {found.metadata.name: found for found in self.of(storage.VolumeObject)},
+            {found.metadata.name: found for found in self.of(storage.StorageClassObject)},
             {found.metadata.key: found for found in self.of(shapes.DeviceClaimObject)},
             in_use,
         )

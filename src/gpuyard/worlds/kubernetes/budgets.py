@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuyard.kube.objects import BudgetObject, LabelSelector, Requirement
+from gpuyard.kube.objects import BudgetObject
 from gpuyard.model.node import Budget
+from gpuyard.worlds.kubernetes.asking.selectors import selects
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import Chair
 
@@ -128,25 +129,3 @@ def budgets_of(found: Iterable[BudgetObject], gathered: Iterable[Gathered]) -> t
     for gang in gathered:
         book.see(gang.name, gang)
     return book.budgets()
-
-
-def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
-    """As the API means it: an empty selector selects everybody, none at all nobody."""
-    if selector is None:
-        return False
-    alike = all(labels.get(key) == value for key, value in (selector.match_labels or {}).items())
-    return alike and all(_holds(each, labels) for each in selector.match_expressions or ())
-
-
-def _holds(asked: Requirement, labels: dict[str, str]) -> bool:
-    value, values = labels.get(asked.key), asked.values or ()
-    match asked.operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-    return False

@@ -166,6 +166,8 @@ class Cache:
         """Where pods will be by our own doing, by uid, until the API server tells it or the binding failed."""
         self.refused_by_node: Callable[[str, str], None] = lambda _node, _why: None
         """Called when a kubelet would not have a pod of ours."""
+        self.pod_seen: Callable[[PodObject | None, PodObject | None], None] = lambda _before, _now: None
+        """Called with every pod, ours or not, as it was and as it is."""
         self.news: Callable[[], None] = lambda: None
         """Called when something is to be looked at."""
 
@@ -182,6 +184,7 @@ class Cache:
     # --- pods of ours ------------------------------------------------------------------------------
 
     def _pod_changed(self, before: PodObject | None, now: PodObject | None) -> None:
+        self.pod_seen(before, now)
         if now is None:
             assert before is not None
             self._forget(before)
@@ -284,6 +287,7 @@ class Cache:
         assert pod is not None
         if not pod.spec.node_name or (before is not None and now is not None and matters(before) == matters(now)):
             return
+        self.pod_seen(before, now)
         there = self.strangers.setdefault(pod.spec.node_name, set())
         if now is None:
             there.discard(pod.metadata.key)

@@ -1,7 +1,7 @@
 """Which kinds of objects a world follows, and whether all of them are known.
 
 Called by `world` in its loop; what is heard goes into the cache. Kinds of owners that are installed later are found
-later; kinds that few clusters need are followed once somebody needs them.
+later; storage is followed once somebody needs it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import msgspec
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.reflector import ObjectKind, Reflector, Sink
+from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.errors import GpuYardError
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.worlds.kubernetes import kinds
 from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.storage import KnownStorage
 
 Do = Callable[[Coroutine[Any, Any, None]], None]
 """Has the loop do something beside everything else."""
@@ -37,6 +39,8 @@ class Following:
         self._found = False
         """Whether it is known what there is to follow."""
         self._trouble = ""
+        self._unknown = 0
+        """What somebody waits for to be known."""
 
     async def run(self, scheduler: str) -> None:
         """Owners first, so that few pods come before theirs; until it is cancelled."""
@@ -73,13 +77,29 @@ class Following:
         self._do(reflector.run())
         return reflector
 
+    def follow_storage(self, storage: KnownStorage) -> None:
+        """From now on; it is told when all of it is known."""
+        kinds_of = (
+            (ObjectKind("/api/v1/persistentvolumeclaims", VolumeClaimObject), storage.claims),
+            (ObjectKind("/api/v1/persistentvolumes", VolumeObject), storage.volumes),
+            (ObjectKind("/apis/storage.k8s.io/v1/storageclasses", StorageClassObject), storage.classes),
+        )
+        self._unknown += 1
+        self._do(self._once_known([self.follow(kind, sink) for kind, sink in kinds_of], storage.watch))
+
+    async def _once_known(self, reflectors: list[Reflector[Any]], then: Callable[[], None]) -> None:
+        for each in reflectors:
+            await each.synced.wait()
+        then()
+        self._unknown -= 1
+
     async def list_anew(self) -> None:
         """Return once all there is was listed by requests that were made after this call."""
         await asyncio.gather(*(each.list_anew() for each in self.reflectors))
 
     def synced(self) -> bool:
         """Whether all there is has been seen once."""
-        return self._found and all(each.synced.is_set() for each in self.reflectors)
+        return self._found and not self._unknown and all(each.synced.is_set() for each in self.reflectors)
 
     def trouble(self) -> str:
         """Why something is not followed now, if it is not."""

@@ -69,7 +69,7 @@ def gather(
         return Gathered(first.gang, None, layout)
     there = [pod for pod in gang if not pods.is_over(pod)]
     wishes = wishes_of(layout, there or gang, settings)
-    seating = members.seated(layout, sitting, settings)
+    seating = members.seated(layout, sitting, settings, places)
     for told in (wishes, seating):
         if isinstance(told, Refusal):
             return _gathered(layout, None, told)

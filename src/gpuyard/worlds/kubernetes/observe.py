@@ -32,6 +32,7 @@ from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import amounts, company, devices
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.avoiding import Avoidance
 from gpuyard.worlds.kubernetes.budgets import BudgetBook
 from gpuyard.worlds.kubernetes.cache import Cache
@@ -39,6 +40,7 @@ from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.nodes import Holding
 from gpuyard.worlds.kubernetes.seats import Held, seats_on
+from gpuyard.worlds.kubernetes.storage import KnownStorage
 
 PART_BOUND_S = 20.0
 """So long a gang may stay bound in part before it is taken back."""
@@ -67,8 +69,12 @@ class ClusterObserver:
         """Gangs that a plan wanted gone."""
         self.foreign: dict[str, set[str]] = {}
         """Names of jobs of others, by node."""
+        self.storage = KnownStorage(cache, self._know_storage)
         self.budgets: tuple[Budget, ...] = ()
         self._book = BudgetBook()
+
+    def _know_storage(self, storage: Storage) -> None:
+        self.settings = replace(self.settings, storage=storage)
 
     def forget(self) -> None:
         """Nothing was told: all there is is to be looked at."""

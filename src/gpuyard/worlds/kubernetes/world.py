@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from gpuyard.kube.client import KubeClient
@@ -25,6 +26,7 @@ from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.acting.bind import Binder
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
+from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
@@ -74,7 +76,7 @@ class KubernetesWorld:
         self.settings = settings
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
-        self.starter = Starter(self.observer, clock)
+        self.starter = Starter(self.observer, clock, self._do)
         self.taker = TakerBack(self.observer, self._may_act, self._do)
         self._clock = clock
         self._dice = dice
@@ -122,8 +124,12 @@ class KubernetesWorld:
         self.binder = Binder(self.client, self._clock, self._may_act, self.starter.failed)
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
         self.starter.binder, self.starter.teller = self.binder, self.teller
+        self.starter.preparer = VolumePreparer(
+            self.client, self.cache, self.observer.storage, self._clock, self._may_act
+        )
         self.taker.disruptor = Disruptor(self.client)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
+        self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
         self._up.set()
         works = [self.following.run(self.settings.scheduler)]
         if self.settings.identity:

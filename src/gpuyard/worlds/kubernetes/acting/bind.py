@@ -36,6 +36,8 @@ class Ending(Enum):
     """The API server will not have it; asking again at once would not help."""
     TROUBLED = "troubled"
     """The API server could not do it, again and again; it may the next time."""
+    UNPREPARED = "unprepared"
+    """What it needs on its node, a volume, could not be had there."""
     NOT_LEADING = "not leading"
     """We may not act any more, and have not."""
 

@@ -14,7 +14,9 @@ from gpuyard.model.job import Placement
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.kubernetes.acting.bind import Binder, Binding, Ending
+from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
+from gpuyard.worlds.kubernetes.following import Do
 from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
 
 Seated = tuple[tuple[str, int], PodObject]
@@ -22,18 +24,20 @@ Seated = tuple[tuple[str, int], PodObject]
 
 
 class Starter:
-    """Starts, and forgets what could not be started. `binder` and `teller` are given once the loop runs."""
+    """Starts, and forgets what could not be started. What it has no value for here is given once the loop runs."""
 
     binder: Binder
     teller: ConditionTeller
+    preparer: VolumePreparer
 
-    def __init__(self, observer: ClusterObserver, clock: Clock) -> None:
+    def __init__(self, observer: ClusterObserver, clock: Clock, do: Do) -> None:
         self.failures: list[Event] = []
         """What is to be told with the next account."""
         self._observer = observer
         self._cache = observer.cache
         self._avoidance = observer.avoidance
         self._clock = clock
+        self._do = do
 
     def begin(self, start: Start) -> list[Event]:
         """All of it on its way, or none."""
@@ -42,11 +46,15 @@ class Starter:
         job = self._observer.jobs.get(start.job)
         if pods is None or job is None:
             return [ActionFailed(start.job, start.placements, Reason(Code.WORLD_CHANGED))]
+        if wanted_twice := self._observer.storage.wanted_twice([pod for _, pod in pods]):
+            self._avoidance.rest(start.job, f"the volume claim {wanted_twice} is for one pod at a time")
+            return [ActionFailed(start.job, start.placements, Reason(Code.WORLD_CHANGED))]
         placed = []
         for place, (chair, pod) in zip(start.placements, pods, strict=True):
             del free[chair]
             theirs = replace(place, group=chair[0], task=chair[1], uid=pod.metadata.uid, assigned=True)
-            placed.append(self._assume(start.job, theirs, pod))
+            placed.append(self._assume(theirs, pod))
+        self._send(start.job, [(place, pod) for place, (_, pod) in zip(placed, pods, strict=True)])
         self._observer.jobs[start.job] = replace(job, placements=in_order((*job.placements, *placed)))
         return [TasksAssigned(start.job, tuple(placed), self._clock.now())]
 
@@ -66,12 +74,34 @@ class Starter:
             chosen.append((chair, by_uid[free[chair]]))
         return chosen
 
-    def _assume(self, job: str, place: Placement, pod: PodObject) -> Placement:
+    def _assume(self, place: Placement, pod: PodObject) -> Placement:
         self._cache.assumed[place.uid] = place
         self._cache.devices[place.uid] = (place.gpus, place.mig)
+        self._observer.storage.assumed(pod)
         self.teller.forget(place.uid)
-        self.binder.send(Binding(job, pod.metadata.namespace, pod.metadata.name, place))
         return place
+
+    def _send(self, job: str, placed: list[tuple[Placement, PodObject]]) -> None:
+        """To their nodes: at once, or when the volumes of all of them are there."""
+        bindings = [Binding(job, pod.metadata.namespace, pod.metadata.name, place) for place, pod in placed]
+        if any(self.preparer.wants(pod) for _, pod in placed):
+            self._do(self._send_prepared(bindings, [(pod, place.node) for place, pod in placed]))
+        else:
+            for binding in bindings:
+                self.binder.send(binding)
+
+    async def _send_prepared(self, bindings: list[Binding], placed: list[tuple[PodObject, str]]) -> None:
+        """Nobody goes before all can: a gang that waited for a volume with half of it bound would hold GPUs twice."""
+        unprepared = await self.preparer.prepare(placed)
+        there = [binding for binding in bindings if self._cache.assumed.get(binding.place.uid) is binding.place]
+        for binding in there:
+            if unprepared is None:
+                self.binder.send(binding)
+            else:
+                self.failed(binding, Ending.UNPREPARED, unprepared.why)
+        if unprepared is not None and unprepared.node and there:
+            self._avoidance.shun(there[0].job, unprepared.node)
+            self._avoidance.rest(there[0].job, unprepared.why)
 
     def failed(self, binding: Binding, ending: Ending, told: str) -> None:
         """Nobody is there: forget it, unless the API server has said meanwhile that somebody is."""
@@ -79,6 +109,8 @@ class Starter:
         if self._cache.assumed.pop(place.uid, None) is None:
             return
         self._cache.devices.pop(place.uid, None)
+        if (pod := self._cache.pods.get(f"{binding.namespace}/{binding.name}")) is not None:
+            self._observer.storage.assumed(pod)
         words = f"{binding.name} could not be bound: {told}"
         job = self._observer.jobs.get(binding.job)
         if job is not None:

@@ -43,7 +43,7 @@ Sitting = tuple[PodObject, str, int | None]
 """A pod, its role, and its number where it is told."""
 
 
-def seated(layout: Layout, members: Sequence[Sitting], settings: ReadingSettings) -> Seating | Refusal:
+def seated(layout: Layout, members: Sequence[Sitting], settings: ReadingSettings, places: Places) -> Seating | Refusal:
     """All members in groups; refused if one of them cannot be had."""
     groups: list[TaskGroup] = []
     chairs: list[Chair] = []
@@ -51,7 +51,7 @@ def seated(layout: Layout, members: Sequence[Sitting], settings: ReadingSettings
         mine = sorted(
             (m for m in members if m[1] == role.name), key=lambda m: (pods.submitted(m[0]), m[0].metadata.name)
         )
-        kinds = _kinds(role, mine, settings)
+        kinds = _kinds(role, mine, settings, places)
         if isinstance(kinds, Refusal):
             return kinds
         for place, (prototype, alike) in enumerate(kinds):
@@ -73,18 +73,17 @@ def _roles(layout: Layout, members: Iterable[Sitting]) -> list[GangRole]:
 
 
 def _kinds(
-    role: GangRole, members: Sequence[Sitting], settings: ReadingSettings
+    role: GangRole, members: Sequence[Sitting], settings: ReadingSettings, places: Places
 ) -> list[tuple[TaskGroup, list[Sitting]]] | Refusal:
     """Members that are alike, each kind with one of them; of a role that has none yet, what it will be made from."""
     kinds: list[tuple[TaskGroup, list[Sitting]]] = []
-    for member in sorted(members, key=lambda m: pods.is_bound(m[0]) or pods.is_over(m[0])):
+    for member in sorted(members, key=lambda m: _is_settled(m[0], places)):
         found = pods.task_of(member[0], settings)
+        settled = _is_settled(member[0], places)
         if isinstance(found, Refusal):
-            if pods.is_bound(member[0]) or pods.is_over(member[0]):
-                found = TaskGroup()  # it runs, whatever we think of it
-            else:
+            if not settled:
                 return found
-        settled = pods.is_bound(member[0]) or pods.is_over(member[0])
+            found = TaskGroup()  # it runs, whatever we think of it
         same = next(
             (alike for known, alike in kinds if known == found or (settled and _as_devices(known, found))), None
         )
@@ -98,6 +97,11 @@ def _kinds(
         return [(TaskGroup(), [])]  # what they will ask for is told when the first of them comes
     made = pods.group_of(role.template.spec, role.template.metadata, settings)
     return made if isinstance(made, Refusal) else [(made, [])]
+
+
+def _is_settled(pod: PodObject, places: Places) -> bool:
+    """Whether nothing is asked any more about where it could be: it has its node, is on its way there, or is over."""
+    return pods.is_bound(pod) or pods.is_over(pod) or pod.metadata.uid in places
 
 
 def _as_devices(known: TaskGroup, found: TaskGroup) -> bool:

@@ -1,0 +1,50 @@
+"""Whether selectors hold, as the API means them. Pure; for what the brain is never asked about: budgets, volumes."""
+
+from __future__ import annotations
+
+from gpuyard.kube.objects import LabelSelector, Metadata, NodeTerm, NodeTerms, Requirement
+
+NODE_NAME = "metadata.name"
+
+
+def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
+    """An empty selector selects everybody, none at all nobody."""
+    if selector is None:
+        return False
+    alike = all(labels.get(key) == value for key, value in (selector.match_labels or {}).items())
+    return alike and all(_holds(each, labels) for each in selector.match_expressions or ())
+
+
+def meets(terms: NodeTerms | None, node: Metadata) -> bool:
+    """Whether any of the terms holds of a node; none at all: every node will do."""
+    labels = {**(node.labels or {}), NODE_NAME: node.name}
+    return terms is None or any(_meets(term, labels) for term in terms.node_selector_terms or ())
+
+
+def _meets(term: NodeTerm, labels: dict[str, str]) -> bool:
+    asked = [*(term.match_expressions or ()), *(term.match_fields or ())]
+    return bool(asked) and all(_holds(each, labels) for each in asked)
+
+
+def _holds(asked: Requirement, labels: dict[str, str]) -> bool:
+    value, values = labels.get(asked.key), asked.values or ()
+    match asked.operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _exceeds(value, values) if asked.operator == "Gt" else _exceeds("".join(values), [value or ""])
+    return False
+
+
+def _exceeds(more: str | None, less: list[str] | tuple[str, ...]) -> bool:
+    """Whether one number is above the other; what is no number is neither above nor below."""
+    try:
+        return int(more or "") > int("".join(less))
+    except ValueError:
+        return False
