@@ -5,12 +5,17 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuyard.brain import foresee
+from gpuyard.runtime.clock import SystemClock, SystemDice
+from gpuyard.runtime.clustered.scheduler import ClusterScheduler, WorldSettings, read_cluster
+from tests.support import yards
 from tests.support.kube.cluster import Cluster, environment, until
 
 PATIENCE_S = 120.0
@@ -70,5 +75,62 @@ def wait_for(holds: Callable[[], Any], what: str) -> Any:
     return until(holds, PATIENCE_S, what)
 
 
+def standing(cluster: Cluster) -> str:
+    """How every pod stands, for whoever reads why a test failed."""
+    lines = [
+        f"{each['metadata']['name']} {each['spec'].get('nodeName', '-')} {each['status']['phase']}"
+        f"{' leaving' if 'deletionTimestamp' in each['metadata'] else ''} {condition(each).get('message', '')}"
+        for each in cluster.pods()
+    ]
+    return "\n".join(["", *lines])
+
+
 def condition(pod: dict[str, Any], kind: str = "PodScheduled") -> dict[str, Any]:
     return next((each for each in pod["status"].get("conditions", ()) if each["type"] == kind), {})
+
+
+@pytest.fixture
+def scheduling(cluster: Cluster) -> Iterator[Callable[..., ClusterScheduler]]:
+    """Starts a scheduler in this process, as `yard serve` does in one of its own; for tests that kill nobody."""
+    started: list[ClusterScheduler] = []
+
+    def start(site: str = "") -> ClusterScheduler:
+        settings = WorldSettings(cluster.access(), yards.fleet(site), identity="tests", elects=False)
+        started.append(ClusterScheduler(settings, SystemClock(), SystemDice()))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+        assert not each.loop.set_apart
+
+
+Scheduling = Callable[..., ClusterScheduler]
+
+
+def message(cluster: Cluster, name: str) -> str:
+    """What the pods of that name, or whose names begin so, are told: all of them the same, or nothing yet."""
+    told = {condition(pod).get("message", "") for pod in cluster.pods() if pod["metadata"]["name"].startswith(name)}
+    return str(told.pop()) if len(told) == 1 else ""
+
+
+def why(cluster: Cluster, job: str, site: str = "") -> str:
+    """The sentence of `yard why JOB --kube`."""
+    moment = read_cluster(cluster.access(), yards.fleet(site), SystemClock(), SystemDice())
+    found = foresee.why(moment, job)
+    return "" if found is None else str(found.reason)
+
+
+def wait_for_words(cluster: Cluster, name: str, job: str, *words: str, site: str = "") -> None:
+    """Every such pod is told why it waits in the words of `yard why`, and these are among them."""
+
+    def told() -> bool:
+        time.sleep(0.2)  # asking costs more than waiting
+        text = message(cluster, name)
+        return bool(text) and all(word in text for word in words) and text == why(cluster, job, site)
+
+    try:
+        wait_for(told, f"{name} is told why it waits in the words of `yard why`")
+    except AssertionError as failed:
+        raise AssertionError(f"{failed}: {message(cluster, name)!r} against {why(cluster, job, site)!r}") from None

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
+from gpuyard.brain.foresee import Foresight
 from gpuyard.kube import credentials
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.model.outside.ports import Clock, Dice
+from gpuyard.model.reasons import Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SteadyClock
 from gpuyard.runtime.driving.driver import Driver
@@ -31,6 +34,7 @@ class ClusterScheduler:
 
     def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
         self.world = KubernetesWorld(settings, SteadyClock(clock), dice)
+        self.world.explain = explained
         self.loop = Loop(self.world, clock, leadership=self.world)
         self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop))
 
@@ -50,6 +54,13 @@ class ClusterScheduler:
     def trouble(self) -> str:
         """What is wrong, in one sentence; nothing if all is well."""
         return self.world.trouble() or self.driver.trouble()
+
+
+def explained(moment: Snapshot, names: Sequence[str]) -> dict[str, Reason]:
+    """Why these wait, in the words of `yard why`."""
+    foresight = Foresight(moment)
+    rows = [foresight.fleet.short[name] for name in names if name in foresight.fleet.short]
+    return {row.name: foresight.explain(row).reason for row in rows}
 
 
 def read_cluster(access: KubeAccess, site: Snapshot, clock: Clock, dice: Dice, scheduler: str = "gpuyard") -> Snapshot:

@@ -27,10 +27,10 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.acting.bind import Binder
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
-from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
+from gpuyard.worlds.kubernetes.acting.words import Explain, Words, nothing_more
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.following import Following
@@ -78,7 +78,6 @@ class KubernetesWorld:
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
         self.starter = Starter(self.observer, clock, self._do)
-        self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self._may_act, self._do)
         self._clock = clock
         self._dice = dice
@@ -89,6 +88,8 @@ class KubernetesWorld:
         self._turned_at = 0.0
         self._ours = False
         """Whether the picture is one that we have the right to act on."""
+        self.explain: Explain = nothing_more
+        """Who gives the whole account of why gangs wait; set before `start`."""
         self.cache.news = self._has_news
         self.cache.refused_by_node = self.observer.avoidance.refused_by
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,13 +125,13 @@ class KubernetesWorld:
             self.client, self.settings.lease, self.settings.identity or "reader", self._clock, self._dice
         )
         self.binder = Binder(self.client, self._clock, self._may_act, self.starter.failed)
-        self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
+        words = Words(self._moment, self.explain, self._clock)
+        self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity, words)
         self.starter.binder, self.starter.teller = self.binder, self.teller
         self.starter.preparer = VolumePreparer(
             self.client, self.cache, self.observer.storage, self._clock, self._may_act
         )
         self.taker.disruptor = Disruptor(self.client)
-        self.clerk = QueueClerk(self.client, self.cache, self._clock)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
         self._up.set()
@@ -158,8 +159,6 @@ class KubernetesWorld:
         while True:
             await self._clock.sleep(1.0)
             await self.taker.resume()
-            if self._may_act():
-                await self.clerk.tell(self.observer.tree)
             self.observer.avoidance.lapse()
 
     async def _let_go(self) -> None:
@@ -217,7 +216,7 @@ class KubernetesWorld:
         levels = tuple(level for level, _ in self.observer.settings.levels)
         known = {pool.name for pool in self.settings.site.pools}
         pools = (*self.settings.site.pools, *(Pool(name) for name in sorted({n.pool for n in nodes} - known - {""})))
-        site = replace(self.settings.site, topology=levels, pools=pools, queues=self.observer.queues)
+        site = replace(self.settings.site, topology=levels, pools=pools)
         return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs, budgets=self.observer.budgets)
 
     async def _events(self) -> AsyncIterator[Event]:

@@ -1,0 +1,128 @@
+"""Gangs of other projects on a real API server: their kinds are served, and their pods come as their controllers make
+them. Until all of a gang is there and fits, nobody is bound, and everybody is told why in the words of `yard why`."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.e2e.kube.conftest import Scheduling, bound, wait_for, wait_for_words
+from tests.support.kube.cluster import ApiError, Cluster, until
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
+
+pytestmark = pytest.mark.slow
+
+KINDS = (
+    ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    ("scheduling.volcano.sh", "v1beta1", "PodGroup"),
+    ("scheduling.run.ai", "v2alpha2", "PodGroup"),
+)
+RESEARCH = "queues: [{name: default}, {name: research, quota: 16}]"
+
+
+@pytest.fixture
+def served(cluster: Cluster) -> Cluster:
+    """The kinds are installed, with schemas that say nothing."""
+    for group, version, kind in KINDS:
+        with contextlib.suppress(ApiError):  # they are there from the test before
+            cluster.create(definition(group, version, kind))
+        path = f"/apis/{group}/{version}/namespaces/default/{kind.lower()}s"
+        until(partial(is_served, cluster, path), 60, f"{kind} of {group} is served")
+        cluster.delete(path)
+    return cluster
+
+
+def definition(group: str, version: str, kind: str) -> dict[str, Any]:
+    name = kind.lower()
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{name}s.{group}",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1111"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": f"{name}s", "singular": name},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": anything}],
+        },
+    }
+
+
+def is_served(cluster: Cluster, path: str) -> bool:
+    try:
+        return "items" in cluster.get(path)
+    except ApiError:
+        return False
+
+
+def test_a_jobset_is_one_gang_of_all_its_jobs(served: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):
+    kubelets.add(FakeNode("n0", gpus=4))
+    scheduling()
+    jobs = {"driver": (1, indexed_job("driver", 1, 0)), "workers": (2, indexed_job("workers", 2, 2))}
+    replicated = [
+        {"name": name, "replicas": count, "template": {"spec": job["spec"]}} for name, (count, job) in jobs.items()
+    ]
+    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "pretrain"}}
+    served.create(jobset | {"spec": {"replicatedJobs": replicated}})
+
+    def make(name: str, index: int) -> None:
+        """As JobSet's controller makes its Jobs; the pods are the job controller's."""
+        job = {**jobs[name][1], "metadata": {"name": f"pretrain-{name}-{index}"}}
+        marks = {"jobset-name": "pretrain", "replicatedjob-name": name, "job-index": str(index)}
+        labels = {f"jobset.sigs.k8s.io/{key}": value for key, value in marks.items()}
+        job["spec"]["template"]["metadata"]["labels"] = labels
+        served.create(job)
+
+    make("driver", 0)
+    make("workers", 0)
+    wait_for_words(served, "pretrain", "default/jobset/pretrain", "members that do not exist yet")
+    make("workers", 1)
+    wait_for_words(served, "pretrain", "default/jobset/pretrain", "needs 8 GPUs")
+    assert bound(served) == {}
+    kubelets.add(FakeNode("n1", gpus=4))
+    wait_for(lambda: len(bound(served)) == 5, "all of it is bound")
+
+
+def test_pods_of_a_volcano_group_start_together(served: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):
+    kubelets.add(FakeNode("n0", gpus=4))
+    scheduling()
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "mpi"}}
+
+    def make(task: str, index: int, gpus: int) -> None:
+        document = pod(f"mpi-{task}-{index}", gpus)
+        document["metadata"]["annotations"] |= {
+            "scheduling.k8s.io/group-name": "mpi", "volcano.sh/task-spec": task, "volcano.sh/task-index": str(index),
+        }  # fmt: skip
+        served.create(document)
+
+    make("launcher", 0, 0)
+    make("worker", 0, 2)
+    served.create(group | {"spec": {"minMember": 3, "minTaskMember": {"launcher": 1, "worker": 2}}})
+    wait_for_words(served, "mpi", "default/podgroup/mpi", "members that do not exist yet")
+    assert bound(served) == {}
+    make("worker", 1, 2)
+    wait_for(lambda: len(bound(served)) == 3, "all of it is bound")
+
+
+def test_the_subgroups_of_a_kai_group_start_together_in_its_queue(
+    served: Cluster, kubelets: FakeKubelets, scheduling: Scheduling
+):
+    kubelets.add(FakeNode("n0", gpus=8))
+    scheduling(RESEARCH)
+    parts = [{"name": "prefill", "minMember": 1}, {"name": "decode", "minMember": 2}]
+    group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": "infer"}}
+    served.create(group | {"spec": {"minMember": 3, "queue": "research", "subGroups": parts}})
+    for name, role, gpus in (("infer-0", "prefill", 8), ("infer-1", "decode", 4), ("infer-2", "decode", 4)):
+        document = pod(name, gpus, labels={"kai.scheduler/subgroup-name": role})
+        document["metadata"]["annotations"]["pod-group-name"] = "infer"
+        served.create(document)
+    wait_for_words(served, "infer", "default/podgroup/infer", "needs 16 GPUs", site=RESEARCH)
+    assert bound(served) == {}
+    kubelets.add(FakeNode("n1", gpus=8))
+    wait_for(lambda: len(bound(served)) == 3, "all of it is bound")
