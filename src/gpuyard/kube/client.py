@@ -13,14 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-import msgspec
 
 from gpuyard.kube.credentials import KubeAccess, KubeIdentity
-from gpuyard.model.errors import GpuYardError
+from gpuyard.kube.lanes import PostLanes
+from gpuyard.kube.replies import ApiRefused, ApiReply, ApiUnreachable, seconds
 from gpuyard.model.outside.ports import Clock
+
+__all__ = ["JSON", "MERGE", "STRATEGIC", "ApiRefused", "ApiReply", "ApiUnreachable", "KubeClient", "WatchLines"]
 
 CONNECTIONS = 64
 """At once. More bind no faster: the server's own turn is what takes time."""
+LANES = 32
+"""For what is POSTed, beside them: so many bindings are under way at once."""
 BODY_MAX = 64 << 20
 """Of a reply that is read whole. Lists are asked for in pages."""
 LINE_MAX = 16 << 20
@@ -34,48 +38,6 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
 
 
-class ApiUnreachable(GpuYardError):
-    """The API server did not answer, or not in time: what was asked may have happened or not."""
-
-
-class ApiStatus(msgspec.Struct, gc=False):
-    """The `Status` that a server answers with when it says no."""
-
-    message: str = ""
-    reason: str = ""
-    code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ApiReply:
-    """What the server said."""
-
-    status: int
-    body: bytes = b""
-    retry_after: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        """Whether it was done."""
-        return self.status < 300
-
-    def why(self) -> str:
-        """In its own words, why not."""
-        try:
-            told = msgspec.json.decode(self.body, type=ApiStatus)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            return f"HTTP {self.status}"
-        return told.message or told.reason or f"HTTP {self.status}"
-
-
-class ApiRefused(GpuYardError):
-    """The API server said no to something that we cannot do without."""
-
-    def __init__(self, what: str, reply: ApiReply) -> None:
-        super().__init__(f"{what}: {reply.why()}")
-        self.reply = reply
-
-
 class KubeClient:
     """One session with one API server. `open` and everything after it belong to one event loop."""
 
@@ -83,11 +45,13 @@ class KubeClient:
         self.access = access
         self._identity = KubeIdentity(access, clock)
         self._session: aiohttp.ClientSession | None = None
+        self._lanes: PostLanes | None = None
 
     async def open(self) -> KubeClient:
         """Ready to ask; nothing is asked yet."""
         tls = self._identity.tls()
         self._busy = asyncio.Semaphore(CONNECTIONS)
+        self._lanes = PostLanes(self.access.server, tls, self.access.server_name, LANES)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=True if tls is None else tls, ttl_dns_cache=60),
             auto_decompress=False,
@@ -99,6 +63,9 @@ class KubeClient:
 
     async def close(self) -> None:
         """Let go of every connection."""
+        if self._lanes is not None:
+            self._lanes.close()
+            self._lanes = None
         if self._session is not None:
             await self._session.close()
             await asyncio.sleep(CLOSING_S)
@@ -112,7 +79,10 @@ class KubeClient:
 
     async def post(self, path: str, body: bytes, timeout: float = TIMEOUT_S) -> ApiReply:
         """Make something; `timeout` seconds later it is unknown whether it was made (`ApiUnreachable`)."""
-        return await self.send("POST", path, body, timeout=timeout)
+        if self._lanes is None:
+            raise ApiUnreachable("the client is closed")
+        reply = await self._lanes.post(path, body, await self._identity.bearer(), timeout)
+        return self._heard(reply)
 
     async def patch(self, path: str, body: bytes, kind: str = MERGE) -> ApiReply:
         """Change part of something."""
@@ -135,6 +105,9 @@ class KubeClient:
                     reply = ApiReply(answer.status, await _whole(answer), _retry_after(answer))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise ApiUnreachable(f"{method} {path}: {_words(error, timeout)}") from error
+        return self._heard(reply)
+
+    def _heard(self, reply: ApiReply) -> ApiReply:
         if reply.status == 401:
             self._identity.refused()
         return reply
@@ -218,8 +191,7 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def _retry_after(answer: aiohttp.ClientResponse) -> float:
-    told = answer.headers.get("Retry-After", "")
-    return float(told) if told.isdigit() else 0.0
+    return seconds(answer.headers.get("Retry-After", ""))
 
 
 def _words(error: BaseException, timeout: float) -> str:
