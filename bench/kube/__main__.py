@@ -1,0 +1,116 @@
+"""`python -m bench.kube [part...]`: singles, gangs, latency, cache; each keeps its result in bench/results."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.kube import cached, latency, making, subjects
+from bench.kube.subjects import SUBJECTS, Measured
+from bench.running import RESULTS, machine
+from gpuyard.kube.client import KubeClient
+from gpuyard.runtime.clock import SystemClock
+from tests.support.kube import components
+from tests.support.kube.cluster import Cluster
+
+PARTS = ("singles", "gangs", "latency", "cache")
+AIMS = {"of_kube_scheduler": 5.0, "of_ceiling": 0.8}
+
+
+async def main(wish: argparse.Namespace) -> None:
+    """Every part that is wished for, on one API server."""
+    if "cache" in wish.part:
+        keep("kube-cache", await cached.measure(wish.cached))
+    if set(wish.part) == {"cache"}:
+        return
+    components.build()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(Path(folder), controllers=False).start()
+        client = await KubeClient(cluster.access(cluster.token), SystemClock()).open()
+        subjects.compile_ahead(cluster)
+        try:
+            await making.make_nodes(client, wish.nodes)
+            for part in PARTS:
+                if part in wish.part and part != "cache":
+                    keep(f"kube-{part}", await measures(cluster, client, wish)[part]())
+        finally:
+            await client.close()
+            cluster.stop()
+
+
+def measures(
+    cluster: Cluster, client: KubeClient, wish: argparse.Namespace
+) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
+    """How each part is measured."""
+    return {
+        "singles": lambda: compare(cluster, client, "singles", wish.pods, wish),
+        "gangs": lambda: compare(cluster, client, "gangs", wish.gangs, wish),
+        "latency": lambda: latency.measure(cluster, client, wish.alone),
+    }
+
+
+async def compare(
+    cluster: Cluster, client: KubeClient, workload: str, count: int, wish: argparse.Namespace
+) -> dict[str, Any]:
+    """Every subject, round by round, each round beginning with another."""
+    found: dict[str, list[Measured]] = {name: [] for name in wish.subject}
+    for round_ in range(wish.rounds):
+        turn = round_ % len(wish.subject)
+        for name in (*wish.subject[turn:], *wish.subject[:turn]):
+            measured = await subjects.run(cluster, client, name, workload, count)
+            found[name].append(measured)
+            print(f"  {workload} {round_ + 1} {name:<16} {told(asdict(measured))}", flush=True)
+    middle = {name: median(rounds) for name, rounds in found.items()}
+    for name, each in middle.items():
+        print(f"{workload}, median: {name:<16} {told(each)}", flush=True)
+    size = {"nodes": wish.nodes, workload: count, "rounds": wish.rounds}
+    return {**size, "subjects": middle, "ratios": ratios(found), "aims": AIMS}
+
+
+def median(rounds: list[Measured]) -> dict[str, float]:
+    """The middle of each figure."""
+    return {key: round(statistics.median(asdict(each)[key] for each in rounds), 2) for key in asdict(rounds[0])}
+
+
+def ratios(found: dict[str, list[Measured]]) -> dict[str, float]:
+    """Ours to others' of the same round, of which the middle: neighbours on the machine come and go between rounds."""
+    told = {}
+    for name, key in (("kube-scheduler", "of_kube_scheduler"), ("ceiling", "of_ceiling"), ("ceiling-bare", "of_bare")):
+        for figure in ("rate", "cold_rate"):
+            pairs = zip(found.get("gpuyard", ()), found.get(name, ()), strict=False)
+            each = [getattr(ours, figure) / getattr(theirs, figure) for ours, theirs in pairs]
+            if each:
+                told[key if figure == "rate" else f"{key}_cold"] = round(statistics.median(each), 2)
+    return told
+
+
+def told(figures: dict[str, float]) -> str:
+    """On one line."""
+    return ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
+
+
+def keep(name: str, result: dict[str, Any]) -> None:
+    """As the other results are kept: no date, no path."""
+    text = json.dumps({"name": name, **result, "machine": machine()}, indent=2, sort_keys=True)
+    print(f"{name}: {json.dumps(result)}", flush=True)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("part", nargs="*", default=list(PARTS))
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--gangs", type=int, default=50)
+    parser.add_argument("--alone", type=int, default=200, help="pods that come one after another, for latency")
+    parser.add_argument("--cached", type=int, default=100_000, help="pods in the cache, for memory and time to sync")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--subject", nargs="*", default=list(SUBJECTS), choices=SUBJECTS)
+    asyncio.run(main(parser.parse_args()))
