@@ -89,13 +89,14 @@ async def bare(access: KubeAccess, writes: Iterator[Write]) -> None:
         file.flush()
         tls = ssl.create_default_context(cafile=file.name)
     at = urlsplit(access.server)
+    host, port = at.hostname or "", at.port or 443
     head = f"HTTP/1.1\r\nHost: {at.netloc}\r\nAuthorization: Bearer {access.token}\r\nContent-Type: application/json"
     requests = iter(
         [f"POST {path} {head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body for path, body in writes]
     )
     loop, ended = asyncio.get_running_loop(), asyncio.Semaphore(0)
     for _ in range(IN_FLIGHT):
-        await loop.create_connection(lambda: Bare(requests, ended.release), at.hostname, at.port, ssl=tls)
+        await loop.create_connection(lambda: Bare(requests, ended.release), host, port, ssl=tls)
     for _ in range(IN_FLIGHT):
         await ended.acquire()
 
