@@ -12,14 +12,17 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gpuyard.kube.definitions import gpu_nodes
+from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
 from gpuyard.kube.owners import JobObject
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.model.job import Placement
-from gpuyard.worlds.kubernetes import gangs, pods
+from gpuyard.worlds.kubernetes import gangs, pods, queues
 from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
 from gpuyard.worlds.kubernetes.gathering.controllers import JOB
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked, Seat
+from gpuyard.worlds.kubernetes.queues import QueueObject
 from gpuyard.worlds.kubernetes.seats import Held
 
 S = TypeVar("S", bound=ApiObject)
@@ -66,9 +69,11 @@ class Dirty:
     loads: set[str] = field(default_factory=set)
     """What strangers use of them."""
     budgets: set[str] = field(default_factory=set)
+    queues: bool = False
+    """Whether any of them changed: a tree is looked at as a whole."""
 
     def __bool__(self) -> bool:
-        return bool(self.gangs or self.nodes or self.loads or self.budgets)
+        return bool(self.gangs or self.nodes or self.loads or self.budgets or self.queues)
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,8 @@ class Cache:
         self.others: Objects[PodObject] = Objects(self._other_changed)
         self.nodes: Objects[NodeObject] = Objects(self._node_changed)
         self.budgets: Objects[BudgetObject] = Objects(self._budget_changed)
+        self.queues: Objects[QueueObject] = Objects(self._queue_changed)
+        self.gpu_nodes: Objects[GpuNodeObject] = Objects(self._gpu_node_changed)
         self.owners = KnownOwners()
         self.dirty = Dirty()
         self.devices: dict[str, Held] = {}
@@ -248,6 +255,12 @@ class Cache:
 
     # --- whoever makes them --------------------------------------------------------------------------
 
+    def sink_of(self, kind: str) -> Objects[Any]:
+        """Where objects of that kind are kept: our own, else whatever makes pods."""
+        if kind == queues.KIND:
+            return self.queues
+        return self.gpu_nodes if kind == gpu_nodes.KIND else self.owner_kind(kind)
+
     def owner_kind(self, kind: str) -> Objects[Any]:
         """Where owners of one kind are kept."""
 
@@ -267,6 +280,12 @@ class Cache:
                 self._group(self.pods.objects[pod])
                 self.look_at(self.grouped.get(pod, ""))
 
+    def _queue_changed(self, before: QueueObject | None, now: QueueObject | None) -> None:
+        if before is not None and now is not None and queues.matters(before) == queues.matters(now):
+            return
+        self.dirty.queues = True
+        self.news()
+
     # --- nodes, and what others use of them ------------------------------------------------------------
 
     def _node_changed(self, before: NodeObject | None, now: NodeObject | None) -> None:
@@ -281,6 +300,11 @@ class Cache:
         assert budget is not None
         self.dirty.budgets.add(budget.metadata.key)
         self.news()
+
+    def _gpu_node_changed(self, before: GpuNodeObject | None, now: GpuNodeObject | None) -> None:
+        node = now or before
+        assert node is not None
+        self.look_at_node(node.metadata.name)
 
     def _other_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         pod = now or before

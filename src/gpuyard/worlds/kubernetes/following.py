@@ -53,7 +53,7 @@ class Following:
                 await self._clock.sleep(1.0)
                 continue
             for kind in found:
-                self.follow(kind.objects, self._cache.owner_kind(kind.name))
+                self.follow(kind.objects, self._cache.sink_of(kind.name))
             known |= {kind.name for kind in found}
             if not self._found:
                 self._follow_cluster(scheduler)

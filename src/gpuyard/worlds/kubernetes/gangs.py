@@ -145,6 +145,17 @@ def kept_off(job: Job, nodes: tuple[str, ...]) -> Job:
     return replace(job, gang=_gang(groups, job.gang.topology))
 
 
+def left_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Job:
+    """A pod of ours that runs and whose gang is refused by now: it keeps what it holds, CPU and memory too."""
+    found = pods.task_of(pod)
+    job = foreign_of(pod, gpus, mig)
+    if not isinstance(found, TaskGroup):
+        return job
+    devices = pods.devices_alone(found.request, len(gpus))
+    group = TaskGroup(request=replace(devices, cpu=found.request.cpu, memory=found.request.memory))
+    return replace(job, gang=one_group(group))
+
+
 def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Job:
     """A pod that is not ours and holds GPUs: not ours to move. Its CPU and memory are counted with its node."""
     name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}"

@@ -1,4 +1,4 @@
-"""Which kinds of owners a cluster has: looked for again and again, because they may be installed later.
+"""Which kinds of owners a cluster has, and of our own: looked for again and again, for they may be installed later.
 
 Called by `world` in its loop. A kind that is not served is not waited for; one that is served is watched as a whole.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gpuyard.kube.client import ApiRefused, KubeClient
+from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.owners import (
     JobObject,
     JobSetObject,
@@ -21,11 +22,14 @@ from gpuyard.kube.owners import (
     ReplicasObject,
 )
 from gpuyard.kube.reflector import ObjectKind
+from gpuyard.worlds.kubernetes import queues
 from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
 
 EVERY_S = 30.0
 """How often it is looked whether a kind was installed."""
-OWNERS: dict[str, Any] = {
+SHAPES: dict[str, Any] = {
+    queues.KIND: queues.QueueObject,
+    gpu_nodes.KIND: gpu_nodes.GpuNodeObject,
     "Job.batch": JobObject,
     "StatefulSet.apps": ReplicasObject,
     "JobSet.jobset.x-k8s.io": JobSetObject,
@@ -62,20 +66,20 @@ class _Resources(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerKind:
+class ServedKind:
     """One kind that this cluster serves."""
 
     name: str
     objects: ObjectKind[Any]
 
 
-async def served(client: KubeClient, known: frozenset[str]) -> list[OwnerKind]:
+async def served(client: KubeClient, known: frozenset[str]) -> list[ServedKind]:
     """Those that are served by now and were not known.
 
     Not to be told is not to be absent: pods of an owner whose kind is thought to be missing would be taken for pods
     that stand alone. So `ApiRefused` is raised, and asked again.
     """
-    groups = {name.split(".", 1)[1] for name in OWNERS.keys() - known}
+    groups = {name.split(".", 1)[1] for name in SHAPES.keys() - known}
     listed = await client.get("/apis")
     if not listed.ok:
         raise ApiRefused("asking which kinds there are", listed)
@@ -86,7 +90,7 @@ async def served(client: KubeClient, known: frozenset[str]) -> list[OwnerKind]:
     return found
 
 
-async def _of_group(client: KubeClient, group: _Group) -> list[OwnerKind]:
+async def _of_group(client: KubeClient, group: _Group) -> list[ServedKind]:
     path = f"/apis/{group.preferred_version.group_version}"
     reply = await client.get(path)
     if reply.status == 404:
@@ -95,4 +99,4 @@ async def _of_group(client: KubeClient, group: _Group) -> list[OwnerKind]:
         raise ApiRefused(f"asking for the kinds of {group.name}", reply)
     resources = msgspec.json.decode(reply.body, type=_Resources).resources
     named = {f"{each.kind}.{group.name}": each.name for each in resources if "/" not in each.name}
-    return [OwnerKind(name, ObjectKind(f"{path}/{named[name]}", OWNERS[name])) for name in named if name in OWNERS]
+    return [ServedKind(name, ObjectKind(f"{path}/{named[name]}", SHAPES[name])) for name in named if name in SHAPES]

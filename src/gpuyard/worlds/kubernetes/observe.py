@@ -20,6 +20,7 @@ from gpuyard.model.events import (
     NodeLoaded,
     NodeLost,
     NodeSeen,
+    QueuesChanged,
     TasksEnded,
     TasksRunning,
     TasksStopping,
@@ -27,8 +28,9 @@ from gpuyard.model.events import (
 from gpuyard.model.job import Job, Placement
 from gpuyard.model.node import Budget, Load, Node
 from gpuyard.model.outside.ports import Clock
+from gpuyard.model.queue import Queue
 from gpuyard.model.resources import Request
-from gpuyard.worlds.kubernetes import gangs, nodes, pods
+from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
 from gpuyard.worlds.kubernetes.asking import amounts, company, devices
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
@@ -39,6 +41,7 @@ from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.nodes import Holding
+from gpuyard.worlds.kubernetes.queues import NO_QUEUES, ClusterQueues
 from gpuyard.worlds.kubernetes.seats import Held, seats_on
 from gpuyard.worlds.kubernetes.storage import KnownStorage
 
@@ -72,13 +75,20 @@ class ClusterObserver:
         self.storage = KnownStorage(cache, self._know_storage)
         self.budgets: tuple[Budget, ...] = ()
         self._book = BudgetBook()
+        self.tree: ClusterQueues = NO_QUEUES
+        """Queues of the cluster; while it has none, those of the site hold."""
+        self.site_queues: tuple[Queue, ...] = ()
+        self._site = settings
+        self._left: dict[str, set[str]] = {}
+        """Names of what pods of refused gangs hold all the same, by gang."""
 
     def _know_storage(self, storage: Storage) -> None:
         self.settings = replace(self.settings, storage=storage)
 
     def forget(self) -> None:
         """Nothing was told: all there is is to be looked at."""
-        self.nodes, self.jobs, self.free, self.foreign, self.refused = {}, {}, {}, {}, {}
+        self.nodes, self.jobs, self.free, self.foreign, self.refused, self._left = {}, {}, {}, {}, {}, {}
+        self._read_queues()
         self.budgets, self._book = (), BudgetBook()
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
@@ -89,6 +99,8 @@ class ClusterObserver:
     def events(self) -> Iterator[Event]:
         """One after another, until nothing is left to be looked at; the caller may rest in between."""
         dirty = self.cache.dirty
+        if dirty.queues and self._read_queues():
+            yield QueuesChanged(self.queues)
         while dirty.nodes:
             yield from self._node(dirty.nodes.pop())
         while dirty.loads:
@@ -96,6 +108,25 @@ class ClusterObserver:
         while dirty.gangs:
             yield from self._gang(dirty.gangs.pop())
         yield from self._budgets()
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The cluster's own; where it has none, those of the site."""
+        return self.tree.queues if self.cache.queues.objects else self.site_queues
+
+    def _read_queues(self) -> bool:
+        """Who may use which; whether anything of it is other than it was. Then every gang is looked at anew."""
+        self.cache.dirty.queues = False
+        tree = queues.tree_of(self.cache.queues.objects.values())
+        site = self._site if not self.cache.queues.objects else None
+        if tree == self.tree and self.settings.has_queues == (site is None):
+            return False
+        self.tree = tree
+        named = site.queues if site else tree.namespaces
+        homes = site.namespace_queues if site else tree.by_namespace
+        self.settings = replace(self.settings, queues=named, namespace_queues=homes, has_queues=site is None)
+        self.cache.dirty.gangs.update(self.cache.members)
+        return True
 
     def _budgets(self) -> Iterator[Event]:
         """After the gangs that they are about: what is told of a budget names jobs that are known."""
@@ -198,6 +229,19 @@ class ClusterObserver:
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
         yield from self._tell(name, job)
+        yield from self._tell_of_those_left(name)
+
+    def _tell_of_those_left(self, name: str) -> Iterator[Event]:
+        """Pods of a gang that is refused now and was not when they were bound hold what they hold."""
+        there = self.cache.gang(name) if name in self.refused else []
+        placed = [(pod, self.nodes.get(pod.spec.node_name)) for pod in there if not pods.is_over(pod)]
+        jobs = [gangs.left_of(pod, *self._devices(pod, node)) for pod, node in placed if node is not None]
+        for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
+            yield from self._tell(gone, None)
+        if jobs:
+            self._left[name] = {job.name for job in jobs}
+        for job in jobs:
+            yield from self._tell(job.name, job)
 
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""

@@ -123,6 +123,11 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
+def matters(seen: QueueObject) -> tuple[object, ...]:
+    """All of it that a decision could rest on."""
+    return seen.metadata.uid, seen.metadata.deletion_timestamp is None, seen.spec
+
+
 # --- the tree --------------------------------------------------------------------------------------
 
 

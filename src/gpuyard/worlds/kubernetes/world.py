@@ -27,6 +27,7 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.acting.bind import Binder
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
+from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
@@ -78,6 +79,7 @@ class KubernetesWorld:
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
         self.starter = Starter(self.observer, clock, self._do)
+        self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self._may_act, self._do)
         self._clock = clock
         self._dice = dice
@@ -132,6 +134,7 @@ class KubernetesWorld:
             self.client, self.cache, self.observer.storage, self._clock, self._may_act
         )
         self.taker.disruptor = Disruptor(self.client)
+        self.clerk = QueueClerk(self.client, self.cache, self._clock)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
         self._up.set()
@@ -159,6 +162,8 @@ class KubernetesWorld:
         while True:
             await self._clock.sleep(1.0)
             await self.taker.resume()
+            if self._may_act():
+                await self.clerk.tell(self.observer.tree)
             self.observer.avoidance.lapse()
 
     async def _let_go(self) -> None:
@@ -216,7 +221,7 @@ class KubernetesWorld:
         levels = tuple(level for level, _ in self.observer.settings.levels)
         known = {pool.name for pool in self.settings.site.pools}
         pools = (*self.settings.site.pools, *(Pool(name) for name in sorted({n.pool for n in nodes} - known - {""})))
-        site = replace(self.settings.site, topology=levels, pools=pools)
+        site = replace(self.settings.site, topology=levels, pools=pools, queues=self.observer.queues)
         return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs, budgets=self.observer.budgets)
 
     async def _events(self) -> AsyncIterator[Event]:

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from gpuyard.brain.engine.giving_way import grounds
 from gpuyard.brain.engine.giving_way.reclaim import Reclaim
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, Footing, JobRow
+from gpuyard.brain.engine.queueing import grounds
 from gpuyard.brain.engine.sharing.amounts import Amounts, minus
 from gpuyard.model.policy import AcrossQueues
 from gpuyard.model.reasons import Code

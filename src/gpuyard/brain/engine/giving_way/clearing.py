@@ -64,6 +64,8 @@ class NodeClearing:
         self._columns = draft.fleet.columns
         self._seen = self._columns.version
         self._stamps: dict[int, int] = {}
+        self._runs: dict[int, list[Unit]] = {}
+        """Equal units of a node that may go one after the other, the first to go last; [] where they are not equal."""
         self._heap: list[tuple[Key, int, int, tuple[Unit, ...]]] = []
         self._unweighed = plausible(draft, shape, region, leave.firm_too)
         self._weigh_more()
@@ -94,7 +96,34 @@ class NodeClearing:
         changed = self._columns.touched_since(self._seen)
         self._seen = self._columns.version
         for node in sorted(changed & self._stamps.keys()):
+            self._runs.pop(node, None)
             self._weigh(node)
+
+    def exchanged(self, gone: Unit, newcomer: JobRow) -> None:
+        """Of those who were to go next one has gone, a job of one task, and the newcomer, a claimant, took its very
+        place: else the node is as it was. Where those who are left there are its equals, the cheapest of them suffices
+        as it did."""
+        node = gone.places[0].node
+        self._seen = self._columns.version
+        run = self._runs.get(node)
+        run = self._runs[node] = self._equals(gone, newcomer) if run is None else run[:-1]
+        if not run or not self.leave.allows(run[-1]):
+            self._weigh(node)
+            return
+        self._stamps[node] += 1
+        heappush(self._heap, (self.leave.key((run[-1],)), node, self._stamps[node], (run[-1],)))
+
+    def _equals(self, gone: Unit, newcomer: JobRow) -> list[Unit]:
+        """Those who may go from the node, the cheapest last, if they differ from the one that went only in what never
+        changes while a plan is made, and nobody else there could ever be asked to go for such a claimant; else nobody.
+        """
+        node, kind = gone.places[0].node, _kind(gone)
+        units = candidates(self.draft, self.leave, node)
+        if node in self._columns.barred or any(_kind(unit) != kind for unit in units):
+            return []
+        rows = {unit.row for unit in units}
+        others = (row for row in self.draft.fleet.tenants[node] if row not in rows and row.footing != newcomer.footing)
+        return units[::-1] if all(row.firm or row.job.foreign for row in others) else []
 
     def next(self) -> tuple[int, tuple[Unit, ...]] | None:
         """The cheapest set that still stands; None when nothing more can be cleared."""
@@ -118,6 +147,14 @@ class NodeClearing:
         return not too_many_extras(units) and all(
             self.leave.allows(unit) and all(held in unit.row.held for held in unit.places) for unit in units
         )
+
+
+def _kind(unit: Unit) -> object:
+    """Equal for jobs of one task that leave the same behind when they go, and to whom a claimant has the same right;
+    no gang is taken for the equal of another."""
+    first = unit.places[0]
+    alone = len(unit.places) == 1 and unit.row.rigid
+    return unit.row.footing, len(first.gpus), first._replace(leaf=0, task=0, gpus=()) if alone else unit.row.name
 
 
 def plausible(draft: Draft, shape: Shape, region: Region, firm_too: bool = False) -> list[int]:

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from itertools import chain
 from math import fsum
 
-from gpuyard.brain.engine.giving_way import grounds, victims
+from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
-from gpuyard.brain.engine.queueing import admission
+from gpuyard.brain.engine.queueing import admission, grounds
 from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 from gpuyard.model.reasons import Code, Reason

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import chain
 from math import fsum
 
-from gpuyard.brain.engine.giving_way import clearing, floors, grounds, victims
+from gpuyard.brain.engine.giving_way import clearing, equal_claims, floors, victims
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.consolidation import Movers, tell_moved
@@ -20,7 +20,7 @@ from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
-from gpuyard.brain.engine.queueing import admission
+from gpuyard.brain.engine.queueing import admission, grounds
 from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 from gpuyard.model.policy import PdbRule
@@ -29,17 +29,25 @@ from gpuyard.model.reasons import Code, Reason
 
 def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     """Start the job by taking from others what it has a right to; whether it worked."""
-    if not draft.policy.preempt or not _worth_a_search(draft, row, asked):
+    if not draft.policy.preempt:
         return False
-    claim = Claim(draft, row, asked)
-    if not claim.any_right() or not enough_to_take(claim):
-        return False
-    outcome = _plain_or_mixed(claim) or _breaking_budgets(claim)
+    refusal = admission.refuses(draft, row, asked)
+    if refusal is not None and refusal.code is not Code.OVER_LIMIT:
+        return False  # held, or non-preemptible and over its quota: it gains nothing by taking
+    outcome = equal_claims.follow(draft, row, asked) if refusal is None else None
+    outcome = outcome or _searched(draft, row, asked)
     if outcome is None:
         return False
     tell(draft, row, outcome)
     draft.accept(row, Reason(Code.FITS, message="fits once others give way"))
     return True
+
+
+def _searched(draft: Draft, row: JobRow, asked: Amounts) -> RoomMade | None:
+    claim = Claim(draft, row, asked)
+    if not claim.any_right() or not enough_to_take(claim):
+        return None
+    return _plain_or_mixed(claim) or _breaking_budgets(claim)
 
 
 def _plain_or_mixed(claim: Claim) -> RoomMade | None:
@@ -53,6 +61,8 @@ def _plain_or_mixed(claim: Claim) -> RoomMade | None:
         everywhere = outcome is None or takers.pushes_below_quota(outcome)
         if not claim.draft.policy.consolidate or not (everywhere or few):
             trial.keep()  # as it stands: there is nothing to compare it with
+            if outcome is not None and (nodes := plain.one_way()) is not None:
+                equal_claims.leave(claim, nodes)
             return outcome
         rank = takers.rank(outcome) if outcome is not None else None
         trial.undo()
@@ -76,12 +86,6 @@ def _few_mixed(claim: Claim, plain: bool) -> RoomMade | None:
 
 def _breaking_budgets(claim: Claim) -> RoomMade | None:
     return _mixed(claim, break_budgets=True) if claim.draft.policy.pdb is PdbRule.LAST_RESORT else None
-
-
-def _worth_a_search(draft: Draft, row: JobRow, asked: Amounts) -> bool:
-    """A job that is held, or non-preemptible and over its quota, gains nothing by taking."""
-    refusal = admission.refuses(draft, row, asked)
-    return refusal is None or refusal.code is Code.OVER_LIMIT
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------

@@ -47,12 +47,15 @@ class RoomMaker:
         self.tried = 0
         self._settling = Settling(draft, row, rights, goal)
         self._chosen: Try | None = None
+        self._ways = 0
+        self._cleared: NodeClearing | None = None
 
     # --- the search -----------------------------------------------------------------------------------------------
 
     def best(self, tries: Iterator[Try]) -> RoomMade | None:
         """Run every try (as many as the policy allows), keep the best; None and no change if none works."""
         options = list(islice(tries, self.draft.policy.search_limit))
+        self._ways = len(options)
         if len(options) == 1:
             return self.first(iter(options))
         self._chosen = None
@@ -67,6 +70,10 @@ class RoomMaker:
                     if self._chosen is None or rank < best_rank:
                         self._chosen, best_rank = attempt, rank
         return self.again()
+
+    def one_way(self) -> NodeClearing | None:
+        """The clearing that made room, if it was the only way to try and serves equal claims too."""
+        return self._cleared if self._ways == 1 else None
 
     def again(self) -> RoomMade | None:
         """Run the chosen try once more, after it was undone."""
@@ -251,6 +258,7 @@ class RoomMaker:
             nodes = self.draft.clearings[key] = NodeClearing(self.draft, self.rights, shape, region)
         else:
             nodes.sync(self.rights)
+        self._cleared = nodes
         return nodes
 
     def by_units(self, region: Region) -> RoomMade | None:

@@ -56,6 +56,8 @@ class Draft:
         """Whether a trial asks what would fit if queues let it."""
         self.clearings: dict[object, object] = {}
         """What equal claims left behind for the next one; `room_making` knows what it is."""
+        self.last_claim: object = None
+        """What the last claim leaves to the next that is equal to it; `equal_claims` knows what it is."""
         self.profiles: dict[JobRow, Profile] = {}
         """What is true of running jobs for the whole cycle; see `victims`."""
         self.quota_waits = 0

@@ -1,1 +1,1 @@
-"""Who may start at all, and whose turn it is."""
+"""Who may start at all, whose turn it is, and on which grounds one comes before another."""

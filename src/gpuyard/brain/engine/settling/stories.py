@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from gpuyard.brain.engine.giving_way import grounds
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import FITS
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.queueing import grounds
 from gpuyard.model.reasons import Code, Reason
 
 FOR_NOBODY = frozenset((Code.STALE, Code.DEADLOCK, Code.DRAINED))

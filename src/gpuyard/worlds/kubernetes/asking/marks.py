@@ -54,6 +54,8 @@ class ReadingSettings:
     """Levels above the node, outermost first, each with the label of nodes that tells its domain."""
     queues: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Queues with the namespaces that may use them; none named: all. Without any queue there is `default` alone."""
+    has_queues: bool = False
+    """Whether the cluster has queues of its own, be it none that could be used."""
     namespace_queues: Mapping[str, str] = field(default_factory=dict)
     """The queue of a namespace whose pods name none."""
     default_queue: str = "default"

@@ -95,12 +95,12 @@ def _queue(marks: _Marks, layout: Layout, namespace: str, settings: ReadingSetti
     """By its mark, its group, its namespace. Rights are a namespace's, for pods are made by controllers."""
     asked = marks.get(QUEUE) or layout.queue or marks.get(_KAI_QUEUE)
     name = asked or settings.namespace_queues.get(namespace, settings.default_queue)
-    if not settings.queues:
+    if not settings.queues and not settings.has_queues:
         if not asked or asked == settings.default_queue:
             return settings.default_queue
         return Refusal(RefusalName.QUEUE_UNKNOWN, f"it names the queue {name}, and this cluster has no queues")
     if name not in settings.queues:
-        there = ", ".join(sorted(settings.queues)[:8])
+        there = ", ".join(sorted(settings.queues)[:8]) or "none that stands"
         told = f"it names the queue {name}" if asked else f"it names no queue, and {name}, the default,"
         return Refusal(RefusalName.QUEUE_UNKNOWN, f"{told} which does not exist; there is {there}")
     allowed = settings.queues[name]

@@ -1,0 +1,113 @@
+"""Equal claims are answered as if each of them had been searched for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from gpuyard.brain.decide import decide
+from gpuyard.brain.engine.giving_way import equal_claims
+from gpuyard.brain.engine.giving_way.resettling import RoomMade
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.model.actions import Evict, Plan
+from gpuyard.model.job import Job, Placement, TaskGroup, one_group
+from gpuyard.model.node import Gpu, Node
+from gpuyard.model.queue import Allowance, Queue
+from gpuyard.model.resources import WHOLE, Request
+from gpuyard.model.snapshot import Snapshot
+
+NOW = 1_000_000.0
+WIDTH = 4
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who was answered without a search."""
+    names: list[str] = []
+    follow = equal_claims.follow
+
+    def noted(*claim: object) -> RoomMade | None:
+        outcome = follow(*claim)  # type: ignore[arg-type]
+        if outcome is not None:
+            names.extend(unit.row.name for unit in outcome.stopped)
+        return outcome
+
+    monkeypatch.setattr(equal_claims, "follow", noted)
+    return names
+
+
+def planned(snapshot: Snapshot) -> Plan:
+    return decide(Fleet(snapshot), Memory(), snapshot.now).plan
+
+
+def searched(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The same with every claim searched for."""
+    monkeypatch.setattr(equal_claims, "follow", lambda *_: None)
+    return planned(snapshot)
+
+
+def fleet_of(nodes: int, holders: Callable[[int, int], Job], claims: list[Job], *queues: Queue) -> Snapshot:
+    """Every GPU is held by somebody."""
+    machines = tuple(
+        Node(f"n{i}", gpus=tuple(Gpu(g) for g in range(WIDTH)), cpu=16_000, memory=1 << 36) for i in range(nodes)
+    )
+    held = [holders(i, g) for i in range(nodes) for g in range(WIDTH)]
+    return Snapshot(now=NOW, nodes=machines, queues=queues, jobs=(*held, *claims))
+
+
+ONE = one_group(TaskGroup(request=Request(gpus=1, cpu=1000)))
+
+
+def holder(i: int, g: int, queue: str = "holder") -> Job:
+    place = Placement(f"n{i}", (g,))
+    return Job(f"h{i}-{g}", ONE, queue=queue, submitted=NOW - 900, started=NOW - 800, placements=(place,))
+
+
+def claimant(i: int, priority: int | None = None) -> Job:
+    return Job(f"w{i:02d}", ONE, queue="claimant", submitted=NOW - 60 + i, priority=priority)
+
+
+def test_only_the_first_of_equal_claims_is_searched_for(followed: list[str]):
+    queues = (Queue("claimant", quota=Allowance(16 * WHOLE)), Queue("holder"))
+    plan = planned(fleet_of(4, holder, [claimant(i) for i in range(16)], *queues))
+    stopped = [action.job for action in plan.actions if isinstance(action, Evict)]
+    assert len(stopped) == 16
+    assert set(stopped) - set(followed) == {"h3-3"}
+
+
+def test_a_claim_after_the_last_that_may_be_taken_takes_nothing(followed: list[str], monkeypatch: pytest.MonkeyPatch):
+    queues = (Queue("claimant", quota=Allowance(8 * WHOLE)), Queue("holder", quota=Allowance(8 * WHOLE)))
+    snapshot = fleet_of(4, holder, [claimant(i) for i in range(12)], *queues)
+    plan = planned(snapshot)
+    assert len(followed) == 7
+    assert [waiting.job for waiting in plan.waiting if waiting.job.startswith("w")] == ["w08", "w09", "w10", "w11"]
+    assert searched(snapshot, monkeypatch).actions == plan.actions
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_equal_claims_take_what_a_search_for_each_would(seed: int, monkeypatch: pytest.MonkeyPatch):
+    dice = random.Random(seed)
+
+    def somebody(i: int, g: int) -> Job:
+        return replace(
+            holder(i, g, dice.choice(("holder", "holder", "holder", "other", "claimant"))),
+            submitted=NOW - dice.choice((900, 900, 1000)),
+            priority=dice.choice((None, None, None, 10, 80)),
+            preemptible=dice.choice((None,) * 9 + (False,)),
+            min_runtime=dice.choice((None,) * 9 + (5000.0,)),
+        )
+
+    claims = [claimant(i, priority=dice.choice((50, 60)) if seed % 2 else 60) for i in range(dice.randrange(4, 14))]
+    queues = [
+        Queue(name, quota=Allowance(dice.randrange(12) * WHOLE), weight=dice.choice((0.0, 1.0, 2.0)))
+        for name in ("claimant", "holder", "other")
+    ]
+    snapshot = fleet_of(4, somebody, claims, *queues)
+    plan = planned(snapshot)
+    again = searched(snapshot, monkeypatch)
+    assert plan.actions == again.actions
+    assert tuple(plan.waiting) == tuple(again.waiting)
