@@ -216,6 +216,14 @@ class KubeIdentity:
         self._good_until = self._clock.monotonic() + max(lasts, 1.0)
 
 
+def token_of(access: KubeAccess, clock: Clock) -> str:
+    """The token that speaks for us, for somebody other than the API server; `Refused` where a certificate does."""
+    token = asyncio.run(KubeIdentity(access, clock).bearer())
+    if not token:
+        raise Refused(f"{access.told or 'your kubeconfig'} has no token, and only a token can be shown to others")
+    return token
+
+
 def ask(plugin: CredentialPlugin) -> dict[str, Any]:
     """What a credential plugin answers; `Refused` says why it gave nothing."""
     wanted = {"apiVersion": plugin.version, "kind": "ExecCredential", "spec": {"interactive": False}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,10 @@ from gpuyard.cli.console import options, terminal
 from gpuyard.model.errors import Refused
 
 if TYPE_CHECKING:
+    from gpuyard.model.outside.ports import Clock
     from gpuyard.model.snapshot import Snapshot
+    from gpuyard.runtime.clustered.scheduler import ClusterScheduler
+    from gpuyard.server.clustered import ClusterDoor
 
 ROLES = ("scheduler",)
 
@@ -36,8 +39,11 @@ ROLES = ("scheduler",)
     "--scheduler-name", "name", default="gpuyard", show_default=True, help="The schedulerName that is served."
 )
 @click.option("--site", default="", metavar="FILE", help="Queues, policy and topology, as in a fleet file.")
+@click.option("--listen", default="", metavar="HOST:PORT", help="Also tell callers what their own tokens let them see.")
+@click.option("--certificate", default="", metavar="FILE", help="TLS certificate for --listen beyond this machine.")
+@click.option("--key", default="", metavar="FILE", help="Its private key.")
 @click.option("--lease/--no-lease", "elects", default=True, help="Whether another may stand by.  [default: lease]")
-def serve(role: str, rights: bool, kubeconfig: str, context: str, name: str, site: str, elects: bool) -> None:
+def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) -> None:
     """Schedule a Kubernetes cluster: pods that ask for it by schedulerName are placed, whole gangs or not at all.
 
     Nothing is installed on nodes and nothing is replaced; kube-scheduler goes on with all other pods. It runs until it
@@ -57,22 +63,38 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, name: str, sit
     clock = SystemClock()
     access = scheduler.found(kubeconfig, context)
     identity = f"{os.uname().nodename}-{os.getpid()}"
-    settings = scheduler.WorldSettings(access, site_of(site, clock.now()), name, identity, elects=elects)
+    site = site_of(given["site"], clock.now())
+    settings = scheduler.WorldSettings(access, site, given["name"], identity, elects=given["elects"])
     running = scheduler.ClusterScheduler(settings, clock, SystemDice())
-    _until_told(running)
+    _until_told(running, _door(running, clock, given) if given["listen"] else None)
 
 
-def _until_told(running: object) -> None:
-    from gpuyard.runtime.clustered.scheduler import ClusterScheduler
+def _door(running: ClusterScheduler, clock: Clock, given: dict[str, Any]) -> ClusterDoor:
+    """Where callers with tokens of the cluster are answered."""
+    from gpuyard.runtime.clustered.tenants import TenantDesk
+    from gpuyard.server.clustered import ClusterDoor
+    from gpuyard.server.doors.listening import Tcp
 
-    assert isinstance(running, ClusterScheduler)
+    host, _, port = given["listen"].rpartition(":")
+    if not host or not port.isdecimal():
+        raise click.UsageError("--listen is HOST:PORT, such as 127.0.0.1:7412 or 0.0.0.0:8443.")
+    where = Tcp(host.strip("[]"), int(port), given["certificate"], given["key"])
+    return ClusterDoor(TenantDesk(running.world, clock), where)
+
+
+def _until_told(running: ClusterScheduler, door: ClusterDoor | None) -> None:
     told = threading.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: told.set())
     running.start()
     settings = running.world.settings
     terminal.say(f"Scheduling pods of {settings.scheduler} on {settings.access.server} as {settings.identity}.")
+    if door is not None:
+        door.start()
+        terminal.say(f"Callers are answered at {door.url}, by what their own tokens let them see.")
     told.wait()
+    if door is not None:
+        door.stop()
     running.close()
 
 

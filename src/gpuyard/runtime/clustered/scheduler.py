@@ -5,6 +5,7 @@ Used by `yard serve` and by tests. What must survive lies in the API server; her
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from dataclasses import replace
 
 from gpuyard.brain.foresee import Foresight
 from gpuyard.kube import credentials
+from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
+from gpuyard.model.errors import Denied
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.reasons import Reason
 from gpuyard.model.snapshot import Snapshot
@@ -65,12 +68,28 @@ def explained(moment: Snapshot, names: Sequence[str]) -> dict[str, Reason]:
 
 def read_cluster(access: KubeAccess, site: Snapshot, clock: Clock, dice: Dice, scheduler: str = "gpuyard") -> Snapshot:
     """The cluster as it is now, and nothing changed by it."""
+    asyncio.run(_check_rights(access, clock))
     world = KubernetesWorld(WorldSettings(access, site, scheduler), clock, dice)
     world.start()
     try:
         return replace(world.open(), now=clock.now())
     finally:
         world.close()
+
+
+async def _check_rights(access: KubeAccess, clock: Clock) -> None:
+    """Whoever may see their own namespace alone is told so at once, and who can tell them more."""
+    client = await KubeClient(access, clock).open()
+    try:
+        for path in ("/api/v1/nodes", "/api/v1/pods"):
+            reply = await client.get(path, {"limit": "1"})
+            if reply.status == 403:
+                raise Denied(
+                    f"you may not read the whole cluster ({reply.why()}); set GPUYARD_URL to the yard's own API there, "
+                    "which tells what your token lets you see, or read `kubectl describe pod`: each pod is told why"
+                )
+    finally:
+        await client.close()
 
 
 def found(kubeconfig: str = "", context: str = "") -> KubeAccess:

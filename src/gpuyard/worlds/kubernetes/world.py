@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from gpuyard.kube.client import KubeClient
+from gpuyard.kube.client import ApiReply, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
 from gpuyard.model.actions import Evict, Plan, Start
@@ -175,6 +175,10 @@ class KubernetesWorld:
     def _ask(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
         """Have the loop do it, and wait."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def post(self, path: str, body: bytes) -> ApiReply:
+        """Ask the API server something for somebody; from any thread but the loop's own."""
+        return self._ask(self.client.post(path, body))
 
     def trouble(self) -> str:
         """Why the cluster is not followed now, if it is not."""
