@@ -44,7 +44,7 @@ class ReviewedCluster(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class KnownTenant:
     """Somebody whom the API server knows."""
 
     user: str
@@ -70,22 +70,22 @@ class TenantDesk:
         moment = self._cluster.snapshot()
         return moment if self._may(tenant, "") else self._masked(moment, tenant)
 
-    def _masked(self, moment: Snapshot, tenant: Tenant) -> Snapshot:
+    def _masked(self, moment: Snapshot, tenant: KnownTenant) -> Snapshot:
         namespaces = {_namespace(job.name) for job in moment.jobs}
         theirs = {name for name in sorted(namespaces) if name and self._may(tenant, name)}
         return masked(moment, theirs)
 
     # --- what the API server says --------------------------------------------------------------------
 
-    def _reviewed(self, token: str) -> Tenant | None:
+    def _reviewed(self, token: str) -> KnownTenant | None:
         status = self._asked(TOKEN_REVIEWS, "TokenReview", "authentication.k8s.io/v1", {"token": token})
         if not status.get("authenticated"):
             return None
         user = status["user"]
         extra = tuple(sorted((key, tuple(values)) for key, values in (user.get("extra") or {}).items()))
-        return Tenant(user["username"], user.get("uid", ""), tuple(user.get("groups") or ()), extra)
+        return KnownTenant(user["username"], user.get("uid", ""), tuple(user.get("groups") or ()), extra)
 
-    def _may(self, tenant: Tenant, namespace: str) -> bool:
+    def _may(self, tenant: KnownTenant, namespace: str) -> bool:
         """Whether they may list pods there; everywhere where none is named."""
         attributes = {"verb": "list", "resource": "pods", "version": "v1"}
         who = {"user": tenant.user, "uid": tenant.uid, "groups": list(tenant.groups), "extra": dict(tenant.extra)}
