@@ -54,6 +54,8 @@ class JobStatus(Projection, frozen=True):
     failed: int = 0
     completed_indexes: str = ""
     failed_indexes: str | None = None
+    start_time: str | None = None
+    """Since when its deadline counts: begun anew when it is resumed."""
     conditions: list[Condition] | None = None
 
 

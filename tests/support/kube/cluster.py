@@ -244,6 +244,13 @@ class Cluster:
         """Make an object, in the namespace `default` unless it names one."""
         return self.call("POST", folder_of(document), document)
 
+    def prioritise(self, **classes: int) -> None:
+        """PriorityClasses of these names; they may be there already."""
+        for name, value in classes.items():
+            wish = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            with contextlib.suppress(ApiError):
+                self.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {**wish, "value": value})
+
     def get(self, path: str) -> Any:
         """Read."""
         return self.call("GET", path)

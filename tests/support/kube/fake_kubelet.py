@@ -109,6 +109,17 @@ class FakeKubelets:
                 self.cluster.call("PATCH", f"{where}/status", failed, STRATEGIC)
             self.cluster.delete(where, 0)
 
+    def finish(self, prefix: str) -> None:
+        """Pods of that name that run end now, and have succeeded."""
+        for pod in self.cluster.pods():
+            metadata = pod["metadata"]
+            if metadata["name"].startswith(prefix) and pod["status"]["phase"] == "Running":
+                self.nodes[pod["spec"]["nodeName"]].admitted.pop(metadata["uid"], None)
+                over = [container({"terminated": {"exitCode": 0, "finishedAt": now()}})]
+                status = {"phase": "Succeeded", "containerStatuses": over}
+                path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
+                self.cluster.call("PATCH", path, {"status": status}, STRATEGIC)
+
     def forget_all(self) -> None:
         """As after `Cluster.clean`."""
         self.nodes.clear()

@@ -97,12 +97,11 @@ class BudgetBook:
     def _budget(self, budget: BudgetObject) -> Budget:
         key = budget.metadata.key
         jobs = tuple(sorted(self._over[key]))
-        stale = budget.status.observed_generation < budget.metadata.generation
         meet = any(key in self._covered[job].meeting for job in jobs)
         return Budget(
             name=key,
             jobs=jobs,
-            allowed=0 if stale or meet else max(0, budget.status.disruptions_allowed),
+            allowed=allowed(budget, meet),
             covers=tuple((job, group) for job in jobs for group in sorted(self._covered[job].groups[key])),
         )
 
@@ -129,3 +128,9 @@ def budgets_of(found: Iterable[BudgetObject], gathered: Iterable[Gathered]) -> t
     for gang in gathered:
         book.see(gang.name, gang)
     return book.budgets()
+
+
+def allowed(budget: BudgetObject, meets_another: bool) -> int:
+    """How many of its pods may go now."""
+    stale = budget.status.observed_generation < budget.metadata.generation
+    return 0 if stale or meets_another else max(0, budget.status.disruptions_allowed)

@@ -15,12 +15,12 @@ import msgspec
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
-from gpuyard.kube.owners import JobObject
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes import gangs, pods, queues
 from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
-from gpuyard.worlds.kubernetes.gathering.controllers import JOB
+from gpuyard.worlds.kubernetes.gathering import kept_back
+from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked, Seat
 from gpuyard.worlds.kubernetes.queues import QueueObject
 from gpuyard.worlds.kubernetes.seats import Held
@@ -98,6 +98,8 @@ class KnownOwners:
         self._gone: set[tuple[str, str]] = set()
         """Owners that are no more and whose pods still are."""
         self.owners = _AskedOwners(self._objects, frozenset())
+        self.paths: dict[str, str] = {}
+        """Where owners of each kind are kept."""
 
     def serve(self, kind: str) -> None:
         """Objects of that kind are watched from now on, and worth waiting for."""
@@ -136,15 +138,27 @@ class KnownOwners:
                     self._gone.discard(owner)
                     self._objects.pop(owner, None)
 
-    def jobs(self) -> list[JobObject]:
-        """Those that bear our mark."""
-        return [
-            job for job in self._objects.values() if isinstance(job, JobObject) and job.metadata.annotation(SUSPENDED)
-        ]
+    def get(self, kind: str, key: str) -> Projection | None:
+        """The one of that name, as it was last seen."""
+        return self._objects.get((kind, key))
+
+    def bears_mark(self, kind: str, key: str) -> bool:
+        """Whether we have suspended it."""
+        owner: Any = self._objects.get((kind, key))
+        return is_suspended(owner) and bool(owner.metadata.annotation(SUSPENDED))
 
     def dependent(self, kind: str, key: str) -> list[str]:
         """Keys of pods that were seated by what this one says."""
         return list(self._dependent.get((kind, key), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBack:
+    """A gang whose owner we have suspended: the owner, and what its pods were."""
+
+    kind: str
+    key: str
+    pods: tuple[PodObject, ...]
 
 
 class Cache:
@@ -171,6 +185,10 @@ class Cache:
         """The gang of every pod that has one, by its key."""
         self.assumed: dict[str, Placement] = {}
         """Where pods will be by our own doing, by uid, until the API server tells it or the binding failed."""
+        self.kept_back: dict[str, KeptBack] = {}
+        """Gangs whose owner we have suspended, by name; also those `awaited` though their owner is resumed."""
+        self.awaited: set[str] = set()
+        """Gangs that places are kept for while they have no pods."""
         self.refused_by_node: Callable[[str, str], None] = lambda _node, _why: None
         """Called when a kubelet would not have a pod of ours."""
         self.pod_seen: Callable[[PodObject | None, PodObject | None], None] = lambda _before, _now: None
@@ -181,6 +199,20 @@ class Cache:
     def gang(self, name: str) -> list[PodObject]:
         """Its pods, in the order of their names."""
         return [self.pods.objects[key] for key in sorted(self.members.get(name, ()))]
+
+    def told(self, name: str) -> list[PodObject]:
+        """Its pods; where it has none that could run, also those that it had before it was taken back."""
+        there = self.gang(name)
+        kept = self.kept_back.get(name)
+        return there if kept is None or not all(map(pods.is_over, there)) else [*there, *kept.pods]
+
+    def await_no_longer(self, name: str) -> None:
+        """Nothing is kept for the gang: without pods and without our mark it is none."""
+        self.awaited.discard(name)
+        kept = self.kept_back.get(name)
+        if kept is not None and not self.owners.bears_mark(kept.kind, kept.key):
+            del self.kept_back[name]
+            self.look_at(name)
 
     def look_at(self, gang: str) -> None:
         """It is to be described anew."""
@@ -228,10 +260,6 @@ class Cache:
             self.members.setdefault(gang, set()).add(key)
             self.look_at(gang)
 
-    def has_members(self, job: str) -> bool:
-        """Whether pods of that Job are still there."""
-        return any(not pods.is_over(self.pods.objects[key]) for key in self.owners.dependent(JOB, job))
-
     def look_at_node(self, name: str) -> None:
         """It is to be described anew."""
         self.dirty.nodes.add(name)
@@ -275,6 +303,7 @@ class Cache:
         if before is not None and now is not None and _without_version(before) == _without_version(now):
             return
         self.owners.put(kind, key, now)
+        self._hear_of_mark(kind, before, now)
         for pod in sorted(self.owners.dependent(kind, key)):
             if pod in self.pods.objects:
                 self._group(self.pods.objects[pod])
@@ -285,6 +314,22 @@ class Cache:
             return
         self.dirty.queues = True
         self.news()
+
+    def _hear_of_mark(self, kind: str, before: Any, now: Any) -> None:
+        """A gang that was taken back is known by what its owner's mark says of its pods."""
+        if now is not None and is_suspended(now) and (mark := kept_back.mark_of(now.metadata)) is not None:
+            remembered = kept_back.remembered(now.metadata, mark)
+            seats = [gangs.seat_of(pod, self.owners.owners) for pod in remembered]
+            gang = next((seat.gang for seat in seats if isinstance(seat, Seat)), "")
+            if gang:
+                self.kept_back[gang] = KeptBack(kind, now.metadata.key, remembered)
+                self.look_at(gang)
+        elif before is not None and before.metadata.annotation(SUSPENDED):
+            key = before.metadata.key
+            for gang in [name for name, kept in self.kept_back.items() if (kept.kind, kept.key) == (kind, key)]:
+                if now is None or gang not in self.awaited:
+                    del self.kept_back[gang]
+                self.look_at(gang)
 
     # --- nodes, and what others use of them ------------------------------------------------------------
 

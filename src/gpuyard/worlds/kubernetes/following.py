@@ -53,6 +53,7 @@ class Following:
                 await self._clock.sleep(1.0)
                 continue
             for kind in found:
+                self._cache.owners.paths[kind.name] = kind.objects.path
                 self.follow(kind.objects, self._cache.sink_of(kind.name))
             known |= {kind.name for kind in found}
             if not self._found:

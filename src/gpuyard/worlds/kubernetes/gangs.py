@@ -16,7 +16,7 @@ from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, Remark
-from gpuyard.worlds.kubernetes.gathering import members
+from gpuyard.worlds.kubernetes.gathering import kept_back, members
 from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE
 from gpuyard.worlds.kubernetes.gathering.groups import KUEUE, MARKED, POD_GROUP
 from gpuyard.worlds.kubernetes.gathering.layouts import Layout, Owners, Parked, Rule, Seat, Way
@@ -43,6 +43,15 @@ class Gathered:
     owner: str = ""
     """`namespace/name` of who is suspended."""
     remarks: tuple[Remark, ...] = ()
+    unborn: bool = False
+    """Whether members that do not exist yet may be given their places."""
+    hindrance: str = ""
+    """Why it cannot be taken back without harm, in words."""
+
+    @property
+    def bound(self) -> frozenset[str]:
+        """Uids of those that have their node."""
+        return frozenset(chair.pod.metadata.uid for chair in self.chairs if pods.is_bound(chair.pod))
 
 
 def seat_of(pod: PodObject, owners: Owners) -> Seat | Parked:
@@ -67,6 +76,9 @@ def gather(
     layout = first.rule.layout(first.gang, gang, owners, settings)
     if isinstance(layout, Refusal):
         return Gathered(first.gang, None, layout)
+    mark = kept_back.mark_of(layout.owner) if layout.suspended else None
+    if mark is not None:  # by us: it waits for a place, and for nobody's leave
+        layout = replace(layout, suspended=False, promised=True)
     there = [pod for pod in gang if not pods.is_over(pod)]
     wishes = wishes_of(layout, there or gang, settings)
     seating = members.seated(layout, sitting, settings, places)
@@ -76,6 +88,8 @@ def gather(
     assert isinstance(wishes, GangWishes)
     assert isinstance(seating, Seating)
     job = _job(layout, wishes, seating, places) if there else None
+    if job is not None and mark is not None:
+        job = replace(job, waiting_since=mark.at)
     return _gathered(layout, job, None, seating.chairs, wishes.remarks)
 
 
@@ -93,7 +107,10 @@ def _gathered(
     remarks: tuple[Remark, ...] = (),
 ) -> Gathered:
     owner = layout.owner.key if layout.owner is not None and layout.owner_kind else ""
-    return Gathered(layout.name, job, refusal, chairs, layout.way, layout.owner_kind, owner, remarks)
+    return Gathered(
+        layout.name, job, refusal, chairs, layout.way, layout.owner_kind, owner, remarks, layout.promised,
+        layout.hindrance,
+    )  # fmt: skip
 
 
 def _job(layout: Layout, wishes: GangWishes, seating: Seating, places: Places) -> Job:

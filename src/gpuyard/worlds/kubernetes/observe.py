@@ -40,6 +40,7 @@ from gpuyard.worlds.kubernetes.budgets import BudgetBook
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
+from gpuyard.worlds.kubernetes.gathering.promises import Promises
 from gpuyard.worlds.kubernetes.nodes import Holding
 from gpuyard.worlds.kubernetes.queues import NO_QUEUES, ClusterQueues
 from gpuyard.worlds.kubernetes.seats import Held, seats_on
@@ -47,6 +48,7 @@ from gpuyard.worlds.kubernetes.storage import KnownStorage
 
 PART_BOUND_S = 20.0
 """So long a gang may stay bound in part before it is taken back."""
+NEVER = -1.0
 Free = dict[tuple[str, int], str]
 """Uids of pods that could be placed, by group and number."""
 
@@ -68,8 +70,10 @@ class ClusterObserver:
         """How each gang is made up, and how it is taken back."""
         self.stale: dict[str, float] = {}
         """Since when gangs have stood below their minimum."""
-        self.evicting: set[str] = set()
-        """Gangs that a plan wanted gone."""
+        self.evicting: dict[str, frozenset[str]] = {}
+        """Gangs that a plan wanted gone, and the uids of their pods."""
+        self.promises = Promises()
+        """Places that are kept."""
         self.foreign: dict[str, set[str]] = {}
         """Names of jobs of others, by node."""
         self.storage = KnownStorage(cache, self._know_storage)
@@ -92,7 +96,7 @@ class ClusterObserver:
         self.budgets, self._book = (), BudgetBook()
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
-        dirty.gangs.update(self.cache.members)
+        dirty.gangs.update(self.cache.members, self.cache.kept_back)
         dirty.loads.update(self.cache.strangers)
         dirty.budgets.update(self.cache.budgets.objects)
 
@@ -224,8 +228,8 @@ class ClusterObserver:
         if found is not None and job is not None:
             self.free[name] = self._free(found)
             self.gathered[name] = found
-            job = replace(job, preemptible=False, placements=in_order(job.placements))
-            job = self._with_staleness(self._with_avoidance(job))
+            job = self.promises.onto(self._with_avoidance(job), self.free[name])
+            job = self._with_staleness(replace(job, placements=in_order(job.placements)), found)
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
         yield from self._tell(name, job)
@@ -251,19 +255,26 @@ class ClusterObserver:
         nodes = self.avoidance.shunned_by(job.name)
         return gangs.kept_off(job, nodes) if nodes else job
 
-    def _with_staleness(self, job: Job) -> Job:
-        """Since when it has stood below its minimum; one of which nobody runs yet is borne for a short while alone."""
-        there = Counter(place.group for place in job.placements if not place.terminating)
-        whole = job.gang.complete(there + Counter({group.name: group.succeeded for group in job.task_groups()}))
-        if whole or not there:
+    def _with_staleness(self, job: Job, found: Gathered) -> Job:
+        """Since when it has stood below its minimum; one of which nobody runs yet is borne for a short while alone.
+
+        Who is only on its way makes no gang whole, or one of which a binding fails again and again would never be
+        released; and one that would not come back is never released.
+        """
+        there = [place for place in job.placements if not place.terminating]
+        come = [place for place in there if place.uid in found.bound]
+        if _is_whole(job, come) or not come:
             self.stale.pop(job.name, None)
             return job
         since = self.stale.setdefault(job.name, self._clock.now())
-        begun = any(not place.assigned for place in job.placements)
-        return replace(job, stale_since=since, stale_grace=None if begun else PART_BOUND_S)
+        if _is_whole(job, there):
+            return job
+        begun = any(not place.assigned for place in there)
+        grace = None if begun else PART_BOUND_S
+        return replace(job, stale_since=since, stale_grace=NEVER if found.hindrance else grace)
 
     def _gathered(self, name: str) -> Gathered | None:
-        members = self.cache.gang(name)
+        members = self.cache.told(name)
         if not members:
             return None
         self._hear_of_labels(members)
@@ -297,8 +308,10 @@ class ClusterObserver:
 
     def _tell(self, name: str, job: Job | None) -> Iterator[Event]:
         before = self.jobs.pop(name, None)
-        if name in self.evicting and (job is None or not job.placements):
-            self.evicting.discard(name)
+        if name in self.evicting and not (
+            job is not None and any(p.uid in self.evicting[name] for p in job.placements)
+        ):
+            del self.evicting[name]
             yield JobEvicted(name, self._clock.now())
         if job is None:
             if before is not None:
@@ -307,6 +320,11 @@ class ClusterObserver:
         self.jobs[name] = job
         if before != job:
             yield from [JobSeen(job)] if before is None else _difference(before, job)
+
+
+def _is_whole(job: Job, places: Iterable[Placement]) -> bool:
+    there = Counter(place.group for place in places)
+    return job.gang.complete(there + Counter({group.name: group.succeeded for group in job.task_groups()}))
 
 
 def in_order(places: Iterable[Placement]) -> tuple[Placement, ...]:

@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 from gpuyard.kube.client import ApiReply, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
-from gpuyard.model.actions import Evict, Plan, Start
+from gpuyard.model.actions import Evict, Move, Plan, Start
 from gpuyard.model.errors import Refused
 from gpuyard.model.events import Event
 from gpuyard.model.node import Pool
 from gpuyard.model.outside.ports import Clock, Dice
+from gpuyard.model.policy import PdbRule
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.acting.bind import Binder
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
@@ -80,7 +81,8 @@ class KubernetesWorld:
         self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
         self.starter = Starter(self.observer, clock, self._do)
         self.observer.site_queues = settings.site.queues
-        self.taker = TakerBack(self.observer, self._may_act, self._do)
+        self.taker = TakerBack(self.observer, self.starter, clock, self._do)
+        self.taker.breaks_budgets = settings.site.policy.pdb is not PdbRule.NEVER
         self._clock = clock
         self._dice = dice
         self._wake = threading.Condition()
@@ -133,7 +135,7 @@ class KubernetesWorld:
         self.starter.preparer = VolumePreparer(
             self.client, self.cache, self.observer.storage, self._clock, self._may_act
         )
-        self.taker.disruptor = Disruptor(self.client)
+        self.taker.disruptor = Disruptor(self.client, self._clock, self._may_act, self.cache.owners.paths)
         self.clerk = QueueClerk(self.client, self.cache, self._clock)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
@@ -158,10 +160,10 @@ class KubernetesWorld:
         task.add_done_callback(self._tasks.discard)
 
     async def _tend(self) -> None:
-        """Gangs that were refused are tried again by and by, and so are nodes; those taken back begin again."""
+        """Gangs that were refused are tried again by and by, and so are nodes; what was promised is not for ever."""
         while True:
             await self._clock.sleep(1.0)
-            await self.taker.resume()
+            self.taker.expire()
             if self._may_act():
                 await self.clerk.tell(self.observer.tree)
             self.observer.avoidance.lapse()
@@ -272,8 +274,12 @@ class KubernetesWorld:
     async def _collect(self) -> list[Event]:
         leads = self._leads()
         if leads and not self._ours:
+            self.taker.forget_all()
             await self.following.list_anew()  # who has just come to lead has seen all that was done before
         events = [*self._failures(), *[event async for event in self._events()]]
+        if leads:
+            self.taker.tend()
+            events += [event async for event in self._events()]
         self._ours = leads and self._leads()
         return events
 
@@ -294,12 +300,11 @@ class KubernetesWorld:
 
     async def _submit(self, plan: Plan) -> list[Event]:
         self.teller.hear(plan.waiting, self.observer.refused)
-        assumed: list[Event] = []
+        assumed = self.taker.take(action for action in plan.actions if isinstance(action, Evict | Move))
         for action in plan.actions:
             if isinstance(action, Start):
-                assumed += self.starter.begin(action)
-            elif isinstance(action, Evict):
-                assumed += self.taker.take_back(action)
+                begin = self.taker.promise if self.taker.must_wait(action) else self.starter.begin
+                assumed += begin(action)
         return assumed
 
     def snapshot(self) -> Snapshot:

@@ -1,68 +1,215 @@
-"""A gang taken back off its nodes: by the way that whoever made it does not count as a failure.
+"""The writes that take pods back, each by a way that whoever made them does not count as a failure.
 
-Called by `world` in its loop. A Job is suspended, bears our mark meanwhile, and is resumed when its pods are gone,
-also by the next leader; where there is no such owner its pods are told that they are disrupted, and deleted. Each write
-names the pod by its uid: whoever came in its place is left alone. Grace periods are the pods' own.
+Called by `taking_back` in the world's loop. An owner is suspended and marked in one write, and resumed in one; pods
+without such an owner are told that they are disrupted and deleted, or evicted where nobody claims their place. Every
+write is for one uid or version: whoever came in its place is left alone. Grace periods are the pods' own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from gpuyard.kube.client import MERGE, STRATEGIC, ApiUnreachable, KubeClient
-from gpuyard.kube.objects import PodObject
+from gpuyard.kube.client import JSON, MERGE, STRATEGIC, ApiReply, ApiUnreachable, KubeClient
+from gpuyard.kube.objects import BudgetObject, Metadata, PodObject, moment
 from gpuyard.kube.owners import JobObject
-from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
+from gpuyard.model.outside.ports import Clock
+from gpuyard.worlds.kubernetes import budgets, kinds, pods
+from gpuyard.worlds.kubernetes.asking import selectors
+from gpuyard.worlds.kubernetes.asking.marks import DEADLINE, SUSPENDED
 from gpuyard.worlds.kubernetes.gangs import Gathered
-from gpuyard.worlds.kubernetes.gathering.controllers import JOB
-from gpuyard.worlds.kubernetes.gathering.layouts import Way
+from gpuyard.worlds.kubernetes.gathering import controllers, kept_back
+
+CALL_S = 2.5
+"""Shorter than what is left of a lease when we stop acting on it."""
+TRIES = 8
+PAUSE_S = 0.25
+EVICTING_S = 60.0
+"""So long the Eviction API is asked again where it says that a budget allows nobody to go just now."""
+OVER = frozenset(("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"))
+
+
+class _Budgets(msgspec.Struct):
+    items: list[BudgetObject]
+
+
+Change = Callable[[Any], dict[str, Any] | str | None]
+"""An owner as it is → what to change of it; None: nothing is to be changed; words: it must not be."""
 
 
 class Disruptor:
-    """Takes back, and lets begin again."""
+    """Takes back, and lets begin again. What could not be done is told in words; "" is done."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, clock: Clock, leads: Callable[[], bool], paths: Mapping[str, str]) -> None:
+        """`paths` has where owners of each kind are kept."""
+        self._paths = paths
         self._client = client
+        self._clock = clock
+        self._leads = leads
 
-    async def take_back(self, found: Gathered, pods: Sequence[PodObject], why: str) -> str:
-        """Told to go, all of them; why not, if that could not be done."""
-        try:
-            if found.way is Way.SUSPEND and found.owner_kind == JOB:
-                return await self._suspend(found.owner, why)
-            for pod in pods:
-                if told := await self._delete(pod, why):
-                    return told
-        except ApiUnreachable as error:
-            return str(error)
+    # --- budgets -----------------------------------------------------------------------------------------
+
+    async def refusing(self, going: Sequence[PodObject]) -> str:
+        """The budget that does not allow all of these to go now, in words; "" if all may."""
+        running = [pod for pod in going if pod.status.phase == "Running" and not pods.is_leaving(pod)]
+        for namespace in sorted({pod.metadata.namespace for pod in running}):
+            try:
+                reply = await self._send("GET", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
+            except ApiUnreachable as error:
+                return str(error)
+            if not reply.ok:
+                return f"its disruption budgets could not be read: {reply.why()}"
+            found = msgspec.json.decode(reply.body, type=_Budgets).items
+            there = [pod for pod in running if pod.metadata.namespace == namespace]
+            if told := _refused_by(found, there):
+                return told
         return ""
 
-    async def _suspend(self, job: str, why: str) -> str:
-        body = {"metadata": {"annotations": {SUSPENDED: why}}, "spec": {"suspend": True}}
-        reply = await self._client.patch(_job_path(job), msgspec.json.encode(body), MERGE)
-        return "" if reply.ok else reply.why()
+    # --- owners ------------------------------------------------------------------------------------------
 
-    async def resume(self, job: JobObject) -> None:
-        """It may begin again; nothing happens if somebody else has suspended it meanwhile without our mark."""
-        body = {"metadata": {"annotations": {SUSPENDED: None}}, "spec": {"suspend": False}}
-        await self._client.patch(_job_path(job.metadata.key), msgspec.json.encode(body), MERGE)
+    async def suspend(self, found: Gathered, why: str) -> str:
+        """Its owner makes no pods for now; the mark is written with it."""
+        examples = {chair.group: chair.pod for chair in reversed(found.chairs)}
+        mark = kept_back.written(why, self._clock.now(), [examples[group] for group in sorted(examples)])
+        return await self._change(found.owner_kind, found.owner, lambda owner: self._suspended(found, owner, mark))
 
-    async def _delete(self, pod: PodObject, why: str) -> str:
-        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
-        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
-        told = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [target]}}
-        await self._client.patch(f"{path}/status", msgspec.json.encode(told), STRATEGIC)
-        body = msgspec.json.encode({"preconditions": {"uid": pod.metadata.uid}})
-        reply = await self._client.send("DELETE", path, body)
-        return "" if reply.ok or reply.status in (404, 409) else reply.why()
+    def _suspended(self, found: Gathered, owner: Any, mark: str) -> dict[str, Any] | str | None:
+        if controllers.is_suspended(owner) or _is_over(owner):
+            return None  # by us, and the answer was lost; or by somebody else, who will resume it
+        notes: dict[str, str] = {SUSPENDED: mark}
+        spec = controllers.suspension(found.owner_kind, True)
+        if isinstance(owner, JobObject) and (left := self._time_left(owner)) is not None:
+            spec["activeDeadlineSeconds"] = left
+            if not owner.metadata.annotation(DEADLINE):
+                notes[DEADLINE] = str(owner.spec.active_deadline_seconds)
+        return {"metadata": {"annotations": notes}, "spec": spec}
+
+    def _time_left(self, job: JobObject) -> int | None:
+        """Of its deadline: Kubernetes would let it begin anew with every resumption."""
+        deadline, begun = job.spec.active_deadline_seconds, moment(job.status.start_time)
+        if not deadline or not begun:
+            return None
+        return max(1, math.ceil(deadline - max(0.0, self._clock.now() - begun)))
+
+    async def resume(self, kind: str, key: str) -> str:
+        """It makes its pods again, and bears no mark; one that somebody else suspended meanwhile is left alone."""
+
+        def change(owner: Any) -> dict[str, Any] | str | None:
+            if not controllers.is_suspended(owner):
+                return None
+            if not owner.metadata.annotation(SUSPENDED):
+                return f"somebody else has suspended {key}"
+            spec = controllers.suspension(kind, False)
+            return {"metadata": {"annotations": {SUSPENDED: None}}, "spec": spec}
+
+        return await self._change(kind, key, change)
+
+    async def _change(self, kind: str, key: str, change: Change) -> str:
+        """Read, change, write; again where somebody was faster, or where no answer came."""
+        path, told = self._path(kind, key), "no answer"
+        for attempt in range(TRIES):
+            if attempt:
+                await self._clock.sleep(PAUSE_S * attempt)
+            if not self._leads():
+                return "another scheduler may lead by now"
+            try:
+                reply = await self._send("GET", path)
+                if reply.ok:
+                    owner = msgspec.json.decode(reply.body, type=kinds.SHAPES[kind])
+                    body = change(owner)
+                    if not isinstance(body, dict):
+                        return body or ""
+                    reply = await self._send("PATCH", path, _for(owner.metadata, body), MERGE)
+                    if reply.ok:
+                        return ""
+            except ApiUnreachable as error:
+                told = str(error)
+                continue
+            told = reply.why()
+            if reply.status not in (409, 429) and reply.status < 500:
+                break
+        return told
+
+    def _path(self, kind: str, key: str) -> str:
+        """`/apis/batch/v1/jobs` and `team/train` → the one Job."""
+        root, _, plural = self._paths[kind].rpartition("/")
+        namespace, name = key.split("/")
+        return f"{root}/namespaces/{namespace}/{plural}/{name}"
+
+    # --- pods --------------------------------------------------------------------------------------------
+
+    async def delete(self, going: Sequence[PodObject], why: str) -> str:
+        """Told that they are disrupted, and deleted: their places are claimed."""
+        for pod in going:
+            target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
+            told = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [target]}}
+            body = {"preconditions": {"uid": pod.metadata.uid}}
+            try:
+                await self._send("PATCH", f"{_pod_path(pod)}/status", msgspec.json.encode(told), STRATEGIC)
+                reply = await self._send("DELETE", _pod_path(pod), msgspec.json.encode(body))
+            except ApiUnreachable as error:
+                return str(error)
+            if not reply.ok and reply.status not in (404, 409):
+                return reply.why()
+        return ""
+
+    async def evict(self, going: Sequence[PodObject]) -> str:
+        """By the Eviction API, which asks budgets once more; one that refuses is waited for, and then named."""
+        end = self._clock.monotonic() + EVICTING_S
+        for pod in going:
+            while told := await self._evict(pod):
+                if self._clock.monotonic() > end or not self._leads():
+                    return told
+                await self._clock.sleep(PAUSE_S * 4)
+        return ""
+
+    async def _evict(self, pod: PodObject) -> str:
+        metadata = {"name": pod.metadata.name, "namespace": pod.metadata.namespace}
+        options = {"preconditions": {"uid": pod.metadata.uid}}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+        try:
+            reply = await self._client.post(f"{_pod_path(pod)}/eviction", msgspec.json.encode(body), CALL_S)
+        except ApiUnreachable as error:
+            return str(error)
+        return "" if reply.ok or reply.status in (404, 409) else f"{pod.metadata.key}: {reply.why()}"
+
+    async def _send(self, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> ApiReply:
+        return await self._client.send(method, path, body, kind, timeout=CALL_S)
 
 
-def is_taken_back(job: JobObject) -> bool:
-    """Whether it is suspended by us, and nothing of it is left."""
-    return bool(job.spec.suspend) and bool(job.metadata.annotation(SUSPENDED)) and not job.status.active
+def _for(metadata: Metadata, body: dict[str, Any]) -> bytes:
+    """Only of the very object that was read, as it was read."""
+    told = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, **body["metadata"]}
+    return msgspec.json.encode({**body, "metadata": told})
 
 
-def _job_path(key: str) -> str:
-    namespace, name = key.split("/")
-    return f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+def _is_over(owner: Any) -> bool:
+    """Whether it makes no more pods anyway."""
+    if owner.metadata.deletion_timestamp is not None:
+        return True
+    conditions = (owner.status.conditions or ()) if isinstance(owner, JobObject) else ()
+    return any(each.type in OVER and each.status == "True" for each in conditions)
+
+
+def _refused_by(found: Sequence[BudgetObject], going: Sequence[PodObject]) -> str:
+    """A budget that would be broken; where two meet on one pod nobody may go, as with the Eviction API."""
+    covered = {budget.metadata.key: [pod for pod in going if _covers(budget, pod)] for budget in found}
+    times = Counter(pod.metadata.uid for members in covered.values() for pod in members)
+    for budget in sorted(found, key=lambda each: each.metadata.key):
+        members = covered[budget.metadata.key]
+        allowed = budgets.allowed(budget, any(times[pod.metadata.uid] > 1 for pod in members))
+        if len(members) > allowed:
+            return f"the disruption budget {budget.metadata.key} allows {allowed} of {len(members)} pods to go now"
+    return ""
+
+
+def _covers(budget: BudgetObject, pod: PodObject) -> bool:
+    return selectors.selects(budget.spec.selector, pod.metadata.labels or {})
+
+
+def _pod_path(pod: PodObject) -> str:
+    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

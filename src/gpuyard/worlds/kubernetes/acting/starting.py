@@ -5,6 +5,7 @@ Called by `world` in its loop. An assumption ends by the API server's word (`cac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuyard.kube.objects import PodObject
@@ -53,8 +54,8 @@ class Starter:
         for place, (chair, pod) in zip(start.placements, pods, strict=True):
             del free[chair]
             theirs = replace(place, group=chair[0], task=chair[1], uid=pod.metadata.uid, assigned=True)
-            placed.append(self._assume(theirs, pod))
-        self._send(start.job, [(place, pod) for place, (_, pod) in zip(placed, pods, strict=True)])
+            placed.append(theirs)
+        self.send(start.job, [(place, pod) for place, (_, pod) in zip(placed, pods, strict=True)])
         self._observer.jobs[start.job] = replace(job, placements=in_order((*job.placements, *placed)))
         return [TasksAssigned(start.job, tuple(placed), self._clock.now())]
 
@@ -81,8 +82,10 @@ class Starter:
         self.teller.forget(place.uid)
         return place
 
-    def _send(self, job: str, placed: list[tuple[Placement, PodObject]]) -> None:
-        """To their nodes: at once, or when the volumes of all of them are there."""
+    def send(self, job: str, placed: Sequence[tuple[Placement, PodObject]]) -> None:
+        """To their nodes: at once, or when the volumes of all of them are there. Assumed they are from now on."""
+        for place, pod in placed:
+            self._assume(place, pod)
         bindings = [Binding(job, pod.metadata.namespace, pod.metadata.name, place) for place, pod in placed]
         if any(self.preparer.wants(pod) for _, pod in placed):
             self._do(self._send_prepared(bindings, [(pod, place.node) for place, pod in placed]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuyard.kube.objects import PodObject
+from gpuyard.kube.objects import Metadata, PodObject
 from gpuyard.kube.owners import (
     JobObject,
     JobSetObject,
@@ -30,6 +30,8 @@ KUBEFLOW = tuple(
 _JOBSET, _LWS, _RAY, _TRAINING = (
     "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "ray.io/", "training.kubeflow.org/",
 )  # fmt: skip
+_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+_OWN_CONTROLLERS = ("kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller")
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 HEAD, LEADER, WORKER = "head", "leader", "worker"
@@ -69,11 +71,13 @@ def _jobset_layout(name: str, pods: Sequence[PodObject], owners: Owners, setting
     if not isinstance(found, JobSetObject):
         return Layout(name)
     mine = pods[0].metadata.label(_JOBSET + "replicatedjob-name") if _in_turn(found) else ""
+    way, hindrance = _way_of(found.metadata, found.spec.managed_by)
     return Layout(
         name,
         owner=found.metadata,
         roles=tuple(_replicated(job) for job in found.spec.replicated_jobs or () if mine in ("", job.name)),
-        way=Way.SUSPEND,
+        way=way,
+        hindrance=hindrance or ("suspending it would stop its other jobs too" if mine else ""),
         owner_kind=JOBSET,
         suspended=bool(found.spec.suspend),
         promised=bool(found.metadata.annotation(_EXCLUSIVE) or pods[0].metadata.annotation(_EXCLUSIVE)),
@@ -162,6 +166,7 @@ def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
     if not isinstance(found, RayClusterObject):
         return Layout(name)
     workers = (_ray_workers(group) for group in found.spec.worker_group_specs or () if not group.suspend)
+    way, hindrance = _way_of(found.metadata)
     return Layout(
         name,
         owner=found.metadata,
@@ -169,7 +174,8 @@ def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
             GangRole(HEAD, 1, template=found.spec.head_group_spec.template),
             *(role for role in workers if role.tasks),
         ),
-        way=Way.SUSPEND,
+        way=way,
+        hindrance=hindrance,
         owner_kind=RAY,
         suspended=bool(found.spec.suspend),
     )
@@ -220,12 +226,14 @@ def _kubeflow_layout(name: str, pods: Sequence[PodObject], owners: Owners, setti
         tasks = 1 if made.replicas is None else made.replicas
         least = min(fewest, tasks) if fewest and role == "Worker" else None
         roles.append(GangRole(role.lower(), tasks, least, template=made.template))
+    way, hindrance = _way_of(found.metadata)
     return Layout(
         name,
         owner=found.metadata,
         roles=tuple(role for role in roles if role.tasks),
         least=scheduling.min_available if scheduling else None,
-        way=Way.SUSPEND,
+        way=way,
+        hindrance=hindrance,
         owner_kind=kind,
         suspended=bool(policy and policy.suspend),
         queue=(scheduling.queue or "") if scheduling else "",
@@ -264,11 +272,13 @@ def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
         return Layout(name)
     spec = found.spec
     ended = frozenset(_indexes(found.status.completed_indexes))
+    way, hindrance = _way_of(found.metadata, spec.managed_by)
     return Layout(
         name,
         owner=found.metadata,
         roles=(GangRole(tasks=max(1, _pods_of(spec)), template=spec.template, ended=ended),),
-        way=Way.SUSPEND,
+        way=way,
+        hindrance="" if way is Way.DELETE and _bears_disruption(spec) else hindrance,
         owner_kind=JOB,
         suspended=bool(spec.suspend),
         deadline=spec.active_deadline_seconds,
@@ -295,12 +305,47 @@ def _single_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat:
 
 
 def _single_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
-    owner = pods[0].metadata.controller
-    job = _job_of(pods[0], owners)
-    harmless = owner is not None
-    if isinstance(job, JobObject):
-        harmless = _bears_disruption(job.spec)
-    return Layout(name, roles=(GangRole(tasks=1),), way=Way.DELETE, harmless=harmless, family=_family(pods[0]))
+    hindrance = hindrance_of_deleting(pods, owners)
+    return Layout(name, roles=(GangRole(tasks=1),), way=Way.DELETE, hindrance=hindrance, family=_family(pods[0]))
+
+
+# --- taken back without harm ---------------------------------------------------------------------
+
+
+def is_suspended(owner: object) -> bool:
+    """Whether it makes no pods for now, and has those go that there are."""
+    if isinstance(owner, KubeflowObject):
+        return bool(owner.spec.run_policy and owner.spec.run_policy.suspend)
+    return isinstance(owner, JobObject | JobSetObject | RayClusterObject) and bool(owner.spec.suspend)
+
+
+def suspension(kind: str, suspend: bool) -> dict[str, object]:
+    """Its spec with that alone changed."""
+    return {"runPolicy": {"suspend": suspend}} if kind in KUBEFLOW else {"suspend": suspend}
+
+
+def _way_of(owner: Metadata, managed_by: str | None = None) -> tuple[Way, str]:
+    """By suspending the owner, unless somebody else does that and would undo it; then why deleting would harm."""
+    above = owner.controller
+    keeper = f"{above.kind} {above.name}" if above is not None and above.kind != "CronJob" else ""
+    if owner.label(_KUEUE_QUEUE):
+        keeper = "Kueue"
+    elif managed_by and managed_by not in _OWN_CONTROLLERS:
+        keeper = managed_by
+    told = f"{keeper} suspends and resumes {owner.name}, and a deleted pod would count as failed"
+    return (Way.DELETE, told) if keeper else (Way.SUSPEND, "")
+
+
+def hindrance_of_deleting(pods: Sequence[PodObject], owners: Owners) -> str:
+    """Why these pods cannot be deleted without harm; "" if whoever made them makes them anew and minds nothing."""
+    for pod in pods:
+        job = _job_of(pod, owners)
+        if pod.metadata.controller is None:
+            return f"nobody would make the pod {pod.metadata.name} anew"
+        if isinstance(job, JobObject) and not _bears_disruption(job.spec):
+            told = "counts a deleted pod as failed: its podFailurePolicy does not ignore DisruptionTarget"
+            return f"the Job {job.metadata.name} {told}"
+    return ""
 
 
 def _bears_disruption(spec: JobSpec) -> bool:
@@ -337,4 +382,6 @@ def of_owner(pod: PodObject, owners: Owners) -> Layout | None:
         if isinstance(seat, Seat):
             found = rule.layout(seat.gang, (pod,), owners, ReadingSettings())
             return found if isinstance(found, Layout) else None
+    if isinstance(_job_of(pod, owners), JobObject):  # whose pods are a gang for another reason
+        return _job_layout("", (pod,), owners, ReadingSettings())
     return _single_layout("", (pod,), owners, ReadingSettings())

@@ -160,7 +160,8 @@ def _kueue_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | None:
 def _kueue_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
     """Its controller makes no pods anew: they are deleted, and their owner does."""
     total = max((n for pod in pods if (n := number(pod.metadata.annotation(_KUEUE_TOTAL)))), default=None)
-    return Layout(name, roles=(GangRole(tasks=total),), least=total, way=Way.DELETE, harmless=_all_owned(pods))
+    hindrance = controllers.hindrance_of_deleting(pods, owners)
+    return Layout(name, roles=(GangRole(tasks=total),), least=total, way=Way.DELETE, hindrance=hindrance)
 
 
 # --- both ----------------------------------------------------------------------------------------
@@ -170,26 +171,22 @@ def _told_number(pod: PodObject) -> int | None:
     return controllers.ordinal(pod)
 
 
-def _all_owned(pods: Sequence[PodObject]) -> bool:
-    return all(pod.metadata.controller is not None for pod in pods)
-
-
 def _taken_back_as_its_owner(layout: Layout, pods: Sequence[PodObject], owners: Owners) -> Layout:
     """The way of whatever made the pods; more than one owner has only the pods in common."""
-    made = {(maker.kind, maker.uid) for pod in pods if (maker := pod.metadata.controller) is not None}
-    owned = _all_owned(pods)
-    owner = controllers.of_owner(pods[0], owners) if owned and len(made) == 1 else None
-    if owner is not None:
-        layout = replace(
-            layout,
-            way=owner.way,
-            owner_kind=owner.owner_kind,
-            owner=owner.owner or layout.owner,
-            harmless=owner.harmless,
-            suspended=owner.suspended,
-            deadline=owner.deadline,
-        )
-    return replace(layout, promised=_in_order(pods, owners), harmless=layout.harmless and owned)
+    layout = replace(layout, promised=_in_order(pods, owners))
+    made = {maker.uid if (maker := pod.metadata.controller) is not None else "" for pod in pods}
+    owner = controllers.of_owner(pods[0], owners) if len(made) == 1 else None
+    if owner is None or owner.way is Way.DELETE:
+        return replace(layout, hindrance=controllers.hindrance_of_deleting(pods, owners))
+    return replace(
+        layout,
+        way=owner.way,
+        owner_kind=owner.owner_kind,
+        owner=owner.owner or layout.owner,
+        hindrance=owner.hindrance,
+        suspended=owner.suspended,
+        deadline=owner.deadline,
+    )
 
 
 def _in_order(pods: Sequence[PodObject], owners: Owners) -> bool:

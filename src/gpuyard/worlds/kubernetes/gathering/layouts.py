@@ -77,8 +77,8 @@ class Layout:
     """So many of all together, where no role says so for itself."""
     way: Way = Way.DELETE
     owner_kind: str = ""
-    harmless: bool = True
-    """Whether it comes back by itself once it was taken back."""
+    hindrance: str = ""
+    """Why it cannot be taken back without harm, in words; "": it comes back by itself."""
     suspended: bool = False
     promised: bool = False
     """The first must have its place, or run, before the others are made: those count as there."""

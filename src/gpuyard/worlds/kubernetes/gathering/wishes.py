@@ -132,7 +132,7 @@ def _preemptible(marks: _Marks, layout: Layout) -> bool | None:
         return _TRUTH[told]
     if layout.preemptible is not None:
         return layout.preemptible
-    return None if layout.harmless else False
+    return False if layout.hindrance else None
 
 
 def _time_limit(marks: _Marks, layout: Layout, pods: Sequence[PodObject]) -> float | None:

@@ -1,0 +1,160 @@
+"""Borrowing, reclaiming and priorities on a real API server: nobody who gives way is counted as failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, wait_for
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
+from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
+
+pytestmark = pytest.mark.slow
+
+MARK = "gpuyard.dev/suspended"
+SITE = """
+apiVersion: gpuyard.dev/v1
+kind: Snapshot
+policy: {eviction_grace: 0s, protect_after: 100}
+"""
+TEAMS = f"{SITE}queues: [{{name: a, quota: 4}}, {{name: b, quota: 4}}]\n"
+
+
+@pytest.fixture
+def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
+    proxy = FaultProxy(cluster)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def scheduler(schedulers: Schedulers, tmp_path: Path) -> Any:
+    """Starts one with a site."""
+
+    def start(site: str = SITE, server: str = "") -> Scheduler:
+        (tmp_path / "site.yaml").write_text(site)
+        return schedulers("--no-lease", "--site", str(tmp_path / "site.yaml"), server=server)
+
+    return start
+
+
+def job(cluster: Cluster, name: str) -> dict[str, Any]:
+    return dict(cluster.get(f"/apis/batch/v1/namespaces/default/jobs/{name}"))
+
+
+def is_complete(cluster: Cluster, name: str) -> bool:
+    return any(each["type"] == "Complete" for each in job(cluster, name)["status"].get("conditions", ()))
+
+
+def running(cluster: Cluster, name: str) -> set[str]:
+    """The uids of its pods that run."""
+    found = cluster.pods(**{"batch.kubernetes.io/job-name": name})
+    return {
+        each["metadata"]["uid"]
+        for each in found
+        if each["status"]["phase"] == "Running" and not each["metadata"].get("deletionTimestamp")
+    }
+
+
+def of_queue(queue: str, document: dict[str, Any]) -> dict[str, Any]:
+    document["spec"]["template"]["metadata"]["annotations"]["gpuyard.dev/queue"] = queue
+    return document
+
+
+def test_a_job_of_64_pods_that_is_rolled_back_once_and_preempted_three_times_completes_without_a_failure(
+    cluster: Cluster, kubelets: FakeKubelets, scheduler: Any, proxy: FaultProxy
+):
+    cluster.prioritise(urgent=1000)
+    kubelets.add(*(FakeNode(f"n{index}", gpus=8) for index in range(8)))
+    broken = True
+    proxy.judge = lambda request: (
+        Refusal(500) if broken and is_bind(request) and "/big-63-" in request.path else Verdict.PASS
+    )
+    scheduler(server=proxy.server)
+    cluster.create(indexed_job("big", 64))
+    wait_for(lambda: len(bound(cluster)) == 63, "all but one are bound")
+    wait_for(lambda: MARK in job(cluster, "big")["metadata"].get("annotations", {}), "it is rolled back")
+    broken = False
+    for turn in range(3):
+        wait_for(lambda: len(running(cluster, "big")) == 64, "the gang runs whole")
+        cluster.create(indexed_job(f"urgent-{turn}", 1, gpus=8, priorityClassName="urgent"))
+        wait_for(lambda turn=turn: running(cluster, f"urgent-{turn}"), "the urgent one runs")
+        assert job(cluster, "big")["spec"]["suspend"]
+        kubelets.finish(f"urgent-{turn}")
+    wait_for(lambda: len(running(cluster, "big")) == 64, "the gang runs again")
+    kubelets.finish("big")
+    wait_for(lambda: is_complete(cluster, "big"), "the Job is complete")
+    status = job(cluster, "big")["status"]
+    assert (status.get("failed", 0), status["succeeded"]) == (0, 64)
+    assert {how for _, _, how in kubelets.admissions} == {"admitted"}
+
+
+def test_two_teams_borrow_reclaim_and_claim_back_and_nobody_else_is_disturbed(
+    cluster: Cluster, kubelets: FakeKubelets, scheduler: Any
+):
+    kubelets.add(FakeNode("n0", gpus=4), FakeNode("n1", gpus=4))
+    scheduler(TEAMS)
+    cluster.create(of_queue("a", indexed_job("own", 4)))
+    wait_for(lambda: len(running(cluster, "own")) == 4, "what team a is entitled to runs")
+    cluster.create(of_queue("a", indexed_job("borrowed", 4)))
+    wait_for(lambda: len(running(cluster, "borrowed")) == 4, "team a borrows what team b does not use")
+    untouched = running(cluster, "own")
+    cluster.create(of_queue("b", indexed_job("claim", 4)))
+    wait_for(lambda: len(running(cluster, "claim")) == 4, "team b has its own back")
+    assert not running(cluster, "borrowed")
+    kubelets.finish("claim")
+    wait_for(lambda: len(running(cluster, "borrowed")) == 4, "team a borrows again")
+    assert running(cluster, "own") == untouched
+    assert all(not job(cluster, name)["status"].get("failed") for name in ("own", "borrowed", "claim"))
+    assert MARK not in job(cluster, "borrowed")["metadata"].get("annotations", {})
+
+
+def suspends(request: web.Request, body: bytes = b"") -> bool:
+    return request.method == "PATCH" and "/jobs/" in request.path
+
+
+@pytest.mark.parametrize("happens", [True, False], ids=["it-happened", "it-did-not"])
+@pytest.mark.parametrize("write", [1, 2], ids=["suspending", "resuming"])
+def test_killed_while_suspending_or_resuming_the_next_one_ends_in_a_right_state(
+    cluster: Cluster, kubelets: FakeKubelets, scheduler: Any, proxy: FaultProxy, write: int, happens: bool
+):
+    cluster.prioritise(urgent=1000)
+    kubelets.add(FakeNode("n0", gpus=2))
+    asked = 0
+
+    def judge(request: web.Request) -> Verdict:
+        nonlocal asked
+        if not suspends(request):
+            return Verdict.PASS
+        asked += 1
+        if asked < write:
+            return Verdict.PASS
+        if not happens:
+            first.process.kill()
+        return Verdict.LOSE_REPLY if happens and asked == write else Verdict.LOSE
+
+    proxy.judge = judge
+    proxy.done = lambda request, _status: first.process.kill() if suspends(request) and asked == write else None
+    first = scheduler(server=proxy.server)
+    cluster.create(indexed_job("low", 2))
+    wait_for(lambda: len(running(cluster, "low")) == 2, "the first gang runs")
+    cluster.create(indexed_job("high", 2, priorityClassName="urgent"))
+    if write == 2:
+        wait_for(lambda: len(running(cluster, "high")) == 2, "the urgent gang runs")
+        kubelets.finish("high")
+    assert first.process.wait(120) == -9
+
+    scheduler()
+    if write == 1:
+        wait_for(lambda: len(running(cluster, "high")) == 2, "the urgent gang runs")
+        kubelets.finish("high")
+    wait_for(lambda: len(running(cluster, "low")) == 2, "the one that gave way runs again")
+    kubelets.finish("low")
+    wait_for(lambda: is_complete(cluster, "low"), "and completes")
+    assert not job(cluster, "low")["status"].get("failed")
+    assert MARK not in job(cluster, "low")["metadata"].get("annotations", {})
