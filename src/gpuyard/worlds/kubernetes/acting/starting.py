@@ -5,6 +5,7 @@ Called by `world` in its loop. An assumption ends by the API server's word (`cac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +21,8 @@ from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
 from gpuyard.worlds.kubernetes.following import Do
 from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
 
+TROUBLES = 3
+"""So often a pod is tried again at once."""
 Seated = tuple[tuple[str, int], PodObject]
 """A group and number, and the pod that has it."""
 
@@ -34,6 +37,8 @@ class Starter:
     def __init__(self, observer: ClusterObserver, clock: Clock, do: Do) -> None:
         self.failures: list[Event] = []
         """What is to be told with the next account."""
+        self._troubles: Counter[str] = Counter()
+        """How often pods could not be bound, though nothing was wrong with them, by uid."""
         self._observer = observer
         self._cache = observer.cache
         self._avoidance = observer.avoidance
@@ -120,6 +125,16 @@ class Starter:
             kept = tuple(other for other in job.placements if other.uid != place.uid)
             self._observer.jobs[binding.job] = replace(job, placements=kept)
             self.failures.append(ActionFailed(binding.job, (place,), Reason(Code.WORLD_CHANGED, message=words)))
-        if ending is Ending.REFUSED:
+        if ending is Ending.REFUSED or self._troubled_again(place.uid, ending):
             self._avoidance.rest(binding.job, words)
         self._cache.look_at(binding.job)
+
+    def _troubled_again(self, uid: str, ending: Ending) -> bool:
+        """Whether it has failed so often that trying again at once would only be one more request."""
+        if ending is not Ending.TROUBLED:
+            return False
+        self._troubles[uid] += 1
+        if self._troubles[uid] < TROUBLES:
+            return False
+        self._troubles.clear()
+        return True

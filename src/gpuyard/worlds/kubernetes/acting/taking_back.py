@@ -8,9 +8,8 @@ the same beneficiary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.kube.owners import JobObject
@@ -22,6 +21,7 @@ from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
 from gpuyard.worlds.kubernetes.acting.starting import Starter
+from gpuyard.worlds.kubernetes.following import Do
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.controllers import LEADER
 from gpuyard.worlds.kubernetes.gathering.layouts import Way
@@ -32,10 +32,6 @@ PROMISE_S = 60.0
 """So long a place is kept for a pod that nothing keeps from coming, and beyond the grace of those who leave it."""
 GRACE_S = 30
 """As the API has it where a pod says nothing."""
-
-
-Do = Callable[[Coroutine[Any, Any, None]], None]
-"""Has the loop do something beside everything else."""
 
 
 @dataclass(frozen=True)
