@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,18 +78,22 @@ def test_a_job_of_64_pods_that_is_rolled_back_once_and_preempted_three_times_com
 ):
     cluster.prioritise(urgent=1000)
     kubelets.add(*(FakeNode(f"n{index}", gpus=8) for index in range(8)))
-    broken = True
+    broken, tried, cordoned = True, threading.Event(), threading.Event()
 
     def judge(request: web.Request) -> Verdict | Refusal:
         """The last member cannot be bound, and meanwhile there is no other place for it."""
         if not (broken and is_bind(request) and "/big-63-" in request.path):
             return Verdict.PASS
-        cordon_all(cluster, True)
+        tried.set()
+        cordoned.wait(60)
         return Refusal(500)
 
     proxy.judge = judge
     scheduler(server=proxy.server)
     cluster.create(indexed_job("big", 64))
+    assert tried.wait(120)
+    cordon_all(cluster, True)
+    cordoned.set()
     wait_for(lambda: MARK in job(cluster, "big")["metadata"].get("annotations", {}), "it is rolled back")
     broken = False
     cordon_all(cluster, False)
