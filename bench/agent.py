@@ -1,7 +1,8 @@
 """What the agent costs: memory and CPU of its two processes on replayed machines of 8 and 16 GPUs, scraped each look.
 
-Run by `make bench-agent`. A replay leaves NVML's own cost out: reading a record is cheaper than asking a driver. Looks
-come each second here, so that there are enough of them; what is told is the share of a core at a look each ten seconds.
+Run by `make bench-agent`; `python -m bench.agent --real` measures the GPUs of this machine and keeps nothing. A replay
+leaves NVML's own cost out: reading a record is cheaper than asking a driver. Looks come each second here, so that there
+are enough of them; what is told is the share of a core at a look each ten seconds.
 """
 
 from __future__ import annotations
@@ -37,26 +38,26 @@ class AgentCost:
     exposition_kib: float
 
 
-def measured(gpus: int) -> AgentCost:
-    """Start it, let it warm up, look and scrape, stop it."""
-    record = ROOT / "tests" / "records" / f"synthetic-h100x{gpus}.json"
+def measured(record: Path | None) -> AgentCost:
+    """Start it, let it warm up, look and scrape, stop it; without a record it asks this machine's NVML."""
+    replay = ["--nvml-replay", str(record)] if record is not None else []
     with tempfile.TemporaryDirectory() as state:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gpuyard", "--state", state, "agent", "--nvml-replay", str(record),
-             "--port", "0", "--every", "1s", "--dcgm", "always"],
+            [sys.executable, "-m", "gpuyard", "--state", state, "agent", *replay, "--port", "0", "--every", "1s",
+             "--dcgm", "always"],
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         try:
             assert process.stderr is not None
             said = re.search(r"Metrics: (\S+), .* token in (\S+)", process.stderr.readline())
             assert said is not None
-            return _cost(gpus, process.pid, said[1], Path(said[2]).read_text().strip())
+            return _cost(process.pid, said[1], Path(said[2]).read_text().strip())
         finally:
             process.terminate()
             process.wait(30)
 
 
-def _cost(gpus: int, pid: int, url: str, token: str) -> AgentCost:
+def _cost(pid: int, url: str, token: str) -> AgentCost:
     text = _until(url, token, 2)
     before, first = _cpu(pid), _looks(text)
     while _looks(text) - first < LOOKS:
@@ -64,6 +65,7 @@ def _cost(gpus: int, pid: int, url: str, token: str) -> AgentCost:
         text = _scraped(url, token)
     looks = _looks(text) - first
     cpu = (_cpu(pid) - before) / looks
+    gpus = len(re.findall(r"^DCGM_FI_DEV_GPU_TEMP\{", text, re.MULTILINE))
     return AgentCost(gpus, looks, round(_memory(pid), 1), round(cpu * 1000, 2), round(cpu / EVERY_S, 5), _kib(text))
 
 
@@ -113,12 +115,15 @@ def _memory(pid: int) -> float:
 
 def main() -> None:
     """Measure, tell, keep; leaves with 1 if it takes more than it may."""
-    costs = [measured(gpus) for gpus in (8, 16)]
+    replayed = [ROOT / "tests" / "records" / f"synthetic-h100x{gpus}.json" for gpus in (8, 16)]
+    costs = [measured(record) for record in ([None] if "--real" in sys.argv else replayed)]
     for cost in costs:
         print(
             f"{cost.gpus:3} GPUs  {cost.memory_mib:6.1f} MiB  {cost.cpu_per_look_ms:6.2f} ms a look and scrape  "
             f"{100 * cost.share_of_a_core:.2f} % of a core at {EVERY_S:g} s"
         )
+    if "--real" in sys.argv:
+        return
     RESULT.write_text(json.dumps([asdict(cost) for cost in costs], indent=1) + "\n")
     if any(cost.memory_mib > MEMORY_MIB or cost.share_of_a_core > SHARE for cost in costs):
         sys.exit(f"More than {MEMORY_MIB:g} MiB or {100 * SHARE:g} % of a core.")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pathlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Literal, Protocol
 
 from gpuyard.agent.exporting import families, text
-from gpuyard.agent.exporting.families import Export, GpuHolder
+from gpuyard.agent.exporting.families import Export, Family, GpuHolder
 from gpuyard.agent.job_use import JobUses
 from gpuyard.agent.watching import MachineView, Watch
 from gpuyard.model.outside.phrases import counted
@@ -47,6 +48,14 @@ def _comm(path: pathlib.Path) -> str:
         return ""
 
 
+class PodsHere(Protocol):
+    """What this node's pods hold: `pods.account`."""
+
+    def look(self) -> None: ...
+    def holders(self) -> Mapping[str, Sequence[GpuHolder]]: ...
+    def families(self) -> Iterator[Family]: ...
+
+
 @dataclass(slots=True)
 class Daemon:
     """One machine's."""
@@ -58,6 +67,7 @@ class Daemon:
     every_s: float = 10.0
     heard: Callable[[MachineView, float], None] | None = None
     """Who else wants to know of every look."""
+    pods: PodsHere | None = None
     mapping: pathlib.Path | None = None
     """A folder with a file for each GPU (by index or UUID) that names its jobs, as dcgm-exporter has it."""
     old_hostname_label: bool = False
@@ -85,7 +95,12 @@ class Daemon:
         """Once."""
         view = self.watch.look()
         self._holders = self._mapped(view)
-        shares = {uuid: {who.job: 1 / len(holders) for who in holders} for uuid, holders in self._holders.items()}
+        if self.pods is not None:
+            self.pods.look()
+            self._holders = _joined(self._holders, self.pods.holders())
+        shares = {
+            uuid: {who.job: 1 / len(holders) for who in holders if who.job} for uuid, holders in self._holders.items()
+        }
         self._uses.count(view.at, view.by_uuid(), shares)
         self._tell(view)
         if self.heard is not None:
@@ -98,7 +113,7 @@ class Daemon:
             self.watch.view, self.clock.now(), self.hostname, self.old_hostname_label, self._holders, self._uses.uses
         )
         silent = self.dcgm == "never" or (self.dcgm == "auto" and self.other.runs(self.clock.monotonic()))
-        told = families.families(export)
+        told = chain(families.families(export), self.pods.families() if self.pods is not None else ())
         return text.exposition(one for one in told if not (silent and one.name.startswith(families.PREFIX)))
 
     def _tell(self, view: MachineView) -> None:
@@ -116,6 +131,17 @@ class Daemon:
             return {}
         found = {gpu.facts.uuid: _jobs(self.mapping, (gpu.facts.uuid, str(gpu.facts.index))) for gpu in view.gpus}
         return {uuid: [GpuHolder(job=job) for job in jobs] for uuid, jobs in found.items() if jobs}
+
+
+def _joined(
+    jobs: Mapping[str, Sequence[GpuHolder]], pods: Mapping[str, Sequence[GpuHolder]]
+) -> dict[str, Sequence[GpuHolder]]:
+    """Who has a GPU by both accounts; a job that a batch system names lies in the pod that has the GPU."""
+    nobody = (GpuHolder(),)
+    return {
+        uuid: [replace(who, job=job.job) for who in pods.get(uuid, nobody) for job in jobs.get(uuid, nobody)]
+        for uuid in {*jobs, *pods}
+    }
 
 
 def _jobs(folder: pathlib.Path, names: Sequence[str]) -> list[str]:

@@ -14,6 +14,8 @@ import msgspec
 
 from gpuyard.kube.quantities import Quantity
 
+GRANTED_GPUS = "gpuyard.dev/gpus"
+"""On a pod, written with its Binding: the UUIDs that it was given."""
 Labels = dict[str, str]
 Amounts = dict[str, Quantity]
 

@@ -38,6 +38,8 @@ CONTROLLERS = (
     "job", "deployment", "replicaset", "garbage-collector", "namespace", "pod-garbage-collector", "disruption",
     "resourcequota", "persistentvolume-binder",
 )  # fmt: skip
+REAL_NODES = ("real-0", "real-1")
+"""Names under which a real kubelet may come; fake ones need no account."""
 OF_NO_NAMESPACE = {
     "Namespace", "Node", "PersistentVolume", "StorageClass", "PriorityClass", "ClusterRole", "ClusterRoleBinding",
     "CustomResourceDefinition", "Queue", "GpuNode",
@@ -60,6 +62,7 @@ class Cluster:
         self.folder = folder
         self.controllers = controllers
         self.token = secrets.token_hex(16)
+        self.node_tokens = {name: secrets.token_hex(16) for name in REAL_NODES}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._kept = threading.local()
         """The connection of each thread that asks."""
@@ -90,10 +93,18 @@ class Cluster:
             self._kept.connection.close()
 
     def _prepare(self) -> None:
-        (self.folder / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")
+        accounts = [f"{self.token},admin,admin,system:masters"]
+        accounts += [f"{token},system:node:{name},{name},system:nodes" for name, token in self.node_tokens.items()]
+        (self.folder / "tokens.csv").write_text("\n".join(accounts) + "\n")
         subprocess.run(
             ["openssl", "genrsa", "-out", str(self.folder / "sa.key"), "2048"], check=True, capture_output=True
         )
+        kubelets = str(self.folder / "kubelet-client")
+        made = ["-keyout", f"{kubelets}.key", "-out", f"{kubelets}.crt", "-subj", "/O=system:masters/CN=apiserver"]
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *made],
+            check=True, capture_output=True,
+        )  # fmt: skip
 
     def start_etcd(self) -> None:
         """The store. Nothing is synced to disk: nobody outlives the test."""
@@ -115,7 +126,9 @@ class Cluster:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={folder / 'sa.key'}",
             f"--service-account-signing-key-file={folder / 'sa.key'}",
-            "--endpoint-reconciler-type=none",
+            "--endpoint-reconciler-type=none", "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={folder / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={folder / 'kubelet-client.key'}",
         )  # fmt: skip
         until(self._ready, UP_S, "the API server is ready", self.log("kube-apiserver"))
 
@@ -220,6 +233,15 @@ class Cluster:
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json", token: str = "") -> Any:
         """One request, as the administrator or as whoever has the token; `ApiError` is a no."""
+        return json.loads(self._ask(method, path, body, kind, token))
+
+    def text(self, path: str) -> str:
+        """What is no object, as a pod's log."""
+        return self._ask("GET", path).decode(errors="replace")
+
+    def _ask(
+        self, method: str, path: str, body: Any = None, kind: str = "application/json", token: str = ""
+    ) -> bytes:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": kind}
         try:
@@ -229,7 +251,7 @@ class Cluster:
             answer, content = self._sent(method, path, data, headers)
         if answer.status >= 400:
             raise ApiError(answer.status, content.decode(errors="replace"))
-        return json.loads(content)
+        return content
 
     def _sent(
         self, method: str, path: str, data: bytes | None, headers: dict[str, str]

@@ -23,6 +23,14 @@ VERSION = "1.36.3"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 SOURCES = Path(__file__).resolve().parent / "control_plane"
 GO_ALSO_AT = "/usr/local/go/bin"
+MAJOR, MINOR, _ = VERSION.split(".")
+VERSION_FLAGS = " ".join(
+    ["-s -w"]
+    + [
+        f"-X k8s.io/component-base/version.{name}={value}"
+        for name, value in (("gitVersion", f"v{VERSION}"), ("gitMajor", MAJOR), ("gitMinor", MINOR))
+    ]
+)
 PACKAGES = 1900
 """How many packages a build from nothing compiles, about: for telling how far it is."""
 
@@ -31,11 +39,15 @@ class CannotBuild(Exception):
     """This machine cannot have the components, and why."""
 
 
+def cache() -> Path:
+    """What was built, outside of the tree."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuyard-test"
+
+
 def folder() -> Path:
     """Where they are kept: another version or another recipe has another folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     recipe = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))).hexdigest()[:8]
-    return cache / "gpuyard-test" / f"kube-{VERSION}-{recipe}"
+    return cache() / f"kube-{VERSION}-{recipe}"
 
 
 def present() -> bool:
@@ -69,17 +81,9 @@ def build() -> None:
 
 
 def _compile(where: Path) -> None:
-    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{GO_ALSO_AT}")
-    if go is None:
-        raise CannotBuild("there is no go on this machine; install Go 1.26 or newer")
     begun = time.monotonic()
     say(f"Building the components of Kubernetes {VERSION} into {where}: minutes, once.")
-    major, minor, _ = VERSION.split(".")
-    told = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor}
-    flags = " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in told.items())])
-    command = [go, "build", "-v", "-mod=readonly", "-trimpath", "-ldflags", flags, "-o", str(where / "kube.new"), "."]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}
-    _follow(command, environment, begun)
+    compiled(["-ldflags", VERSION_FLAGS, "-o", str(where / "kube.new"), "."], SOURCES, {"CGO_ENABLED": "0"}, begun)
     for name in NAMES:
         link = where / name
         link.unlink(missing_ok=True)
@@ -88,9 +92,19 @@ def _compile(where: Path) -> None:
     say(f"Built in {time.monotonic() - begun:.0f} s.")
 
 
-def _follow(command: list[str], environment: dict[str, str], begun: float) -> None:
+def compiled(words: list[str], sources: Path, more: dict[str, str], begun: float) -> None:
+    """`go build` with these words there; it tells how far it is."""
+    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{GO_ALSO_AT}")
+    if go is None:
+        raise CannotBuild("there is no go on this machine; install Go 1.26 or newer")
+    command = ["nice", go, "build", "-v", "-mod=readonly", "-trimpath", *words]
+    environment = {**os.environ, "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local", **more}
+    _follow(command, sources, environment, begun)
+
+
+def _follow(command: list[str], sources: Path, environment: dict[str, str], begun: float) -> None:
     """Run the compiler and count its packages aloud."""
-    running = subprocess.Popen(command, cwd=SOURCES, env=environment, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(command, cwd=sources, env=environment, stderr=subprocess.PIPE, text=True)
     last: list[str] = []
     told, count = begun, 0
     assert running.stderr is not None
@@ -99,7 +113,7 @@ def _follow(command: list[str], environment: dict[str, str], begun: float) -> No
         count += not line.startswith("go: ")
         if time.monotonic() - told > 15:
             told = time.monotonic()
-            say(f"  {count} of about {PACKAGES} packages, {told - begun:.0f} s")
+            say(f"  {count} of at most {PACKAGES} packages, {told - begun:.0f} s")
     if running.wait() != 0:
         raise CannotBuild("\n".join(["go could not build them:", *last]))
 

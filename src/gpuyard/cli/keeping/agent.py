@@ -5,6 +5,7 @@ Called by `root`. What is asked and how is the agent's own business.
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import time
@@ -17,13 +18,14 @@ import click
 
 from gpuyard.cli.console import options, terminal, words
 from gpuyard.model.errors import GpuYardError, Refused
-from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.clock import SystemClock, SystemDice
 
 if TYPE_CHECKING:
     from gpuyard.agent.daemon import Daemon
     from gpuyard.agent.device_plugin.registering import Registering
     from gpuyard.agent.nvml.caller import NvmlSource
     from gpuyard.agent.nvml.record import NvmlRecord
+    from gpuyard.agent.pods.account import PodAccount
 
 BETWEEN_LOOKS_S = 1.0
 """Some readings are means between two looks."""
@@ -77,6 +79,8 @@ def _given(path: str) -> Path | None:
 @click.option("--deadline", default="45s", show_default=True, metavar="TIME", help="How long NVML may take.")
 @click.option("--device-plugin", is_flag=True, help="Also offer the GPUs to this node's kubelet, as nvidia.com/gpu.")
 @click.option("--kubelet-folder", default="", metavar="FOLDER", help="Its sockets.  [default: /var/lib/kubelet/...]")
+@click.option("--kubeconfig", default="", metavar="FILE", help="The cluster that binds pods here; in a pod its own.")
+@click.option("--node-name", envvar="NODE_NAME", default="", help="This node's name there.  [default: the host's]")
 @click.option("--once", is_flag=True, help="Look once, print the metrics and leave.")
 @click.pass_context
 def agent(ctx: click.Context, /, **given: Any) -> None:
@@ -105,6 +109,8 @@ class AgentWish:
     deadline: str
     device_plugin: bool
     kubelet_folder: str
+    kubeconfig: str
+    node_name: str
     once: bool
 
 
@@ -144,13 +150,35 @@ def _device_plugin(wish: AgentWish, daemon: Daemon) -> Registering | None:
         raise Refused(f"The device plugin needs gRPC ({error}): pip install 'gpuyard[kubelet]'.") from None
     from gpuyard.agent.device_plugin.plugin import Plugin
 
-    plugin = Plugin()
-    made = Registering(plugin, daemon.say, _given(wish.kubelet_folder) or FOLDER)
+    folder = _given(wish.kubelet_folder) or FOLDER
+    account = _account(wish, daemon, folder)
+    plugin = Plugin(account.chosen)
+    made = Registering(plugin, daemon.say, folder)
+    daemon.pods = account
     daemon.look()
     plugin.see(daemon.watch.view, daemon.clock.now())
     daemon.heard = plugin.see
     made.start()
     return made
+
+
+def _account(wish: AgentWish, daemon: Daemon, folder: Path) -> PodAccount:
+    """Who was bound here and what they hold; without a cluster nobody is known to be bound."""
+    from gpuyard.agent.device_plugin.registering import RESOURCE
+    from gpuyard.agent.pods.account import PodAccount
+
+    node = wish.node_name or platform.node()
+    bound = None
+    if wish.kubeconfig or os.environ.get("KUBERNETES_SERVICE_HOST"):
+        try:
+            from gpuyard.agent.pods.bound import BoundPods
+        except ImportError as error:
+            raise Refused(f"A cluster is asked with aiohttp ({error}): pip install 'gpuyard[kube]'.") from None
+        from gpuyard.kube import credentials
+
+        bound = BoundPods(credentials.find(wish.kubeconfig), daemon.clock, SystemDice(), node, RESOURCE)
+        bound.start()
+    return PodAccount(bound, daemon.clock, daemon.say, RESOURCE, node, folder.parent / "pod-resources" / "kubelet.sock")
 
 
 def _daemon(wish: AgentWish) -> Daemon:

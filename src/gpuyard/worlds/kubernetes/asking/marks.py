@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuyard.kube.objects import GRANTED_GPUS
 from gpuyard.model.topology import NODE
 from gpuyard.worlds.kubernetes.asking.volumes import NOTHING_SEEN, Storage
 
@@ -30,7 +31,7 @@ DEADLINE = OURS + "active-deadline-seconds"
 """On a Job whose deadline was shortened by what it had used of it when we suspended it: what it was at first."""
 JOB = OURS + "job"
 """The name by which a pod's gang goes with us; written with its Binding, for people."""
-GPUS = OURS + "gpus"
+GPUS = GRANTED_GPUS
 """On a pod the UUIDs it was given; as a label that every node is seen to bear, the resource its GPUs are had by."""
 
 KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
