@@ -68,12 +68,13 @@ class MachineRoom:
         (self.root / "net.d" / "10-alone.conflist").write_text(json.dumps(NETWORK))
         self._kernel = {name: (Path("/proc/sys") / name).read_text() for name in KERNEL}
         self.address, self._alias = add_address()
-        self.cgroup = make_cgroup(CGROUP_PREFIX + self._alias.rpartition(":")[2])
+        self.cgroup = make_cgroup(f"{CGROUP_PREFIX}{os.getpid()}-{self._alias.rpartition(':')[2]}")
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        self._init = subprocess.Popen(
-            [*command, sys.executable, str(INIT), str(self.root)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(self.root / "init.log").open("ab"), text=True,
-        )  # fmt: skip
+        with (self.root / "init.log").open("ab") as log:
+            self._init = subprocess.Popen(
+                [*command, sys.executable, str(INIT), str(self.root)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
         assert self._init.stdout is not None
         if self._init.stdout.readline() != "ready\n":
             raise RuntimeError(f"no namespaces for a node: {(self.root / 'init.log').read_text()}")
@@ -82,12 +83,14 @@ class MachineRoom:
         """Nothing of it is left but its folder."""
         if self._init is not None:
             assert self._init.stdin is not None
+            assert self._init.stdout is not None
             self._init.stdin.close()
             try:
                 self._init.wait(30)
             except subprocess.TimeoutExpired:
                 self._init.kill()
                 self._init.wait(30)
+            self._init.stdout.close()
         if self.address:
             remove_address(self._alias)
             remove_cgroup(self.cgroup)
@@ -174,7 +177,6 @@ def settings(room: MachineRoom) -> dict[str, Any]:
         "enforceNodeAllocatable": [],
         "makeIPTablesUtilChains": False,
         "failSwapOn": False,
-        "localStorageCapacityIsolation": False,
         "resolvConf": "",
         "nodeStatusUpdateFrequency": "2s",
         "nodeLeaseDurationSeconds": 10,
@@ -240,10 +242,11 @@ def hierarchies() -> list[Path]:
 
 
 def make_cgroup(name: str) -> str:
-    """An empty one that may have children; those of rooms that are gone are removed."""
+    """An empty one that may have children; those whose makers are gone are removed."""
     for top in hierarchies():
         for old in top.glob(f"{CGROUP_PREFIX}*"):
-            _remove(old)
+            if not Path(f"/proc/{old.name.removeprefix(CGROUP_PREFIX).partition('-')[0]}").exists():
+                _remove(old)
         made = top / name
         made.mkdir(exist_ok=True)
         for part in ("cpuset.cpus", "cpuset.mems"):  # a first-version group begins without any

@@ -22,9 +22,9 @@ func main() {
 	case "kubelet":
 		os.Exit(cli.Run(kubelet.NewKubeletCommand(background)))
 	case "containerd":
-		err = command.App().Run(background, os.Args)
+		err = command.App().Run(os.Args)
 	case "ctr":
-		err = app.New().Run(background, os.Args)
+		err = app.New().Run(os.Args)
 	default:
 		err = fmt.Errorf("%s is none of the components in this program", name)
 	}
