@@ -19,6 +19,7 @@ import msgspec
 
 from gpuyard.agent.nvml.facts import Answer, Question, Trouble
 from gpuyard.agent.nvml.library import Library, Unopened
+from gpuyard.model.errors import Refused
 
 LENGTH = struct.Struct(">I")
 FRAME_MAX = 16 << 20
@@ -66,18 +67,30 @@ class Answerer:
 
 
 class Replaying:
-    """A record in NVML's place."""
+    """A record in NVML's place; its faults are read anew whenever their file is another."""
 
     def __init__(self, paths: list[str]) -> None:
-        from gpuyard.agent.nvml import faults, record
+        from gpuyard.agent.nvml import record
         from gpuyard.agent.nvml.replay import Replay
 
-        wrongs = faults.read(pathlib.Path(paths[1])) if len(paths) > 1 else ()
-        self._replay = Replay(record.read(pathlib.Path(paths[0])), wrongs)
+        self._faults = pathlib.Path(paths[1]) if len(paths) > 1 else None
+        self._read_at = 0
+        self._replay = Replay(record.read(pathlib.Path(paths[0])))
 
     def answer(self, question: Question) -> Answer:
         """As it was told then."""
+        self._read()
         return self._replay.machine(question) if question.ask == "machine" else self._replay.sample(question)
+
+
+    def _read(self) -> None:
+        from gpuyard.agent.nvml import faults
+
+        with contextlib.suppress(OSError, Refused):  # half written: the next question finds it whole
+            written = self._faults.stat().st_mtime_ns if self._faults is not None else 0
+            if self._faults is not None and written != self._read_at:
+                self._replay.faults = faults.read(self._faults)
+                self._read_at = written
 
 
 def _answerer(paths: list[str]) -> Answerer | Replaying:

@@ -18,7 +18,7 @@ class Replay:
 
     def __init__(self, record: NvmlRecord, wrongs: Sequence[NvmlFault] = ()) -> None:
         self._record = record
-        self._faults = tuple(wrongs)
+        self.faults = tuple(wrongs)
         self._facts = {gpu.uuid: gpu for gpu in record.machine.gpus}
 
     def machine(self, question: Question) -> MachineFacts | Trouble:
@@ -43,19 +43,19 @@ class Replay:
 
     def _readings(self, readings: Readings, question: Question, order: dict[str, int]) -> Readings:
         gpu = self._facts[readings.uuid]
-        for fault in self._faults:
+        for fault in self.faults:
             if fault.stands(question.at) and fault.hits(gpu):
                 readings = faults.shown(readings, gpu, fault)
         xids = tuple(
             fault.value or 79
-            for fault in self._faults
+            for fault in self.faults
             if fault.fault == "xid" and fault.hits(gpu) and question.since < fault.at <= question.at
         )
         return changed(readings, index=order[readings.uuid], xids=xids)
 
     def _misbehave(self, question: Question) -> Trouble | None:
         """Hang, crash or be gone, if that is what stands."""
-        standing = {fault.fault for fault in self._faults if fault.stands(question.at)}
+        standing = {fault.fault for fault in self.faults if fault.stands(question.at)}
         if "hang" in standing:
             while True:
                 time.sleep(3600)
@@ -64,7 +64,7 @@ class Replay:
         return Trouble("no driver") if "no-driver" in standing else None
 
     def _lost(self, question: Question) -> set[str]:
-        gone = [fault for fault in self._faults if fault.fault == "lost" and fault.stands(question.at)]
+        gone = [fault for fault in self.faults if fault.fault == "lost" and fault.stands(question.at)]
         return {gpu.uuid for gpu in self._facts.values() if any(fault.hits(gpu) for fault in gone)}
 
     def _unseen(self, question: Question) -> tuple[Unseen, ...]:
@@ -74,6 +74,6 @@ class Replay:
     def _order(self, question: Question) -> dict[str, int]:
         """Which index each GPU has; renumbered, they stand the other way round."""
         uuids = [gpu.uuid for gpu in self._record.machine.gpus]
-        if any(fault.fault == "renumber" and fault.stands(question.at) for fault in self._faults):
+        if any(fault.fault == "renumber" and fault.stands(question.at) for fault in self.faults):
             uuids = uuids[::-1]
         return {uuid: index for index, uuid in enumerate(uuids)}
