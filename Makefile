@@ -74,11 +74,12 @@ bench-muri: setup ## Muri's traces replayed: completion times
 bench-philly: setup ## Philly's week and its whole table replayed: waits, speed
 	$(BIN)/python -m bench.replays philly philly-all
 
-kube: setup ## build a real Kubernetes control plane for tests, once (minutes; into the cache folder of the user)
+kube: setup ## build a real Kubernetes control plane and node for tests, once (minutes; into the cache folder of the user)
 	$(BIN)/python -m tests.support.kube.components
+	-$(BIN)/python -m tests.support.kube.node_components
 
 e2e-kube: kube ## the tests that meet a real Kubernetes API server
-	$(PYTEST) $(PARALLEL) tests/e2e/kube
+	$(PYTEST) $(PARALLEL) tests/e2e/kube tests/e2e/node
 
 bench-kube: setup ## pods bound per second on a real API server: ours, kube-scheduler's, the ceiling (long)
 	$(BIN)/python -m bench.kube

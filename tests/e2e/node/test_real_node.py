@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.node.conftest import phases, wait_for
-from tests.support.kube.cluster import Cluster, environment
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.real_node import RealNode, real_pod
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def scheduler(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """Ours, with the rights that we ship; what it wrote."""
-    log = tmp_path / "scheduler.log"
-    command = [sys.executable, "-m", "gpuyard", "serve", "--role", "scheduler", "--no-lease", "--kubeconfig"]
-    with log.open("ab") as output:
-        running = subprocess.Popen(
-            [*command, cluster.scheduler_kubeconfig()], stdout=output, stderr=output, env=environment()
-        )
-    yield log
-    running.terminate()
-    running.wait(60)
-    assert "Traceback" not in log.read_text()
-
-
 def test_a_pod_that_we_bind_runs_ends_and_its_words_come_through_the_api_server(
     cluster: Cluster, node: RealNode, scheduler: Path
 ):
-    cluster.create(real_pod("hello", "say", "hello from a real container", "exit", "3"))
+    cluster.create(real_pod("hello", "say", "hello from a real container", "exit", "3", gpus=1))
     wait_for(lambda: phases(cluster) == {"hello": "Failed"}, "its end is seen")
     (pod,) = cluster.pods()
     ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -44,7 +26,7 @@ def test_a_pod_that_we_bind_runs_ends_and_its_words_come_through_the_api_server(
 
 
 def test_a_job_runs_to_its_end(cluster: Cluster, node: RealNode, scheduler: Path):
-    template = real_pod("", "say", "done")["spec"]
+    template = real_pod("", "say", "done", gpus=2)["spec"]
     cluster.create(
         {
             "apiVersion": "batch/v1",
@@ -68,7 +50,7 @@ def test_a_job_runs_to_its_end(cluster: Cluster, node: RealNode, scheduler: Path
 
 
 def test_a_pod_that_is_told_to_stop_is_gone_and_the_node_goes_on(cluster: Cluster, node: RealNode, scheduler: Path):
-    cluster.create(real_pod("long", "hold"))
+    cluster.create(real_pod("long", "hold", gpus=8))
     wait_for(lambda: phases(cluster) == {"long": "Running"}, "it runs")
     cluster.delete("/api/v1/namespaces/default/pods/long")
     wait_for(lambda: not cluster.pods(), "it is gone")

@@ -239,9 +239,7 @@ class Cluster:
         """What is no object, as a pod's log."""
         return self._ask("GET", path).decode(errors="replace")
 
-    def _ask(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json", token: str = ""
-    ) -> bytes:
+    def _ask(self, method: str, path: str, body: Any = None, kind: str = "application/json", token: str = "") -> bytes:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self.token}", "Content-Type": kind}
         try:
