@@ -82,7 +82,6 @@ class Replaying:
         self._read()
         return self._replay.machine(question) if question.ask == "machine" else self._replay.sample(question)
 
-
     def _read(self) -> None:
         from gpuyard.agent.nvml import faults
 
