@@ -26,7 +26,7 @@ NOTE_MAX = 1000
 CONTROLLER = "gpuyard.dev/agent"
 
 
-class Bound(Protocol):
+class PodGrants(Protocol):
     """Who is bound here: `bound.BoundPods`."""
 
     def grants(self) -> list[Grant]: ...
@@ -38,7 +38,7 @@ class Bound(Protocol):
 class PodAccount:
     """One resource's. Without a cluster (`bound` is None) nothing is granted, and what is held is told all the same."""
 
-    bound: Bound | None
+    bound: PodGrants | None
     clock: Clock
     say: Callable[[str], None]
     resource: str
