@@ -17,6 +17,7 @@ import click
 from gpuyard.cli.console import exits, options, terminal, words
 from gpuyard.cli.console.choosing import OVER, PHASES
 from gpuyard.cli.console.completing import names
+from gpuyard.cli.jobs import on_cluster
 from gpuyard.cli.rendering.listings import job_tables
 from gpuyard.client import Client
 from gpuyard.model.errors import NotFound
@@ -45,12 +46,16 @@ SIGNALS_FROM = 128
 @click.option("-f", "--follow", is_flag=True, help="Stay until the job ends.")
 @click.option("--task", type=click.IntRange(min=0), help="One task's output.  [default: all, each line with its task]")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of what is there.")
+@on_cluster.option("Of a Job of")
 @click.option("--raw", is_flag=True, help="Another's output as it is, also to a terminal, which obeys what is in it.")
-def logs(job: str, follow: bool, task: int | None, tail: int | None, raw: bool) -> None:
+def logs(job: str, follow: bool, task: int | None, tail: int | None, kube: bool, raw: bool) -> None:
     """What a job has written, to stdout and stderr; of an array what every member has.
 
     Your own output is shown as it is. Of another user's a terminal gets no escape sequences, unless with --raw.
     """
+    if kube:
+        on_cluster.logs(job, follow, task, tail)
+        return
     with Client() as client:
         known = [client.job(name) for name in members(client, [job])]
         speakers = [speaker for each in known for speaker in speakers_of(each, task)]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import completing, options, terminal
-from gpuyard.cli.jobs import environment, following, job_document, preview
+from gpuyard.cli.jobs import environment, following, job_document, on_cluster, preview
 from gpuyard.client import Client
 
 Document = dict[str, Any]
@@ -51,6 +51,7 @@ INTERRUPTED = 130
 @click.option("-i", "--interactive", is_flag=True, help="Connect this terminal to it.")
 @click.option("-t", "--tty", is_flag=True, help="Give it a terminal.")
 @click.option("--detach", is_flag=True, help="Return at once with the job's name.")
+@on_cluster.option("Run it on")
 @click.option("--queue-anyway", is_flag=True, help="Accept it even if this fleet could never run it.")
 @click.option("--key", default="", help="The same key again starts nothing twice.")
 @click.option(
@@ -68,6 +69,10 @@ def run(ctx: click.Context, /, **wish: Any) -> None:
     """
     document = document_of(wish)
     preview.check(document)
+    if wish["kube"]:
+        if wish["array"] and not wish["detach"]:
+            raise click.UsageError("On a cluster an array is one Job for each number; run them one by one.")
+        ctx.exit(on_cluster.run(document, wish["detach"], wish["on_interrupt"]))
     with Client() as client:
         if wish["array"] and not wish["detach"]:
             raise click.UsageError("An array is many jobs; add --detach, then `yard jobs -w` and `yard logs NAME-0`.")
@@ -88,9 +93,11 @@ def document_of(wish: dict[str, Any]) -> Document:
     terminal = bool(wish["tty"] or wish["interactive"])
     if terminal and int(wish["tasks"]) > 1:
         raise click.UsageError("A terminal belongs to one task; leave --tasks out.")
-    workdir = os.path.abspath(wish["workdir"] or os.getcwd())
-    variables = environment.chosen(wish["variables"], wish["env_files"], wish["export"])
-    body = {"command": list(wish["command"]), "env": variables, "workdir": workdir}
+    # what is here is not there: on a cluster neither this folder nor this environment means anything
+    workdir = wish["workdir"] if wish["kube"] else os.path.abspath(wish["workdir"] or os.getcwd())
+    export = wish["export"] or ("none" if wish["kube"] else "")
+    variables = environment.chosen(wish["variables"], wish["env_files"], export)
+    body = {"command": list(wish["command"]), "env": variables} | job_document.given(workdir=workdir)
     body |= job_document.given(retries=wish["retries"], image=wish["image"], tty=terminal)
     tasks = wish["tasks"] if wish["tasks"] > 1 else 0
     cpu = float(wish["cpu"]) if wish["cpu"].replace(".", "", 1).isdecimal() else wish["cpu"]

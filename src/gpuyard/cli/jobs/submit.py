@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gpuyard.cli.console import options, terminal
-from gpuyard.cli.jobs import preview, slurm
+from gpuyard.cli.jobs import on_cluster, preview, slurm
 from gpuyard.client import Client
 from gpuyard.model.errors import Never
 
@@ -28,17 +28,22 @@ WAITS = 5
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--dry-run", is_flag=True, help="Only tell: exit code 0 starts now, 5 waits, 4 never.")
+@on_cluster.option("Hand them to")
 @click.option("--queue-anyway", is_flag=True, help="Accept it even if this fleet could never run it.")
 @click.option("--key", default="", help="The same key again starts nothing twice.")
 @options.output()
 @click.pass_context
-def submit(ctx: click.Context, files: tuple[str, ...], dry_run: bool, queue_anyway: bool, key: str, form: str) -> None:
+def submit(ctx: click.Context, /, files: tuple[str, ...], dry_run: bool, kube: bool, form: str, **given: Any) -> None:
     """Hand in jobs from files, all or none; returns with their names at once.
 
     A file is a job (YAML or JSON, `yard schema job`; several in one YAML file stand between lines of ---) or a Slurm
     script, whose #SBATCH lines are read. - reads stdin.
     """
     documents = [document for path in files for document in read(path)]
+    queue_anyway, key = given["queue_anyway"], given["key"]
+    if kube:
+        on_cluster.submit(documents, dry_run, form)
+        return
     with Client() as client:
         forecasts = client.preview(documents)
         if form == "table":

@@ -13,6 +13,7 @@ import click
 from gpuyard.cli.console import choosing, hints, options, terminal, words
 from gpuyard.cli.console.choosing import OVER, JobChoice
 from gpuyard.cli.console.completing import names
+from gpuyard.cli.jobs import on_cluster
 from gpuyard.client import Client
 from gpuyard.model.errors import NotFound, Refused
 
@@ -101,16 +102,24 @@ def _tell(whom: Addressed, verb: str, act: Callable[[Client, str], Document], pa
     """,
 )
 @addressed
-def cancel(whom: Addressed) -> None:
+@on_cluster.option("Of")
+def cancel(whom: Addressed, kube: bool) -> None:
     """End jobs: those that run get their signal and their grace first."""
+    if kube:
+        on_cluster.tell(whom.words, lambda jobs, name: jobs.cancel(name))
+        return
     _tell(whom, "cancel", Client.cancel, "is cancelled")
 
 
 @options.command("hold", "yard hold train\nyard hold --requeue train\nyard hold --queue research --phase waiting")
 @addressed
 @click.option("--requeue", is_flag=True, help="Also stop what runs: it gets its signal and grace, and waits, held.")
-def hold(whom: Addressed, requeue: bool) -> None:
+@on_cluster.option("Of")
+def hold(whom: Addressed, requeue: bool, kube: bool) -> None:
     """Keep jobs from starting until they are released. What runs goes on; it is held once it stops."""
+    if kube:
+        on_cluster.tell(whom.words, lambda jobs, name: jobs.hold(name, requeue))
+        return
     _tell(whom, "hold", lambda client, job: client.hold(job, requeue), _held)
 
 
@@ -125,8 +134,12 @@ def _held(answer: Document) -> str:
 
 @options.command("release", "yard release train\nyard release --phase held")
 @addressed
-def release(whom: Addressed) -> None:
+@on_cluster.option("Of")
+def release(whom: Addressed, kube: bool) -> None:
     """Let held jobs start again."""
+    if kube:
+        on_cluster.tell(whom.words, lambda jobs, name: jobs.release(name))
+        return
     _tell(whom, "release", Client.release, "is released")
 
 

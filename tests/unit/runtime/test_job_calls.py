@@ -1,0 +1,79 @@
+"""A Job of a cluster followed to its end: its output whole, its exit code its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from aiohttp import web
+
+from gpuyard.kube.client import KubeClient
+from gpuyard.model.errors import Conflict, NotFound
+from gpuyard.runtime.clock import SystemClock
+from gpuyard.runtime.clustered.job_calls import ClusterJobs
+from tests.support.kube.fake_server import FakeServer
+
+T = TypeVar("T")
+
+POD = {
+    "metadata": {"name": "train-0-x", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]},
+}
+FAILED = {"type": "Failed", "status": "True", "message": "it has reached its backoff limit"}
+
+
+def asked(job: dict[str, Any], act: Callable[[ClusterJobs], Awaitable[T]]) -> T:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/log"):
+            return web.Response(body=b"first\nlast, without an end")
+        if request.path.endswith("/pods"):
+            return web.json_response({"items": [POD]})
+        if request.path.endswith("/jobs/train"):
+            return web.json_response(job)
+        return web.json_response({"message": "not found"}, status=404)
+
+    async def session() -> T:
+        async with FakeServer(answer) as server:
+            client = await KubeClient(server.access, SystemClock()).open()
+            try:
+                return await act(ClusterJobs(client, SystemClock()))
+            finally:
+                await client.close()
+
+    return asyncio.run(session())
+
+
+def job(*conditions: dict[str, str], **annotations: str) -> dict[str, Any]:
+    return {"metadata": {"name": "train", "annotations": annotations}, "status": {"conditions": list(conditions)}}
+
+
+def test_the_exit_code_is_that_of_the_task_that_failed():
+    ended = asked(job(FAILED), lambda jobs: jobs.end("train"))
+    assert (ended.phase, ended.code, ended.message) == ("failed", 3, "it has reached its backoff limit")
+
+
+def test_a_job_that_completes_succeeded_whatever_an_earlier_try_said():
+    ended = asked(job({"type": "Complete", "status": "True"}), lambda jobs: jobs.end("train"))
+    assert (ended.phase, ended.code) == ("succeeded", 0)
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_no_byte_of_the_output_is_lost_though_the_last_line_has_no_end(follow: bool):
+    async def whole(jobs: ClusterJobs) -> bytes:
+        pod = await jobs.started("train", 0)
+        assert pod is not None
+        return b"".join([part async for part in jobs.output(pod, follow)])
+
+    assert asked(job(FAILED), whole) == b"first\nlast, without an end"
+
+
+def test_a_job_that_the_scheduler_has_suspended_is_not_released_by_hand():
+    with pytest.raises(Conflict, match="resumes it by itself"):
+        asked(job(**{"gpuyard.dev/suspended": "reclaimed"}), lambda jobs: jobs.release("train"))
+
+
+def test_a_job_that_is_not_there_is_named():
+    with pytest.raises(NotFound, match="There is no Job elsewhere/other"):
+        asked(job(), lambda jobs: jobs.job("elsewhere/other"))
