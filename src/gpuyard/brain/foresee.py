@@ -156,13 +156,22 @@ class Foresight:
 
     def explanations(self) -> list[Explanation]:
         """Why each waiting job waits; jobs that are answered alike are asked once."""
+        found = [explain.for_all(self._explainer.explain(rows[0]), rows) for rows in self.alike()]
+        self._told = {told.job: told for those in found for told in those}
+        return [self._told[name] for name in sorted(self._told)]
+
+    def alike(self) -> list[list[JobRow]]:
+        """Those that wait, by what they are answered; and the explainer is ready for the first of each."""
         alike: dict[object, list[JobRow]] = {}
         for row in self._waiting():
             alike.setdefault(row.name if row.held or row.job.on_hold else row.likeness, []).append(row)
         self._explainer.prepare(rows[0] for rows in alike.values())
-        found = [explain.for_all(self._explainer.explain(rows[0]), rows) for rows in alike.values()]
-        self._told = {told.job: told for those in found for told in those}
-        return [self._told[name] for name in sorted(self._told)]
+        return list(alike.values())
+
+    def reasons(self, rows: list[JobRow]) -> dict[str, Reason]:
+        """The sentence of each of these, who are answered alike; `explain` has the same, and the rest."""
+        found = explain.for_all(Explanation(rows[0].name, self._explainer.reason(rows[0])), rows)
+        return {told.job: told.reason for told in found}
 
     def explain(self, row: JobRow) -> Explanation:
         """Why one job waits."""
@@ -177,7 +186,7 @@ class Foresight:
     def _could_ever(self, row: JobRow) -> bool:
         """Whether the job could run if every node were empty, open and well, and its queues held nothing."""
         fleet = self._empty.fleet
-        job = replace(row.job, placements=(), on_hold=False, gang=_afresh(row.job.gang))
+        job = replace(row.job, placements=(), on_hold=False, gang=afresh(row.job.gang))
         alone = JobRow(job, tuple(fleet.request(job, group) for group in job.task_groups()), row.queue, fleet.policy)
         if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
             return False
@@ -186,7 +195,7 @@ class Foresight:
 
     @cached_property
     def _empty(self) -> Draft:
-        nodes = tuple(_restored(node) for node in self.fleet.columns.nodes)
+        nodes = tuple(restored(node) for node in self.fleet.columns.nodes)
         pools = tuple(self.fleet.pools.values())
         bare = Snapshot(self.now, self.fleet.topology, self.fleet.policy, pools, nodes, self.fleet.queues)
         return Draft(Fleet(bare), self.memory, self.now)
@@ -219,9 +228,9 @@ class Foresight:
         return sorted(lines, key=lambda line: line.name)
 
 
-def _afresh(bundle: Bundle) -> Bundle:
+def afresh(bundle: Bundle) -> Bundle:
     """The gang as if all were there and nobody had failed; who succeeded still counts (rule 22)."""
-    groups = tuple(_afresh(g) if isinstance(g, Bundle) else replace(g, failed=0, absent=0) for g in bundle.groups)
+    groups = tuple(afresh(g) if isinstance(g, Bundle) else replace(g, failed=0, absent=0) for g in bundle.groups)
     return replace(bundle, groups=groups)
 
 
@@ -229,7 +238,7 @@ def _is_well(gpu: Gpu) -> bool:
     return gpu.closed is None and gpu.health is Health.HEALTHY
 
 
-def _restored(node: Node) -> Node:
+def restored(node: Node) -> Node:
     """The node as it would be open, well and all ours."""
     if node.closed is None and node.taken == NO_LOAD and all(map(_is_well, node.gpus)):
         return node

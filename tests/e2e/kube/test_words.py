@@ -78,7 +78,7 @@ def test_two_teams_have_what_is_theirs_and_who_is_over_its_limit_is_told_so(
     }
 
 
-def test_what_nobody_here_could_ever_give_is_called_impossible(
+def test_what_nobody_here_could_ever_give_is_called_impossible_and_buys_no_nodes(
     cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling
 ):
     kubelets.add(FakeNode("n0", gpus=8), FakeNode("n1", gpus=8))
@@ -88,7 +88,8 @@ def test_what_nobody_here_could_ever_give_is_called_impossible(
     cluster.create(pod("elsewhere", 1, nodeSelector={"disk": "fast"}))
     for name in ("nine", "fat", "elsewhere"):
         wait_for_words(cluster, name, f"default/{name}")
-    assert {condition(each)["reason"] for each in cluster.pods()} == {"Unschedulable"}
+    reasons = {each["metadata"]["name"]: condition(each)["reason"] for each in cluster.pods()}
+    assert reasons == {"nine": "ShapeImpossible", "fat": "NotEnoughMemory", "elsewhere": "Unschedulable"}
 
 
 def test_who_waits_for_gpus_of_others_is_told_so(cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
-from gpuyard.brain.foresee import Foresight
+from gpuyard.brain import new_nodes
+from gpuyard.brain.new_nodes import WaitingTold
 from gpuyard.kube import credentials
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.model.errors import Denied
 from gpuyard.model.outside.ports import Clock, Dice
-from gpuyard.model.reasons import Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SteadyClock
 from gpuyard.runtime.driving.driver import Driver
@@ -36,8 +36,8 @@ class ClusterScheduler:
     """One scheduler; another may stand by beside it."""
 
     def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
-        self.world = KubernetesWorld(settings, SteadyClock(clock), dice)
-        self.world.explain = explained
+        self._unexplained = ""
+        self.world = KubernetesWorld(replace(settings, explain=self._explain), SteadyClock(clock), dice)
         self.loop = Loop(self.world, clock, leadership=self.world)
         self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop))
 
@@ -56,14 +56,17 @@ class ClusterScheduler:
 
     def trouble(self) -> str:
         """What is wrong, in one sentence; nothing if all is well."""
-        return self.world.trouble() or self.driver.trouble()
+        return self.world.trouble() or self.driver.trouble() or self._unexplained
 
-
-def explained(moment: Snapshot, names: Sequence[str]) -> dict[str, Reason]:
-    """Why these wait, in the words of `yard why`."""
-    foresight = Foresight(moment)
-    rows = [foresight.fleet.short[name] for name in names if name in foresight.fleet.short]
-    return {row.name: foresight.explain(row).reason for row in rows}
+    def _explain(self, snapshot: Snapshot) -> Mapping[str, WaitingTold]:
+        """Whatever goes wrong while explaining, pods are placed and the next question is answered."""
+        try:
+            told = new_nodes.told(snapshot)
+        except Exception as error:  # noqa: BLE001 -- placing goes on, and the trouble is told
+            self._unexplained = f"why jobs wait could not be told: {type(error).__name__}: {error}"
+            return {}
+        self._unexplained = ""
+        return told
 
 
 def read_cluster(access: KubeAccess, site: Snapshot, clock: Clock, dice: Dice, scheduler: str = "gpuyard") -> Snapshot:

@@ -31,8 +31,7 @@ from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
-from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
-from gpuyard.worlds.kubernetes.acting.words import Explain, Words, nothing_more
+from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller, Explain
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.following import Following
@@ -62,6 +61,8 @@ class WorldSettings:
     """Ours among all that stand by; "" where nothing is decided here."""
     lease: str = "gpuyard-system/gpuyard-scheduler"
     elects: bool = True
+    explain: Explain = lambda _snapshot: {}
+    """What those are told who wait."""
 
 
 def reading_of(settings: WorldSettings) -> ReadingSettings:
@@ -92,7 +93,6 @@ class KubernetesWorld:
         self._turned_at = 0.0
         self._ours = False
         """Whether the picture is one that we have the right to act on."""
-        self.explain: Explain = nothing_more
         """Who gives the whole account of why gangs wait; set before `start`."""
         self.cache.news = self._has_news
         self.cache.refused_by_node = self.observer.avoidance.refused_by
@@ -129,8 +129,7 @@ class KubernetesWorld:
             self.client, self.settings.lease, self.settings.identity or "reader", self._clock, self._dice
         )
         self.binder = Binder(self.client, self._clock, self._may_act, self.starter.failed)
-        words = Words(self._moment, self.explain, self._clock)
-        self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity, words)
+        self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
         self.starter.binder, self.starter.teller = self.binder, self.teller
         self.starter.preparer = VolumePreparer(
             self.client, self.cache, self.observer.storage, self._clock, self._may_act
@@ -142,7 +141,7 @@ class KubernetesWorld:
         self._up.set()
         works = [self.following.run(self.settings.scheduler)]
         if self.settings.identity:
-            works += [self.teller.run(self._may_act), self._tend()]
+            works += [self.teller.run(self._may_act, self._moment, self.settings.explain), self._tend()]
             if self.settings.elects:
                 works.append(self.election.run())
         for work in works:

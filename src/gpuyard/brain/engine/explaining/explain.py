@@ -71,6 +71,10 @@ class Explainer:
             eta=eta.estimate(draft, row) if soon else None,
         )
 
+    def reason(self, row: JobRow) -> Reason:
+        """The dominant reason alone: the sentence that everybody is told."""
+        return self._reason(row)[1]
+
     def brief(self, row: JobRow) -> Explanation:
         """The dominant reason and what would help, and no more."""
         reason = self._reason(row)[1]

@@ -1,14 +1,16 @@
 """Why a pod waits, told on the pod itself: one condition per change of reason, one event a gang.
 
-Called by `world` in its loop. What is to be told is a value per gang, and the newest wins; it is sent slowly, because
-it must never stand in the way of a binding.
+Called by `world` in its loop. What is to be told is a value per gang, and the newest wins; it is asked for when
+somebody has waited for a while, and sent slowly, because it must never stand in the way of a binding.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 
@@ -16,8 +18,8 @@ from gpuyard.kube.client import STRATEGIC, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Waiting
 from gpuyard.model.outside.ports import Clock
-from gpuyard.model.reasons import Code, Reason
-from gpuyard.worlds.kubernetes.acting.words import Words
+from gpuyard.model.reasons import Reason
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.observe import is_free
@@ -26,28 +28,31 @@ AFTER_S = 2.0
 """A pod that is placed sooner is never told that it waits."""
 PAUSE_S = 0.05
 """Between two writes: twenty a second."""
-RENEW_S = 60.0
-"""So long what a pod was told may be behind what is so, where the first reason stayed the same."""
 SENT_KEPT = 1000
 NOTE_MAX = 1000
 """Of an event; the API server takes 1,024 bytes."""
 UNSCHEDULABLE = "Unschedulable"
-MORE_NODES_HELP = frozenset(
-    (
-        Code.NOT_ENOUGH_GPUS,
-        Code.SHAPE_IMPOSSIBLE,
-        Code.FRAGMENTED,
-        Code.TOPOLOGY_UNMET,
-        Code.MODEL_UNAVAILABLE,
-        Code.GPUS_SICK,
-        Code.NODES_EXCLUDED,
-        Code.NOT_ENOUGH_CPU,
-        Code.NOT_ENOUGH_MEMORY,
-        Code.NOT_ENOUGH_EXTRA,
-        Code.NODES_UNAVAILABLE,
-    )
-)
-"""Autoscalers buy nodes for whoever is `Unschedulable`, so nobody else may be called so."""
+"""Autoscalers buy nodes for whoever is told this, so nobody is who would not start on them."""
+REWORD_S = 60.0
+"""So often at most a pod hears other numbers for the same reason."""
+REST_SHARE = 20.0
+"""Explaining takes turns away from deciding: after so many times as long as it took it is done again."""
+
+
+class Told(Protocol):
+    """What a job that waits is told."""
+
+    @property
+    def reason(self) -> Reason:
+        """As `yard why` has it."""
+
+    @property
+    def new_nodes(self) -> bool:
+        """Whether it would start if there were more nodes."""
+
+
+Explain = Callable[[Snapshot], Mapping[str, Told]]
+"""What everybody is told who waits, by name. Asked in a thread of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,93 +61,135 @@ class Message:
 
     reason: str
     text: str
+    code: str = ""
+    """Which reason it is, where several go by one name; "" where only the pod itself tells what it was told."""
+
+    def says_the_same(self, other: Message) -> bool:
+        """Whether only words differ, if anything does."""
+        return self.reason == other.reason and self.code in ("", other.code)
 
 
-def message_of(reason: Reason) -> Message:
+def message_of(told: Told) -> Message:
     """In the words of `yard why`."""
-    return Message(UNSCHEDULABLE if reason.code in MORE_NODES_HELP else reason.code.value, str(reason))
+    code = told.reason.code.value
+    return Message(UNSCHEDULABLE if told.new_nodes else code, str(told.reason), code)
 
 
 class ConditionTeller:
     """What waits is told why. `run` is a task of the loop."""
 
-    def __init__(self, client: KubeClient, cache: Cache, clock: Clock, identity: str, words: Words) -> None:
+    def __init__(self, client: KubeClient, cache: Cache, clock: Clock, identity: str) -> None:
         self.told = 0
         """Conditions written in all."""
         self._client = client
         self._cache = cache
         self._clock = clock
         self._identity = identity
-        self._words = words
         self._waiting: Sequence[Waiting] = ()
         self._refused: Mapping[str, Refusal] = {}
-        self._since: dict[str, tuple[Message, float]] = {}
-        self._grounds: dict[str, tuple[Message, float]] = {}
-        """The plan's reason for which each was told what it was told, and when; by uid, as long as the pod waits."""
+        self._plans = 0
+        self._explained = -1
+        """After how many plans it was last explained why who waits, and from when on it may be again."""
+        self._rests_until = 0.0
+        self._answers: Mapping[str, Told] = {}
+        self._since: dict[str, float] = {}
+        """Since when each has waited."""
+        self._sent: dict[str, tuple[Message, float]] = {}
+        """By uid, and when, as long as the pod waits."""
+        self._events: dict[str, Message] = {}
+        """What was last told of each gang as a whole."""
 
     def hear(self, waiting: Sequence[Waiting], refused: Mapping[str, Refusal]) -> None:
-        """Who waits after the last plan, and why; and who was never asked about."""
+        """Who waits after the last plan; and who was never asked about."""
         self._waiting, self._refused = waiting, refused
+        self._plans += 1
 
-    async def run(self, leads: Callable[[], bool]) -> None:
+    async def run(self, leads: Callable[[], bool], picture: Callable[[], Snapshot], explain: Explain) -> None:
         """Until it is cancelled."""
         while True:
             await self._clock.sleep(AFTER_S / 4)
-            if leads() and self._words.rested() and (due := self._due()):
-                for name, message in (await self._in_full(due)).items():
-                    await self._tell(name, message)
+            if leads():
+                await self.turn(picture, explain)
 
-    async def _in_full(self, names: Sequence[str]) -> dict[str, Message]:
-        """What each is to be told; where a whole account says nothing, what the plan said."""
-        found = await self._words.of([name for name in names if name not in self._refused])
-        return {name: message_of(found[name]) if name in found else self._since[name][0] for name in names}
+    async def turn(self, picture: Callable[[], Snapshot], explain: Explain) -> None:
+        """Those who have waited for a while hear why, if they have not."""
+        ripe = self._ripe()
+        if any(name not in self._refused for name in ripe):
+            await self._learn(picture, explain)
+        for name in ripe:
+            message = self._message(name)
+            if message is not None and any(self._misses(pod, message) for pod in self._pods(name)):
+                await self._tell(name, message)
 
-    def _due(self) -> list[str]:
-        """Gangs whose reason has stood for a while and was not told yet."""
+    def _ripe(self) -> list[str]:
+        """Who has waited for so long that it is worth a word."""
         now = self._clock.monotonic()
-        if len(self._grounds) > SENT_KEPT + 2 * len(self._cache.pods.objects):
+        self._forget_the_gone()
+        waiting = [each.job for each in self._waiting]
+        self._since = {name: self._since.get(name, now) for name in (*waiting, *self._refused)}
+        self._events = {name: message for name, message in self._events.items() if name in self._since}
+        return [name for name, since in self._since.items() if now - since >= AFTER_S]
+
+    def _forget_the_gone(self) -> None:
+        if len(self._sent) > SENT_KEPT + 2 * len(self._cache.pods.objects):
             there = {pod.metadata.uid for pod in self._cache.pods.objects.values()}
-            self._grounds = {uid: ground for uid, ground in self._grounds.items() if uid in there}
-        before, self._since = self._since, {}
-        messages = [(each.job, message_of(each.reason)) for each in self._waiting]
-        messages += [(name, Message(refusal.reason.value, refusal.message)) for name, refusal in self._refused.items()]
-        for name, message in messages:
-            known = before.get(name)
-            self._since[name] = known if known is not None and known[0] == message else (message, now)
-        return [name for name, (_, since) in self._since.items() if now - since >= AFTER_S and self._untold(name)]
+            self._sent = {uid: sent for uid, sent in self._sent.items() if uid in there}
 
-    def _untold(self, name: str) -> bool:
-        return any(self._is_due(pod, self._since[name][0]) for pod in self._pods(name))
+    async def _learn(self, picture: Callable[[], Snapshot], explain: Explain) -> None:
+        """What everybody is to be told, if anything was decided since it was last asked."""
+        begun = self._clock.monotonic()
+        if self._explained == self._plans or begun < self._rests_until:
+            return
+        self._explained = self._plans
+        self._answers = await asyncio.to_thread(explain, picture())
+        took = self._clock.monotonic() - begun
+        self._rests_until = begun + took * REST_SHARE
 
-    def _is_due(self, pod: PodObject, ground: Message) -> bool:
-        known, at = self._grounds.get(pod.metadata.uid, (None, 0.0))
-        return known != ground or self._clock.monotonic() - at > RENEW_S
+    def _message(self, name: str) -> Message | None:
+        """The whole sentence; where there is none, what the plan said; None while nobody has asked."""
+        if name in self._refused:
+            refusal = self._refused[name]
+            return Message(refusal.reason.value, refusal.message, refusal.reason.value)
+        if name in self._answers:
+            return message_of(self._answers[name])
+        found = next((each.reason for each in self._waiting if each.job == name), None)
+        if found is None or self._explained < 0:
+            return None
+        return Message(found.code.value, str(found), found.code.value)
 
     def _pods(self, name: str) -> Iterable[PodObject]:
         assumed = self._cache.assumed
         return [pod for pod in self._cache.gang(name) if is_free(pod) and pod.metadata.uid not in assumed]
 
+    def _misses(self, pod: PodObject, message: Message) -> bool:
+        """Whether it has to hear this: another reason at once, other words for the same one by and by."""
+        known, at = self._knows(pod)
+        if known is None or not known.says_the_same(message):
+            return True
+        return known.text != message.text and self._clock.monotonic() - at >= REWORD_S
+
+    def _knows(self, pod: PodObject) -> tuple[Message | None, float]:
+        if pod.metadata.uid in self._sent:
+            return self._sent[pod.metadata.uid]
+        said = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+        told = Message(said.reason, said.message) if said is not None and said.status == "False" else None
+        return told, -REWORD_S
+
     async def _tell(self, name: str, message: Message) -> None:
-        """Every member, and one event for all of them; who knows it already is not told again."""
-        ground, _ = self._since[name]
-        pods = [pod for pod in self._pods(name) if self._is_due(pod, ground)]
-        new = [pod for pod in pods if _knows(pod) != message]
+        """Every member that has not heard it, and one event for all of them."""
+        pods = [pod for pod in self._pods(name) if self._misses(pod, message)]
+        before = self._events.get(name)
         try:
-            for pod in new:
-                if await self._write_condition(pod, message):
-                    self._grounds[pod.metadata.uid] = ground, self._clock.monotonic()
+            for pod in pods:
+                await self._write_condition(pod, message)
                 await self._clock.sleep(PAUSE_S)
-            if new:
-                await self._write_event(new[0], message)
+            if pods and (before is None or not before.says_the_same(message)):
+                self._events[name] = message
+                await self._write_event(pods[0], message)
         except ApiUnreachable:
             return  # it is told again, by and by
-        told = {pod.metadata.uid for pod in new}
-        for pod in pods:
-            if pod.metadata.uid not in told:
-                self._grounds[pod.metadata.uid] = ground, self._clock.monotonic()
 
-    async def _write_condition(self, pod: PodObject, message: Message) -> bool:
-        """Whether it is told, or is not there to be told."""
+    async def _write_condition(self, pod: PodObject, message: Message) -> None:
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -152,8 +199,9 @@ class ConditionTeller:
         }
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         reply = await self._client.patch(f"{_path(pod)}/status", msgspec.json.encode(body), STRATEGIC)
-        self.told += reply.ok
-        return reply.ok or reply.status in (404, 409)
+        if reply.ok or reply.status in (404, 409):
+            self.told += reply.ok
+            self._sent[pod.metadata.uid] = message, self._clock.monotonic()
 
     async def _write_event(self, pod: PodObject, message: Message) -> None:
         metadata = pod.metadata
@@ -187,13 +235,7 @@ class ConditionTeller:
 
     def forget(self, uid: str) -> None:
         """It waits no longer, or is no more."""
-        self._grounds.pop(uid, None)
-
-
-def _knows(pod: PodObject) -> Message | None:
-    """What it bears."""
-    said = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
-    return Message(said.reason, said.message) if said is not None and said.status == "False" else None
+        self._sent.pop(uid, None)
 
 
 def _path(pod: PodObject) -> str:

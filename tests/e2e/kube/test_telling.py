@@ -1,0 +1,56 @@
+"""What waiting pods are told on a real API server is what `yard why` says, word for word."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.kube.conftest import Schedulers, bound, condition, wait_for
+from tests.e2e.kube.test_reading import yard
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
+
+pytestmark = pytest.mark.slow
+
+
+def marked(document: dict[str, Any], **marks: str) -> dict[str, Any]:
+    document["metadata"]["annotations"] |= {f"gpuyard.dev/{key.replace('_', '-')}": told for key, told in marks.items()}
+    return document
+
+
+def told(cluster: Cluster, name: str) -> tuple[str, str]:
+    said = condition(next(each for each in cluster.pods() if each["metadata"]["name"].startswith(name)))
+    return str(said.get("reason", "")), str(said.get("message", ""))
+
+
+def test_conditions_say_what_yard_why_says_and_only_who_new_nodes_would_help_is_unschedulable(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+):
+    kubelets.add(FakeNode("n0", gpus=4), FakeNode("n1", gpus=4))
+    schedulers()
+    cluster.create(pod("first", 3))
+    cluster.create(pod("second", 3))
+    wait_for(lambda: len(bound(cluster)) == 2, "both are bound")
+    cluster.create(pod("scattered", 2))
+    cluster.create(pod("wide", 9))
+    cluster.create(pod("elsewhere", 1, nodeSelector={"disk": "fast"}))
+    cluster.create(marked(pod("alone", 1), gang="two", gang_tasks="2"))
+    cluster.create(indexed_job("gang", 8))
+    expected = {
+        "scattered": ("default/scattered", "Unschedulable"),
+        "wide": ("default/wide", "ShapeImpossible"),
+        "elsewhere": ("default/elsewhere", "Unschedulable"),
+        "alone": ("default/gang/two", "MembersAbsent"),
+        "gang": ("default/gang", "Unschedulable"),
+    }
+    for name, (_, reason) in expected.items():
+        wait_for(lambda name=name, reason=reason: told(cluster, name)[0] == reason, f"{name} is told {reason}")
+    for name, (job, _) in expected.items():
+        said = json.loads(yard(cluster, "why", job, "--kube", "-o", "json"))["reason"]["message"]
+        assert told(cluster, name)[1] == said
+    events = cluster.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    about = [each for each in events if each["regarding"]["name"].startswith("gang-")]
+    assert len([each for each in about if each["reason"] == "FailedScheduling"]) == 1
+    assert len(bound(cluster)) == 2
