@@ -86,6 +86,7 @@ class ConditionTeller:
         self._clock = clock
         self._identity = identity
         self._waiting: Sequence[Waiting] = ()
+        self._first_reasons: dict[str, Reason] = {}
         self._refused: Mapping[str, Refusal] = {}
         self._plans = 0
         self._explained = -1
@@ -125,8 +126,8 @@ class ConditionTeller:
         """Who has waited for so long that it is worth a word."""
         now = self._clock.monotonic()
         self._forget_the_gone()
-        waiting = [each.job for each in self._waiting]
-        self._since = {name: self._since.get(name, now) for name in (*waiting, *self._refused)}
+        self._first_reasons = {each.job: each.reason for each in self._waiting}
+        self._since = {name: self._since.get(name, now) for name in (*self._first_reasons, *self._refused)}
         self._events = {name: message for name, message in self._events.items() if name in self._since}
         return [name for name, since in self._since.items() if now - since >= AFTER_S]
 
@@ -152,7 +153,7 @@ class ConditionTeller:
             return Message(refusal.reason.value, refusal.message, refusal.reason.value)
         if name in self._answers:
             return message_of(self._answers[name])
-        found = next((each.reason for each in self._waiting if each.job == name), None)
+        found = self._first_reasons.get(name)
         if found is None or self._explained < 0:
             return None
         return Message(found.code.value, str(found), found.code.value)
