@@ -45,8 +45,8 @@ def test_conditions_say_what_yard_why_says_and_only_who_new_nodes_would_help_is_
         "alone": ("default/gang/two", "MembersAbsent"),
         "gang": ("default/gang", "Unschedulable"),
     }
-    for name, (_, reason) in expected.items():
-        wait_for(lambda name=name, reason=reason: told(cluster, name)[0] == reason, f"{name} is told {reason}")
+    reasons = {name: reason for name, (_, reason) in expected.items()}
+    wait_for(lambda: {name: told(cluster, name)[0] for name in reasons} == reasons, "all are told why")
     for name, (job, _) in expected.items():
         said = json.loads(yard(cluster, "why", job, "--kube", "-o", "json"))["reason"]["message"]
         assert told(cluster, name)[1] == said

@@ -137,9 +137,9 @@ def test_who_cannot_be_explained_is_told_what_the_plan_said_and_who_is_refused_i
 def test_explaining_that_takes_long_is_asked_for_seldom(ears: Ears):
     real = ears.explain
 
-    def slow(snapshot: Snapshot) -> dict[str, WaitingTold]:
+    def slow(_snapshot: Snapshot) -> dict[str, WaitingTold]:
         ears.clock.at += 1.0
-        return real(snapshot)
+        return real(_snapshot)
 
     ears.explain = slow  # type: ignore[method-assign]
     for index in range(20):
