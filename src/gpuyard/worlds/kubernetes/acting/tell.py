@@ -39,7 +39,7 @@ REST_SHARE = 20.0
 """Explaining takes turns away from deciding: after so many times as long as it took it is done again."""
 
 
-class Told(Protocol):
+class GangTold(Protocol):
     """What a job that waits is told."""
 
     @property
@@ -51,7 +51,7 @@ class Told(Protocol):
         """Whether it would start if there were more nodes."""
 
 
-Explain = Callable[[Snapshot], Mapping[str, Told]]
+Explain = Callable[[Snapshot], Mapping[str, GangTold]]
 """What everybody is told who waits, by name. Asked in a thread of its own."""
 
 
@@ -69,7 +69,7 @@ class Message:
         return self.reason == other.reason and self.code in ("", other.code)
 
 
-def message_of(told: Told) -> Message:
+def message_of(told: GangTold) -> Message:
     """In the words of `yard why`."""
     code = told.reason.code.value
     return Message(UNSCHEDULABLE if told.new_nodes else code, str(told.reason), code)
@@ -92,7 +92,7 @@ class ConditionTeller:
         self._explained = -1
         """After how many plans it was last explained why who waits, and from when on it may be again."""
         self._rests_until = 0.0
-        self._answers: Mapping[str, Told] = {}
+        self._answers: Mapping[str, GangTold] = {}
         self._since: dict[str, float] = {}
         """Since when each has waited."""
         self._sent: dict[str, tuple[Message, float]] = {}
