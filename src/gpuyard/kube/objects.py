@@ -7,6 +7,7 @@ can be read. Names are the API's; a kind of its own ends in `Object`. Times stay
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -77,7 +78,7 @@ class Metadata(Projection, frozen=True):
     @property
     def key(self) -> str:
         """Its name among all of its kind: `namespace/name`, or the name of what has no namespace."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return sys.intern(f"{self.namespace}/{self.name}" if self.namespace else self.name)
 
 
 class AnyObject(Projection, frozen=True):

@@ -16,9 +16,10 @@ from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
 from gpuyard.kube.reflector import ApiObject
+from gpuyard.kube.sharing import SharedParts
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes import gangs, pods, queues
-from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
+from gpuyard.worlds.kubernetes.asking import marks
 from gpuyard.worlds.kubernetes.gathering import kept_back
 from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked, Seat
@@ -31,17 +32,20 @@ S = TypeVar("S", bound=ApiObject)
 class Objects(Generic[S]):
     """Objects of one kind by their key; a `Sink` that tells of every change, and of what was there before."""
 
-    def __init__(self, changed: Callable[[S | None, S | None], None]) -> None:
+    def __init__(self, changed: Callable[[S | None, S | None], None], slim: Callable[[S], S] | None = None) -> None:
         self.objects: dict[str, S] = {}
         self._changed = changed
+        self._slim = slim
 
     def put(self, seen: S) -> None:
         """Another uid under a known name: the one before is gone."""
-        before = self.objects.get(seen.metadata.key)
+        seen = self._slim(seen) if self._slim is not None else seen
+        key = seen.metadata.key
+        before = self.objects.get(key)
         if before is not None and before.metadata.uid != seen.metadata.uid:
-            self.drop(before.metadata.key)
+            self.drop(key)
             before = None
-        self.objects[seen.metadata.key] = seen
+        self.objects[key] = seen
         self._changed(before, seen)
 
     def drop(self, key: str) -> None:
@@ -118,13 +122,14 @@ class KnownOwners:
     def seat_of(self, pod: PodObject) -> Seat | Parked:
         """The pod's place among gangs; whoever was asked for it is remembered."""
         self.owners.asked.clear()
-        found = gangs.seat_of(pod, self.owners)
-        asked, before = set(self.owners.asked), self._asked.get(pod.metadata.key, set())
+        found, key = gangs.seat_of(pod, self.owners), pod.metadata.key
+        asked, before = set(self.owners.asked), self._asked.get(key, set())
         for owner in asked:
-            self._dependent.setdefault(owner, set()).add(pod.metadata.key)
-        self._asked[pod.metadata.key] = before - asked
-        self.forget(pod.metadata.key)
-        self._asked[pod.metadata.key] = asked
+            self._dependent.setdefault(owner, set()).add(key)
+        self._asked[key] = before - asked
+        self.forget(key)
+        if asked:
+            self._asked[key] = asked
         return found
 
     def forget(self, pod: str) -> None:
@@ -145,7 +150,7 @@ class KnownOwners:
     def bears_mark(self, kind: str, key: str) -> bool:
         """Whether we have suspended it."""
         owner: Any = self._objects.get((kind, key))
-        return is_suspended(owner) and bool(owner.metadata.annotation(SUSPENDED))
+        return is_suspended(owner) and bool(owner.metadata.annotation(marks.SUSPENDED))
 
     def dependent(self, kind: str, key: str) -> list[str]:
         """Keys of pods that were seated by what this one says."""
@@ -165,8 +170,9 @@ class Cache:
     """Everything that is known, and what is to be looked at."""
 
     def __init__(self) -> None:
-        self.pods: Objects[PodObject] = Objects(self._pod_changed)
-        self.others: Objects[PodObject] = Objects(self._other_changed)
+        shared = SharedParts((marks.JOB,))
+        self.pods: Objects[PodObject] = Objects(self._pod_changed, shared.pod)
+        self.others: Objects[PodObject] = Objects(self._other_changed, shared.pod)
         self.nodes: Objects[NodeObject] = Objects(self._node_changed)
         self.budgets: Objects[BudgetObject] = Objects(self._budget_changed)
         self.queues: Objects[QueueObject] = Objects(self._queue_changed)
@@ -324,7 +330,7 @@ class Cache:
             if gang:
                 self.kept_back[gang] = KeptBack(kind, now.metadata.key, remembered)
                 self.look_at(gang)
-        elif before is not None and before.metadata.annotation(SUSPENDED):
+        elif before is not None and before.metadata.annotation(marks.SUSPENDED):
             key = before.metadata.key
             for gang in [name for name, kept in self.kept_back.items() if (kept.kind, kept.key) == (kind, key)]:
                 if now is None or gang not in self.awaited:

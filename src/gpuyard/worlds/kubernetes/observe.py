@@ -38,7 +38,7 @@ from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.avoiding import Avoidance
 from gpuyard.worlds.kubernetes.budgets import BudgetBook
 from gpuyard.worlds.kubernetes.cache import Cache
-from gpuyard.worlds.kubernetes.gangs import Gathered
+from gpuyard.worlds.kubernetes.gangs import Alike, Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.gathering.promises import Promises
 from gpuyard.worlds.kubernetes.nodes import Holding
@@ -61,6 +61,7 @@ class ClusterObserver:
         self.avoidance = Avoidance(clock, cache.look_at_node, cache.look_at)
         self._clock = clock
         self.settings = settings
+        self._alike = Alike()
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
@@ -226,10 +227,13 @@ class ClusterObserver:
         job = found.job if found is not None else None
         self._book.see(name, found)
         if found is not None and job is not None:
-            self.free[name] = self._free(found)
+            if free := self._free(found):
+                self.free[name] = free
             self.gathered[name] = found
-            job = self.promises.onto(self._with_avoidance(job), self.free[name])
-            job = self._with_staleness(replace(job, placements=in_order(job.placements)), found)
+            job = self.promises.onto(self._with_avoidance(job), free)
+            if len(job.placements) > 1:
+                job = replace(job, placements=in_order(job.placements))
+            job = self._with_staleness(job, found)
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
         yield from self._tell(name, job)
@@ -261,8 +265,12 @@ class ClusterObserver:
         Who is only on its way makes no gang whole, or one of which a binding fails again and again would never be
         released; and one that would not come back is never released.
         """
+        if not job.placements:
+            self.stale.pop(job.name, None)
+            return job
         there = [place for place in job.placements if not place.terminating]
-        come = [place for place in there if place.uid in found.bound]
+        bound = found.bound
+        come = [place for place in there if place.uid in bound]
         if _is_whole(job, come) or not come:
             self.stale.pop(job.name, None)
             return job
@@ -279,12 +287,12 @@ class ClusterObserver:
             return None
         self._hear_of_labels(members)
         places = {pod.metadata.uid: place for pod in members if (place := self._place(pod)) is not None}
-        found = gangs.gather(members, self.cache.owners.owners, self.settings, places)
+        found = self._alike.gather(members, self.cache.owners.owners, self.settings, places)
         return found if isinstance(found, Gathered) else None
 
     def _hear_of_labels(self, members: Iterable[PodObject]) -> None:
         """Labels that a selector mentions tell pods apart from now on: every gang is to be looked at anew."""
-        keys = frozenset[str]().union(*(company.label_keys(pod.spec) for pod in members))
+        keys = frozenset(key for pod in members for key in company.label_keys(pod.spec))
         if not keys <= self.settings.label_keys:
             self.settings = replace(self.settings, label_keys=self.settings.label_keys | keys)
             self.cache.dirty.gangs.update(self.cache.members)

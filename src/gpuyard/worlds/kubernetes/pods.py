@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.node import Load
@@ -18,6 +20,7 @@ from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 
+_encode = msgspec.msgpack.Encoder().encode
 POD_SLOT = "pods"
 """The resource of which every pod takes one."""
 
@@ -55,6 +58,17 @@ def submitted(pod: PodObject) -> float:
 def task_of(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> TaskGroup | Refusal:
     """The pod as a task group of one."""
     return group_of(pod.spec, pod.metadata, settings)
+
+
+def likeness(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> bytes | None:
+    """Pods of the same likeness are the same task; None: it has claims, and is read for itself."""
+    spec, metadata = pod.spec, pod.metadata
+    if spec.resource_claims or any(map(volumes.is_claimed, spec.volumes or ())):
+        return None
+    known = settings.label_keys or spec.affinity or spec.topology_spread_constraints
+    parts = [metadata.annotation(key) for key in devices.PARTS]
+    bare = msgspec.structs.replace(spec, node_name="", volumes=None)
+    return _encode((bare, metadata.namespace, metadata.labels if known else None, parts))
 
 
 def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFAULTS) -> TaskGroup | Refusal:

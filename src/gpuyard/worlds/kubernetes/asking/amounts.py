@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from gpuyard.kube.objects import Amounts, Container, ContainerStatus, PodObject, PodSpec, Resources
 from gpuyard.kube.quantities import milli, whole
 
 Needs = dict[str, int]
+COUNTED_MAX = 10_000
+_encode = msgspec.msgpack.Encoder().encode
 
 CPU, MEMORY = "cpu", "memory"
 AMPLE = 1 << 56
@@ -20,13 +24,40 @@ _POD_LEVEL = (CPU, MEMORY)
 _HUGE = "hugepages-"
 
 
+class _Counted:
+    """Amounts that were added up before: pods of one template ask for the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Needs] = {}
+
+    def of(self, parts: tuple[object, ...], count: Callable[[], Needs]) -> Needs:
+        """Read-only: others get the same."""
+        key = _encode(parts)
+        if key not in self._known:
+            if len(self._known) >= COUNTED_MAX:
+                self._known.clear()
+            self._known[key] = count()
+        return self._known[key]
+
+
+_NEEDED, _HELD = _Counted(), _Counted()
+
+
 def needs_of(spec: PodSpec) -> Needs:
     """What one pod takes of a node once it is bound there."""
-    return _needs(spec, lambda container: _asked(container.resources))
+    parts = spec.containers, spec.init_containers, spec.overhead, spec.resources
+    return _NEEDED.of(parts, lambda: _needs(spec, lambda container: _asked(container.resources)))
 
 
 def held_by(pod: PodObject) -> Needs:
     """What a bound pod holds: while it is resized the most of what it asks for, was given, and still uses."""
+    spec, status = pod.spec, pod.status
+    asked = spec.containers, spec.init_containers, spec.overhead, spec.resources
+    given = status.container_statuses, status.init_container_statuses, status.allocated_resources
+    return _HELD.of((*asked, *given, _resize_is_infeasible(pod)), lambda: _held_by(pod))
+
+
+def _held_by(pod: PodObject) -> Needs:
     statuses = [*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())]
     given = {status.name: status for status in statuses}
     hopeless = _resize_is_infeasible(pod)

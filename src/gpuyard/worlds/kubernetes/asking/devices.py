@@ -39,6 +39,10 @@ class DevicesAsked:
 NONE = DevicesAsked()
 
 
+PARTS = (FRACTION, KAI_FRACTION, GPU_MEMORY, KAI_MEMORY)
+"""The annotations that are read here."""
+
+
 def is_device(resource: str) -> bool:
     """Whether a resource is a GPU, or part of one."""
     return resource in WHOLE_GPUS or resource == SHARED_GPU or resource.startswith(MIG_PREFIX)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpuyard.kube.objects import DeviceClaimObject, Metadata, NodeTerm, NodeTerms, PodSpec, Requirement
+from gpuyard.kube.objects import DeviceClaimObject, Metadata, NodeTerm, NodeTerms, PodSpec, Requirement, Volume
 from gpuyard.kube.quantities import whole
 from gpuyard.kube.storage import AllowedTopologies, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
@@ -41,6 +41,11 @@ class Storage:
 
 
 NOTHING_SEEN = Storage(watched=False)
+
+
+def is_claimed(volume: Volume) -> bool:
+    """Whether it is one that a claim stands for."""
+    return volume.persistent_volume_claim is not None or volume.ephemeral is not None
 
 
 def reach(spec: PodSpec, metadata: Metadata, storage: Storage) -> list[NodeTerms] | Refusal:

@@ -77,8 +77,9 @@ def _kinds(
 ) -> list[tuple[TaskGroup, list[Sitting]]] | Refusal:
     """Members that are alike, each kind with one of them; of a role that has none yet, what it will be made from."""
     kinds: list[tuple[TaskGroup, list[Sitting]]] = []
+    read: Read = {}
     for member in sorted(members, key=lambda m: _is_settled(m[0], places)):
-        found = pods.task_of(member[0], settings)
+        found = _read(member[0], settings, read)
         settled = _is_settled(member[0], places)
         if isinstance(found, Refusal):
             if not settled:
@@ -102,6 +103,17 @@ def _kinds(
 def _is_settled(pod: PodObject, places: Places) -> bool:
     """Whether nothing is asked any more about where it could be: it has its node, is on its way there, or is over."""
     return pods.is_bound(pod) or pods.is_over(pod) or pod.metadata.uid in places
+
+
+Read = dict[bytes | None, TaskGroup | Refusal]
+
+
+def _read(pod: PodObject, settings: ReadingSettings, read: Read) -> TaskGroup | Refusal:
+    """Those that are alike are read once."""
+    alike = pods.likeness(pod, settings)
+    if alike is None or alike not in read:
+        read[alike] = pods.task_of(pod, settings)
+    return read[alike]
 
 
 def _as_devices(known: TaskGroup, found: TaskGroup) -> bool:
