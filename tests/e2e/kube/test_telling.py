@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +55,29 @@ def test_conditions_say_what_yard_why_says_and_only_who_new_nodes_would_help_is_
     about = [each for each in events if each["regarding"]["name"].startswith("gang-")]
     assert len([each for each in about if each["reason"] == "FailedScheduling"]) == 1
     assert len(bound(cluster)) == 2
+
+
+def test_while_others_leave_for_it_a_pod_names_the_node_that_is_kept_for_it(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers, tmp_path: Path
+):
+    policy = "policy: {eviction_grace: 0s, protect_after: 100}"
+    (tmp_path / "site.yaml").write_text(f"apiVersion: gpuyard.dev/v1\nkind: Snapshot\n{policy}\n")
+    cluster.prioritise(urgent=1000)
+    kubelets.add(FakeNode("n0", gpus=4))
+    schedulers("--no-lease", "--site", str(tmp_path / "site.yaml"))
+    cluster.create(indexed_job("old", 4, notes={"linger-s": 8}))
+    wait_for(lambda: len(bound(cluster)) == 4, "the first is bound")
+    cluster.create(indexed_job("urgent", 4, priorityClassName="urgent"))
+
+    def urgent() -> list[dict[str, Any]]:
+        return cluster.pods(**{"batch.kubernetes.io/job-name": "urgent"})
+
+    def nominated() -> bool:
+        return [each["status"].get("nominatedNodeName") for each in urgent()] == ["n0"] * 4
+
+    wait_for(nominated, "each names the node that is kept for it")
+    said = condition(urgent()[0])
+    assert said["reason"] == "RoomIsMade"
+    assert said["message"].startswith("its place on n0 is kept until default/old-0")
+    wait_for(lambda: all(each["spec"].get("nodeName") == "n0" for each in urgent()), "they are bound there")
+    assert not any(each["status"].get("nominatedNodeName") for each in urgent())

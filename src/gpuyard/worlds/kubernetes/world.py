@@ -27,6 +27,7 @@ from gpuyard.model.policy import PdbRule
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.acting.bind import Binder
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
+from gpuyard.worlds.kubernetes.acting.nominate import Nominator
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
 from gpuyard.worlds.kubernetes.acting.starting import Starter
@@ -142,6 +143,7 @@ class KubernetesWorld:
         works = [self.following.run(self.settings.scheduler)]
         if self.settings.identity:
             works += [self.teller.run(self._may_act, self._moment, self.settings.explain), self._tend()]
+            works.append(Nominator(self.client, self.observer, self._clock).run(self._may_act))
             if self.settings.elects:
                 works.append(self.election.run())
         for work in works:

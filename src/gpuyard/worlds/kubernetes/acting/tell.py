@@ -191,13 +191,7 @@ class ConditionTeller:
             return  # it is told again, by and by
 
     async def _write_condition(self, pod: PodObject, message: Message) -> None:
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": message.reason,
-            "message": message.text,
-            "lastTransitionTime": self._now("seconds"),
-        }
+        condition = condition_of(message.reason, message.text, self._clock)
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         reply = await self._client.patch(f"{_path(pod)}/status", msgspec.json.encode(body), STRATEGIC)
         if reply.ok or reply.status in (404, 409):
@@ -206,7 +200,7 @@ class ConditionTeller:
 
     async def _write_event(self, pod: PodObject, message: Message) -> None:
         metadata = pod.metadata
-        stamp = self._now("microseconds")
+        stamp = _now(self._clock, "microseconds")
         name = f"{metadata.name[:200]}.{round(self._clock.now() * 1e9):x}"
         body = {
             "apiVersion": "events.k8s.io/v1",
@@ -230,10 +224,6 @@ class ConditionTeller:
         path = f"/apis/events.k8s.io/v1/namespaces/{metadata.namespace}/events"
         await self._client.post(path, msgspec.json.encode(body))
 
-    def _now(self, precision: str) -> str:
-        told = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec=precision)
-        return told.replace("+00:00", "Z")
-
     def forget(self, uid: str) -> None:
         """It waits no longer, or is no more."""
         self._sent.pop(uid, None)
@@ -241,3 +231,18 @@ class ConditionTeller:
 
 def _path(pod: PodObject) -> str:
     return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+
+
+def condition_of(reason: str, message: str, clock: Clock) -> dict[str, str]:
+    """`PodScheduled=False`, as the API has it."""
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": _now(clock, "seconds"),
+    }
+
+
+def _now(clock: Clock, precision: str) -> str:
+    return datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec=precision).replace("+00:00", "Z")
