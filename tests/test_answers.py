@@ -6,8 +6,9 @@ import builtins
 
 import pytest
 
-from tests.support import answers, sums
+from tests.support import answers, corners, sums
 
+AT_ONCE = 30
 LINES = answers.YARDS.read_text(encoding="utf-8").splitlines()
 
 
@@ -28,9 +29,18 @@ def test_a_yard_is_answered_as_it_was(number: int):
     assert answers.differences(f"yard {number}", answers.of_yard(answers.yard(LINES[number]))) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, corners.COUNT, AT_ONCE))
+def test_a_corner_is_answered_as_it_was(first: int):
+    numbers = range(first, min(first + AT_ONCE, corners.COUNT))
+    assert [
+        told for n in numbers for told in answers.differences(f"corner {n}", answers.of_yard(answers.corner(n)))
+    ] == []
+
+
 def test_an_answer_that_changed_is_told_by_its_part():
     name = "yard 0"
-    as_kept = dict(zip([*answers.OUTLOOK, *answers.LOOKS], answers.kept()[name], strict=True))
+    as_kept = dict(zip(answers.PARTS, answers.kept()[name], strict=True))
     assert answers.differences(name, as_kept) == []
     (told,) = answers.differences(name, as_kept | {"waiting": "other", "defrag": "other"})
     assert told.startswith("other waiting, defrag than is kept")

@@ -41,7 +41,7 @@ def main() -> int:
     asked.add_argument("--scenario", help="try nothing but scenarios whose file and name match this")
     asked.add_argument("--tests", nargs="+", default=[], help="try nothing but these files of tests")
     asked.add_argument(
-        "--seconds", type=float, default=20.0, help="processor time for each; what is left out is not asked"
+        "--seconds", type=float, default=40.0, help="processor time for each; what is left out is not asked"
     )
     asked.add_argument("--verbose", action="store_true", help="also say who noticed each")
     given = asked.parse_args()

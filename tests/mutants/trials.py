@@ -35,6 +35,7 @@ FOLDERS = (
 LEFT_OUT = (
     "tests/properties/test_oracle.py",
     "test_the_hash_seed_means_nothing",
+    "test_a_yard_is_answered_as_it_was",
 )
 """Judged here by themselves, or in other processes, which have no mutant."""
 
@@ -73,7 +74,7 @@ def survey(scenarios: list[Scenario], reached: Reached) -> list[Trial]:
     """Every trial, once; one that finds something wrong without any mutant is told and left out."""
     found: list[Trial] = []
     imported = start(reached)
-    for name, ask in [*of_answers(scenarios), *of_scenarios(scenarios), *of_moments()]:
+    for name, ask in (trial for kind in kinds(scenarios) for trial in kind):
         began = time.process_time()
         wrong = ask()
         trial = Trial(name, reached.take() | imported, time.process_time() - began)
@@ -127,10 +128,10 @@ def killer(trials: list[Trial], scenarios: list[Scenario], most_s: float) -> str
     """The first trial that notices that something is wrong: of each kind as many as there is time for."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGPROF, give_up)
-    kinds = (of_answers(scenarios), of_scenarios(scenarios), of_moments())
-    share_s = most_s / (len(kinds) + 1)
+    mine_first = [dict(kind) for kind in kinds(scenarios)]
+    share_s = most_s / (len(mine_first) + 1)
     rest = {trial.name: trial for trial in trials}
-    for asked in map(dict, kinds):
+    for asked in mine_first:
         mine = [rest.pop(trial.name) for trial in trials if trial.name in asked]
         for trial in within(mine, share_s):
             if wrong := bounded(asked[trial.name], trial.seconds):
@@ -206,6 +207,27 @@ class Choosing:
 
 
 # --- the trials ----------------------------------------------------------------------------------
+
+
+def kinds(scenarios: list[Scenario]) -> tuple[Asked, ...]:
+    """All but the tests, those first that tell most for their time."""
+    return of_answers(scenarios), of_yards(), of_scenarios(scenarios), of_moments()
+
+
+def of_yards() -> Asked:
+    """One for each question to a drawn moment: whether the answer is the one that is kept."""
+    from tests.support import answers, corners
+
+    lines = answers.YARDS.read_text(encoding="utf-8").splitlines()
+    drawn = {f"yard {i}": partial(answers.yard, line) for i, line in enumerate(lines)}
+    drawn |= {f"corner {number}": partial(answers.corner, number) for number in range(corners.COUNT)}
+
+    def changed(name: str, asked: str) -> str | None:
+        return next(iter(answers.differences(name, answers.to_question(drawn[name](), asked))), None)
+
+    for name in drawn:
+        for asked in answers.ASKED:
+            yield f"{name}, {asked}", partial(changed, name, asked)
 
 
 def of_answers(scenarios: list[Scenario]) -> Asked:

@@ -2,7 +2,8 @@
 
 Scenarios say what must be; this says what is. A change that was meant to change nothing shows here if it does, down to
 the last number of a reason; one that was meant to is kept by `make answers`, and the review sees which moments it
-touched. `yards.jsonl` holds moments drawn at random, rich in what scenarios leave out, one a line.
+touched. `yards.jsonl` holds moments drawn at random, rich in what scenarios leave out, one a line; `corners` are drawn
+from numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
-from tests.support import newcomers
+from tests.support import corners, newcomers
 from tests.support.scenario import load_all
 
 FOLDER = Path(__file__).resolve().parent.parent / "answers"
@@ -66,6 +67,10 @@ LOOKS: dict[str, Callable[[Snapshot], object]] = {
 }
 """What else is asked of a drawn moment."""
 
+PARTS = (*OUTLOOK, *LOOKS)
+ASKED = ("outlook", *LOOKS)
+"""What a drawn moment is asked, one question after the other."""
+
 Answer = dict[str, str]
 """A digest per part."""
 
@@ -94,16 +99,26 @@ def of_outlook(outlook: Outlook) -> Answer:
 
 
 def of_yard(snapshot: Snapshot) -> Answer:
-    return of_outlook(foresee.outlook(snapshot)) | {name: digest(look(snapshot)) for name, look in LOOKS.items()}
+    return {part: said for asked in ASKED for part, said in to_question(snapshot, asked).items()}
+
+
+def to_question(snapshot: Snapshot, asked: str) -> Answer:
+    """What is answered to one of the questions."""
+    return {asked: digest(LOOKS[asked](snapshot))} if asked in LOOKS else of_outlook(foresee.outlook(snapshot))
 
 
 def differences(name: str, answer: Answer) -> list[str]:
     """The parts that are not as they are kept; a moment that nobody has kept yet differs in nothing."""
     before = kept().get(name)
-    if before is None or before == list(answer.values()):
+    if before is None:
         return []
-    parts = [part for part, old in zip(answer, before, strict=True) if answer[part] != old]
-    return [f"other {', '.join(parts)} than is kept in tests/answers: if that is right, `make answers` keeps it"]
+    old = dict(zip(PARTS, before, strict=False))
+    parts = [part for part, said in answer.items() if said != old.get(part)]
+    return (
+        []
+        if not parts
+        else [f"other {', '.join(parts)} than is kept in tests/answers: if that is right, `make answers` keeps it"]
+    )
 
 
 @cache
@@ -117,11 +132,16 @@ def yards() -> Iterator[tuple[str, Snapshot]]:
     """The moments that were drawn."""
     for i, line in enumerate(YARDS.read_text(encoding="utf-8").splitlines()):
         yield f"yard {i}", yard(line)
+    for number in range(corners.COUNT):
+        yield f"corner {number}", corner(number)
 
 
 def yard(line: str) -> Snapshot:
-    document: dict[str, Any] = json.loads(line)
-    return parse_snapshot(json.dumps(document), "yard", 0.0)
+    return parse_snapshot(line, "yard", 0.0)
+
+
+def corner(number: int) -> Snapshot:
+    return parse_snapshot(json.dumps(corners.corner(number)), "corner", 0.0)
 
 
 def keep() -> int:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from gpuyard.brain.decide import observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Evictions, Memory
+from gpuyard.brain.engine.placing import fragmentation
 from gpuyard.model.events import (
     ActionFailed,
     JobEvicted,
@@ -38,6 +42,38 @@ def test_tasks_that_run_are_no_longer_merely_assigned_and_the_first_of_them_star
     fleet.apply([TasksRunning("j", places[1:], at=found.now + 9)])
     assert [p.assigned for p in fleet.jobs["j"].placements] == [False, False]
     assert fleet.jobs["j"].started == found.now + 5
+
+
+def test_tasks_that_run_beside_others_nobody_has_heard_of_are_all_taken_as_running():
+    found = moment(TWO)
+    fleet = Fleet(found)
+    places = fleet.jobs["j"].placements
+    fleet.apply([TasksEnded("j", places), TasksAssigned("j", places[:1], at=found.now)])
+    fleet.apply([TasksRunning("j", places, at=found.now + 5)])
+    assert [p.assigned for p in fleet.jobs["j"].placements] == [False, False]
+
+
+@pytest.mark.parametrize("asked", ["gpu_memory: 20Gi", "gpus: 1"])
+def test_a_label_that_moves_to_another_card_changes_what_a_share_costs_and_where_the_demand_can_go(asked: str):
+    found = moment(f"""
+    nodes:
+      - {{name: n0, gpus: 2, model: H100-SXM5-80GB, gpu_memory: 80Gi, labels: {{zone: x}}}}
+      - {{name: n1, gpus: 2, model: A100-SXM4-40GB, gpu_memory: 40Gi}}
+    jobs: [{{name: part, {asked}, node_selector: {{zone: x}}}}]
+    """)
+    fleet = Fleet(found)
+    before = stranded(fleet)
+    n0, n1 = (replace(node, labels=n.labels) for node, n in zip(found.nodes, reversed(found.nodes), strict=True))
+    fleet.apply([NodeSeen(n0), NodeSeen(n1)])
+    fresh = Fleet(replace(found, nodes=(n0, n1)))
+    assert differences(picture(fleet), picture(fresh)) == []
+    assert stranded(fleet) == stranded(fresh) != before
+
+
+def stranded(fleet: Fleet) -> list[float]:
+    """What the demand seen strands on each node."""
+    fragmentation.follow_demand(fleet)
+    return fleet.shapes.gauge.now(np.arange(len(fleet.columns.nodes))).tolist()
 
 
 def test_a_job_whose_tasks_are_all_gone_has_not_started():

@@ -50,6 +50,10 @@ def test_seven_gpus_are_told_of_four_and_eight_though_the_job_waits():
     assert [each["gpus"] for each in told["sizing"]["places"]] == [4, 7, 8]
 
 
+def test_three_gpus_are_told_of_the_very_next_size_that_divides_a_node():
+    assert [each["gpus"] for each in preview("{name: odd, gpus: 3}")["sizing"]["places"]] == [2, 3, 4]
+
+
 @pytest.mark.parametrize("asked", ["gpus: 1", "gpus: 2", "gpus: 4", "gpus: 8", "fraction: 0.3", "cpu: 4"])
 def test_a_size_that_divides_a_node_is_told_nothing(asked: str):
     assert "sizing" not in preview(f"{{name: even, {asked}}}")

@@ -123,6 +123,13 @@ def test_a_job_that_was_evicted_too_often_alerts_until_the_day_is_over():
     assert yard.after(DAY, kind=AlertKind.PROTECTED) == []
 
 
+def test_of_several_jobs_that_were_evicted_too_often_the_first_three_are_named():
+    more = "".join(f"  - {{name: {name}, queue: a, gpus: 1}}\n" for name in "dcba")
+    evicted = Memory().keeping(Evictions(dict.fromkeys("abcd", (1767268700.0,) * 3)))
+    (alert,) = Watched(LENT % 4 + more, evicted).after(1, kind=AlertKind.PROTECTED)
+    assert (alert.count, alert.jobs) == (4, ("a", "b", "c"))
+
+
 def test_a_job_that_is_gone_is_protected_no_longer():
     gone = Memory().keeping(Evictions({"ghost": (1767268800.0,) * 3}))
     yard = Watched(LENT % 4, gone)

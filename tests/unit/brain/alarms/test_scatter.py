@@ -143,6 +143,16 @@ def test_what_is_remembered_is_bounded_and_a_restart_counts_nobody_twice():
     assert yard.memory.of(DayAsked).total(yard.snapshot.now) == before
 
 
+def test_what_was_asked_for_counts_for_a_day_and_is_then_forgotten():
+    key, hour = AskedShape(WHOLE, 1, "", ()).key, 3600.0
+    part = DayAsked().with_asked({key: 2.0}, 10 * hour)
+    assert part.total(33.9 * hour) == {key: 2.0}
+    assert part.total(34 * hour) == {}
+    assert part.with_asked({key: 1.0}, 33.9 * hour).gpus == {key: {"10": 2.0, "33": 1.0}}
+    assert part.with_asked({key: 1.0}, 34 * hour).gpus == {key: {"34": 1.0}}
+    assert part.with_asked({}, 34 * hour).gpus == {}
+
+
 def test_a_shape_reads_back_from_its_key():
     for shape in (AskedShape(WHOLE, 4, "rack", ("H100", "A100")), AskedShape(WHOLE // 2, 1, "", ())):
         assert AskedShape.of_key(shape.key) == shape

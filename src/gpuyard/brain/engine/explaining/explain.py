@@ -256,6 +256,7 @@ def _ladder(draft: Draft, row: JobRow, view: NodesView, reason: Reason) -> tuple
 def _first_failures(draft: Draft, row: JobRow, view: NodesView) -> dict[Rung, int]:
     """Nodes per rung; each node counts once, at the first rung it fails."""
     suitable, cost = view.suitable, task_cost(row, view)
+    least = max(cost, 1)
     sick_here, closed_here = view.with_sick > view.free, view.with_closed > view.free
     shut = np.zeros(len(suitable), dtype=bool)
     for mask in view.policy.values():
@@ -265,8 +266,8 @@ def _first_failures(draft: Draft, row: JobRow, view: NodesView) -> dict[Rung, in
         Rung.SHAPE: ~view.shape,
         Rung.FRAGMENTATION: suitable
         & (view.gpu_room == 0)
-        & ((view.with_sick < max(cost, 1)) | ~sick_here)
-        & ((view.with_closed < max(cost, 1)) | ~closed_here),
+        & ((view.with_sick < least) | ~sick_here)
+        & ((view.with_closed < least) | ~closed_here),
         Rung.MODEL: ~view.model,
         Rung.HEALTH: suitable & (view.gpu_room == 0) & sick_here,
         Rung.LABELS: ~view.labels,

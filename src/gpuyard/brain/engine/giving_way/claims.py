@@ -49,7 +49,7 @@ class Claim:
         """As the books are."""
         self._supposing = Rights()
         """As they are supposed to be."""
-        self._supposed: dict[tuple[object, ...], int] = {}
+        self._supposed: Counter[tuple[object, ...]] = Counter()
         """How often more or less is supposed to be held than is, by queue and amounts; empty where nothing is."""
         self._footings_supposed: Counter[Footing] = Counter()
         """How many units are supposed to stand there more than do, or fewer."""
@@ -222,7 +222,7 @@ class Claim:
 
     def _note_supposed(self, what: tuple[object, ...], sign: int) -> None:
         self._supposing = Rights()
-        self._supposed[what] = self._supposed.get(what, 0) + sign
+        self._supposed[what] += sign
         if not self._supposed[what]:
             del self._supposed[what]
 

@@ -20,7 +20,7 @@ from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.policy import Style
@@ -338,7 +338,9 @@ class RoomMaker:
             return []
         tree = self.draft.fleet.tree
         inside = tree.index[queue]
-        rows = [row for row in self.draft.fleet.jobs.values() if row.queue >= 0 and inside in tree.paths[row.queue]]
+        rows = [
+            row for row in self.draft.fleet.jobs.values() if row.queue != NO_QUEUE and inside in tree.paths[row.queue]
+        ]
         units = [unit for row in rows if row.held for unit in victims.units_of(row) if self.rights.allows(unit)]
         return sorted(units, key=lambda unit: self.rights.key((unit,)))
 

@@ -161,7 +161,7 @@ def budgets_allow(draft: Draft, units: Iterable[Unit]) -> bool:
     going: Counter[Budget] = Counter()
     for unit in units:
         for budget in draft.fleet.budgets_over(unit.row.name):
-            going[budget] += sum(covers(budget, unit.row, held) for held in unit.places)
+            going[budget] += sum(covers(budget, unit.row, held.leaf) for held in unit.places)
     return all(headroom(draft, budget) >= count for budget, count in going.items() if count)
 
 
@@ -169,15 +169,15 @@ def forbids(draft: Draft, row: JobRow) -> str:
     """The budget that would break if the whole job were disturbed now; "" if none would."""
     places = whole(row).places
     for budget in draft.fleet.budgets_over(row.name):
-        going = sum(covers(budget, row, held) for held in places)
+        going = sum(covers(budget, row, held.leaf) for held in places)
         if going and headroom(draft, budget) < going:
             return budget.name
     return ""
 
 
-def covers(budget: Budget, row: JobRow, held: Held) -> bool:
-    """Whether a budget over this job is about this task of it."""
-    return not budget.covers or (row.name, row.groups[held.leaf].name) in budget.covers
+def covers(budget: Budget, row: JobRow, leaf: int) -> bool:
+    """Whether a budget over this job is about this group of it."""
+    return not budget.covers or (row.name, row.groups[leaf].name) in budget.covers
 
 
 def headroom(draft: Draft, budget: Budget) -> int:
@@ -185,28 +185,23 @@ def headroom(draft: Draft, budget: Budget) -> int:
     rows = [draft.fleet.jobs[name] for name in budget.jobs if name in draft.fleet.jobs]
     healthy = sum(_undisturbed(draft, row, budget) for row in rows)
     if budget.allowed is not None:
-        stood = sum(covers(budget, row, held) for row in rows for held in draft.origin(row) if not held.terminating)
+        stood = sum(_covered(budget, row, draft.origin(row)).total() for row in rows)
         return budget.allowed - (stood - healthy)
     if budget.min_available is not None:
         return healthy - budget.min_available
-    groups = [(row, group) for row in rows for group in row.groups]
-    wanted = sum(
-        group.tasks - group.succeeded - group.failed
-        for row, group in groups
-        if not budget.covers or (row.name, group.name) in budget.covers
-    )
+    groups = [group for row in rows for leaf, group in enumerate(row.groups) if covers(budget, row, leaf)]
+    wanted = sum(group.tasks - group.succeeded - group.failed for group in groups)
     return (budget.max_unavailable or 0) - (wanted - healthy)
 
 
 def _undisturbed(draft: Draft, row: JobRow, budget: Budget) -> int:
     """Tasks that ran when the plan began and still stand where they stood."""
-    before, now = (
-        Counter(  # a new number is no disturbance
-            held._replace(task=0) for held in tasks if not held.terminating and covers(budget, row, held)
-        )
-        for tasks in (draft.origin(row), row.held)
-    )
-    return (before & now).total()
+    return (_covered(budget, row, draft.origin(row)) & _covered(budget, row, row.held)).total()
+
+
+def _covered(budget: Budget, row: JobRow, tasks: Iterable[Held]) -> Counter[Held]:
+    """The tasks that the budget is about, without those on their way out; a new number is no disturbance."""
+    return Counter(held._replace(task=0) for held in tasks if not held.terminating and covers(budget, row, held.leaf))
 
 
 def budget_rule(draft: Draft) -> PdbRule:

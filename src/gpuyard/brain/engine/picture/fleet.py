@@ -180,11 +180,11 @@ class Fleet(Standing):
         begins = all(place.assigned for place in row.placements)
         known = {place.identity for place in row.placements}
         new = tuple(place for place in event.placements if place.identity not in known)
+        placements = tuple(replace(p, assigned=False) if p.identity in named else p for p in row.placements)
         if not new:  # nothing moves: only what is told of its tasks has changed
-            row.placements = tuple(replace(p, assigned=False) if p.identity in named else p for p in row.placements)
+            row.placements = placements
             row.started = event.at if begins else row.started
             return
-        placements = [replace(p, assigned=False) if p.identity in named else p for p in row.placements]
         self._set_placements(row, (*placements, *new), started=event.at if begins else _first(row.started, event.at))
 
     def _count_ended(self, row: JobRow, event: TasksEnded) -> None:

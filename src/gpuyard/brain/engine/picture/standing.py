@@ -240,7 +240,7 @@ class Standing:
             return
         self._count_demand(row, sign)
         wanted = self.demand[row.queue]
-        for r, amount in enumerate(self.wanted(row) if sign > 0 else row.wanted):
+        for r, amount in enumerate(self.wanted(row) if sign == 1 else row.wanted):
             wanted[r] += sign * amount
 
     def _count_demand(self, row: JobRow, sign: int) -> None:

@@ -54,18 +54,20 @@ def _nearest(grades: tuple[tuple[int, ...], ...], free: int, count: int) -> int:
     for number, islands in enumerate(grades):
         holding = [part for mask in islands if (part := mask & free).bit_count() >= count]
         if holding:
-            best = min(holding, key=lambda part: (part.bit_count(), part & -part))
+            best = min(holding, key=int.bit_count)
             return _nearest(grades[:number] + grades[number + 1 :], best, count)
-    if not grades or not count:
+    joined = _joining(grades, free)
+    if not joined:
         return _lowest(free, count)
-    best = max(_joining(grades, free), key=lambda part: (part.bit_count(), -(part & -part)))
+    best = max(joined, key=int.bit_count)
     return best | _nearest(grades, free & ~best, count - best.bit_count())
 
 
 def _joining(grades: tuple[tuple[int, ...], ...], free: int) -> list[int]:
-    """The free parts of the first grade that joins any two of them: cards without NVLink are no islands to fill up."""
-    parts = [[mask & free for mask in islands] for islands in grades]
-    return next((each for each in parts if any(part.bit_count() > 1 for part in each)), parts[0])
+    """The free parts of the first grade that joins any two of them; none where no grade does: cards without NVLink are
+    no islands to fill up."""
+    parts = ([mask & free for mask in islands] for islands in grades)
+    return next((each for each in parts if any(part.bit_count() > 1 for part in each)), [])
 
 
 def _lowest(mask: int, count: int) -> int:

@@ -131,7 +131,7 @@ def _near(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> Iterat
     if wish.row.live[wish.leaf] and shape.request.style is Style.PACK and region.island < 0:
         for level in reversed(draft.fleet.columns.level_names):
             place = topology.home(draft.fleet.columns, wish.row, (wish.leaf,), level)
-            if place is not None and place.start >= region.start and place.stop <= region.stop and place != region:
+            if place is not None and within(place, region) == place:
                 yield place
     yield region
 

@@ -55,16 +55,13 @@ def _consider(draft: Draft, row: JobRow) -> bool:
     if row.name in draft.kept:
         return True
     draft.promises += 1
-    if row.alive() or not (draft.fleet.any_limits or _waited(draft, row)):
-        return False
-    if not gang.could_ever_fit(draft, row):
+    if row.alive() or not (draft.fleet.any_limits or _waited(draft, row)) or not gang.could_ever_fit(draft, row):
         return False
     start = eta.surely(draft, row) if draft.fleet.any_limits else None
-    places = start.places if start is not None else ()
-    if start is None:
-        if not _waited(draft, row):
-            return False
-        places = _likeliest(draft, row)
+    if start is not None:
+        places = start.places
+    else:
+        places = _likeliest(draft, row) if _waited(draft, row) else ()
     if not places or _pools(draft, places) & _full_pools(draft):
         return False
     until = start.at if start is not None else None

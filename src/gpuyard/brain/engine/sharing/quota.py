@@ -81,7 +81,7 @@ class QueueTree:
             slots = self._model_slots[model] = [i for i in named if model_matches(self.resources[i], model)]
         return slots
 
-    def charge(self, queue: int, amounts: Amounts, firm: bool, sign: int = 1) -> None:
+    def charge(self, queue: int, amounts: Amounts, firm: bool, sign: int) -> None:
         """Add (or with sign -1 take away) what a task holds, at every level."""
         self.suppose(queue, amounts, firm, sign)
         self.changed.append(queue)
