@@ -14,7 +14,7 @@ import random
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -28,6 +28,9 @@ LEAST = 0.85
 """The share that must be noticed."""
 
 BESIDE_THE_BRAIN = ("numpy", "rich", "hypothesis", "gpuyard.files", "tests.support.invariants", "tests.oracle.judge")
+
+SURVEYS = 6
+"""Processes among which the survey is divided."""
 
 Verdict = tuple[Mutant, str | None]
 
@@ -51,10 +54,10 @@ def main() -> int:
     preload()
     work = partial(attempt_with, given.tests, given.seconds)
     if not given.tests:
-        trials = None if given.scenario else in_another(lambda: survey(scenarios))
-        work = partial(attempt, trials, scenarios, given.seconds)
+        everything = None if given.scenario else surveyed(scenarios, given.jobs)
+        work = partial(attempt, everything, scenarios, given.seconds)
     verdicts: list[Verdict] = []
-    for verdict in all_tried(chosen, work, given.jobs):
+    for verdict in all_done(chosen, work, given.jobs):
         verdicts.append(verdict)
         if given.verbose or verdict[1] is None:
             print(said(verdict), flush=True)
@@ -83,14 +86,22 @@ def is_meant(mutant: Mutant, part: str) -> bool:
     return any(name == part or name.endswith(f"/{part}") for name in names)
 
 
-# --- processes: one for the survey, one for each mutant ------------------------------------------
+# --- processes: some for the survey, one for each mutant -----------------------------------------
 
 
-def survey(scenarios: list[Scenario]) -> Any:
+def surveyed(scenarios: list[Scenario], jobs: int) -> list[Any]:
+    """Every trial, on the brain as it is."""
+    return [trial for _, found in all_done(range(SURVEYS), partial(survey, scenarios), jobs) for trial in found]
+
+
+def survey(scenarios: list[Scenario], part: int) -> Any:
+    """One part of all trials: the tests, or every so manieth of the others."""
     reached = reaching.watch()
     from tests.mutants import trials
 
-    return trials.survey(scenarios, reached)
+    if not part:
+        return trials.survey_tests(reached)
+    return trials.survey(scenarios, reached, part - 1, SURVEYS - 1)
 
 
 def attempt(everything: Any, scenarios: list[Scenario], most_s: float, mutant: Mutant) -> str | None:
@@ -119,15 +130,6 @@ def attempt_with(tests: list[str], most_s: float, mutant: Mutant) -> str | None:
         return f"{type(error).__name__}: {error}"
 
 
-def in_another(work: Callable[[], Any]) -> Any:
-    """The result of the work, done in a process of its own."""
-    process, reading = begun(work)
-    try:
-        return reading.recv()
-    finally:
-        process.join()
-
-
 def begun(work: Callable[[], Any]) -> tuple[Any, Connection]:
     """A process that does the work and sends its result."""
     context = get_context("fork")
@@ -138,28 +140,27 @@ def begun(work: Callable[[], Any]) -> tuple[Any, Connection]:
     return process, reading
 
 
-def all_tried(chosen: list[Mutant], work: Callable[[Mutant], str | None], jobs: int) -> Iterator[Verdict]:
-    """Each mutant with whoever noticed it, as it comes; so many at once."""
-    waiting = chosen[::-1]
-    under_way: dict[Any, tuple[Mutant, Any]] = {}
+def all_done(asked: Sequence[Any], work: Callable[[Any], Any], jobs: int) -> Iterator[tuple[Any, Any]]:
+    """Each that is asked with what the work on it gives, as it comes; so many at once."""
+    waiting = list(reversed(asked))
+    under_way: dict[Any, tuple[Any, Any]] = {}
     while waiting or under_way:
         while waiting and len(under_way) < jobs:
-            mutant = waiting.pop()
-            process, reading = begun(partial(work, mutant))
-            under_way[reading] = mutant, process
+            each = waiting.pop()
+            process, reading = begun(partial(work, each))
+            under_way[reading] = each, process
         for ready in wait(list(under_way)):
-            mutant, process = under_way.pop(ready)
-            yield mutant, received(ready)
+            each, process = under_way.pop(ready)
+            yield each, received(ready)
             process.join()
 
 
-def received(reading: Any) -> str | None:
+def received(reading: Any) -> Any:
     """What the process sent; one that died noticed the mutant in its own way."""
     try:
-        told: str | None = reading.recv()
+        return reading.recv()
     except EOFError:
         return "the process broke"
-    return told
 
 
 # --- what is said --------------------------------------------------------------------------------

@@ -70,11 +70,11 @@ class Endless(BaseException):
 # --- on the brain as it is -----------------------------------------------------------------------
 
 
-def survey(scenarios: list[Scenario], reached: Reached) -> list[Trial]:
-    """Every trial, once; one that finds something wrong without any mutant is told and left out."""
+def survey(scenarios: list[Scenario], reached: Reached, part: int, parts: int) -> list[Trial]:
+    """One part of all trials but the tests; one that finds something wrong without any mutant is told and left out."""
     found: list[Trial] = []
     imported = start(reached)
-    for name, ask in (trial for kind in kinds(scenarios) for trial in kind):
+    for name, ask in [trial for kind in kinds(scenarios) for trial in kind][part::parts]:
         began = time.process_time()
         wrong = ask()
         trial = Trial(name, reached.take() | imported, time.process_time() - began)
@@ -82,11 +82,16 @@ def survey(scenarios: list[Scenario], reached: Reached) -> list[Trial]:
             print(f"left out, for it fails without any mutant: {name}: {wrong}", flush=True)
         else:
             found.append(trial)
+    return found
+
+
+def survey_tests(reached: Reached) -> list[Trial]:
+    """The same for the tests."""
     plugin = Survey(reached)
     run_pytest(plugin, stop=False)
     for name in plugin.wrong:
         print(f"left out, for it fails without any mutant: {name}", flush=True)
-    return found + [trial for trial in plugin.found if trial.name not in plugin.wrong]
+    return [trial for trial in plugin.found if trial.name not in plugin.wrong]
 
 
 def start(reached: Reached) -> frozenset[str]:

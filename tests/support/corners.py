@@ -190,7 +190,7 @@ class _Scattered:
     def _wide(self, i: int) -> Document:
         """A gang that asks for what is not free in one piece; of a queue that often may not have it."""
         dice = self.dice
-        level = dice.choice(("node", "nvlink", "rack", "") if self.racks else ("node", "nvlink", ""))
+        level = dice.choice(("node", "nvlink", "rack", "rack", "") if self.racks else ("node", "nvlink", "nvlink", ""))
         found: Document = {"name": f"wide-{i}", "queue": "lab", "gpus": dice.choice((2, 3, 4, 4, 6, 8)), "cpu": 2}
         found |= {"tasks": dice.choice((1, 1, 2, 2, 3)), "submitted": _ago(dice.choice((1, 50)))}
         return found | ({"topology": {"required": level}} if level else {})

@@ -73,7 +73,7 @@ def test_a_label_that_moves_to_another_card_changes_what_a_share_costs_and_where
 def stranded(fleet: Fleet) -> list[float]:
     """What the demand seen strands on each node."""
     fragmentation.follow_demand(fleet)
-    return fleet.shapes.gauge.now(np.arange(len(fleet.columns.nodes))).tolist()
+    return list(map(float, fleet.shapes.gauge.now(np.arange(len(fleet.columns.nodes)))))
 
 
 def test_a_job_whose_tasks_are_all_gone_has_not_started():

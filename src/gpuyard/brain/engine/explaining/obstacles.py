@@ -32,9 +32,8 @@ class Floor(NamedTuple):
     youth: tuple[object, ...]
 
 
-NOBODY = Floor(0, False, 0, 0.0, ())
-Floors = dict[int, Floor]
-"""What clearing a node costs at least, per node."""
+Floors = dict[int, Floor | None]
+"""What clearing a node costs at least, per node; None where nobody could leave."""
 
 
 class Anybody:
@@ -57,13 +56,15 @@ class Anybody:
         if node not in self._floors:
             self._floors[node] = self._least(node)
         known = self._floors[node]
-        return None if known.devices < short else (known.firm, known.priority, known.lost * short, known.youth)
+        if known is None or known.devices < short:
+            return None
+        return (known.firm, known.priority, known.lost * short, known.youth)
 
-    def _least(self, node: int) -> Floor:
+    def _least(self, node: int) -> Floor | None:
         ours = (row for row in self.draft.fleet.tenants[node] if not row.job.foreign)
         there, devices, grains = floors.on_devices(ours, node)
         if not there:
-            return NOBODY
+            return None
         lost = min(floors.lost(self.draft, row) if row.rigid else 0.0 for row in there)  # extras may go without a loss
         firm, priority = all(row.firm for row in there), min(row.priority for row in there)
         return Floor(sum(devices), firm, priority, lost * min(grains), min(row.youth for row in there))
