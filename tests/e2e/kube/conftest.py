@@ -16,7 +16,8 @@ from gpuyard.brain import foresee
 from gpuyard.runtime.clock import SystemClock, SystemDice
 from gpuyard.runtime.clustered.scheduler import ClusterScheduler, WorldSettings, read_cluster
 from tests.support import yards
-from tests.support.kube.cluster import Cluster, environment, until
+from tests.support.kube.cluster import ApiError, Cluster, environment, until
+from tests.support.kube.faults import FaultProxy
 
 PATIENCE_S = 120.0
 
@@ -49,9 +50,17 @@ Schedulers = Callable[..., Scheduler]
 
 
 @pytest.fixture
+def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
+    proxy = FaultProxy(cluster)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
 def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
     """Starts a scheduler; whatever runs at the end is killed."""
     started: list[Scheduler] = []
+    cluster.delete(LEASE)  # of the test before, whose holder is gone
 
     def start(*args: str, server: str = "") -> Scheduler:
         log = tmp_path / f"scheduler-{len(started)}.log"
@@ -73,6 +82,20 @@ def bound(cluster: Cluster) -> dict[str, str]:
 
 def wait_for(holds: Callable[[], Any], what: str) -> Any:
     return until(holds, PATIENCE_S, what)
+
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpuyard-system/leases/gpuyard-scheduler"
+
+
+def holder(cluster: Cluster) -> str:
+    try:
+        return str(cluster.get(LEASE)["spec"].get("holderIdentity") or "")
+    except ApiError:
+        return ""
+
+
+def leads(cluster: Cluster, scheduler: Scheduler) -> bool:
+    return holder(cluster).endswith(f"-{scheduler.process.pid}")
 
 
 def standing(cluster: Cluster) -> str:

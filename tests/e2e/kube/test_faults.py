@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
@@ -18,13 +17,6 @@ pytestmark = pytest.mark.slow
 STORM = (
     Verdict.PASS, Refusal(500), Verdict.LOSE_REPLY, Refusal(409), Refusal(429, "1"), Verdict.LOSE, Refusal(503),
 )  # fmt: skip
-
-
-@pytest.fixture
-def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
-    proxy = FaultProxy(cluster)
-    yield proxy
-    proxy.stop()
 
 
 def test_in_a_storm_of_refusals_and_lost_answers_a_gang_is_bound_whole_and_nobody_twice(

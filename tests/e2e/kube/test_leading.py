@@ -7,30 +7,17 @@ from collections import Counter
 
 import pytest
 
-from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, wait_for
-from tests.support.kube.cluster import ApiError, Cluster
+from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, leads, wait_for
+from tests.support.kube import truth
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 
 pytestmark = pytest.mark.slow
-
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpuyard-system/leases/gpuyard-scheduler"
-
-
-def holder(cluster: Cluster) -> str:
-    try:
-        return str(cluster.get(LEASE)["spec"].get("holderIdentity") or "")
-    except ApiError:
-        return ""
-
-
-def leads(cluster: Cluster, scheduler: Scheduler) -> bool:
-    return holder(cluster).endswith(f"-{scheduler.process.pid}")
 
 
 @pytest.fixture
 def both(cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers) -> tuple[Scheduler, Scheduler]:
     """The one that leads, and the one that stands by."""
-    cluster.delete(LEASE)
     kubelets.add(FakeNode("n0"), FakeNode("n1"))
     first = schedulers("--lease")
     wait_for(lambda: leads(cluster, first), "the first leads")
@@ -75,3 +62,4 @@ def test_a_leader_that_was_frozen_past_its_lease_does_nothing_when_it_thaws(
     assert leads(cluster, second)
     assert set(Counter(bound(cluster).values()).values()) == {8}
     assert {how for _, _, how in kubelets.admissions} == {"admitted"}
+    assert truth.wrongs(cluster) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from aiohttp import web
 
@@ -13,13 +11,6 @@ from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job,
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
-    proxy = FaultProxy(cluster)
-    yield proxy
-    proxy.stop()
 
 
 def test_a_gang_whose_last_member_cannot_be_bound_is_suspended_and_begins_again_without_a_failure(
