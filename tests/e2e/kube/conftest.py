@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,9 @@ def scheduling(cluster: Cluster) -> Iterator[Callable[..., ClusterScheduler]]:
     """Starts a scheduler in this process, as `yard serve` does in one of its own; for tests that kill nobody."""
     started: list[ClusterScheduler] = []
 
-    def start(site: str = "") -> ClusterScheduler:
-        settings = WorldSettings(cluster.access(), yards.fleet(site), identity="tests", elects=False)
+    def start(site: str = "", server: str = "") -> ClusterScheduler:
+        access = replace(cluster.access(), server=server or cluster.server)
+        settings = WorldSettings(access, yards.fleet(site), identity="tests", elects=False)
         started.append(ClusterScheduler(settings, SystemClock(), SystemDice()))
         started[-1].start()
         return started[-1]

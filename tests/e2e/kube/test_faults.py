@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 from aiohttp import web
 
-from tests.e2e.kube.conftest import Schedulers, bound, wait_for
+from gpuyard.kube import reflector
+from tests.e2e.kube.conftest import Schedulers, Scheduling, bound, wait_for
+from tests.support.kube import truth
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
@@ -91,3 +93,41 @@ def test_what_was_forgotten_by_the_store_is_listed_anew(
     proxy.silent = False
     wait_for(lambda: "next" in bound(cluster), "who went while nobody looked is not counted any more")
     assert refused
+
+
+def test_a_watch_that_says_nothing_is_given_up_and_what_was_missed_is_heard(
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reflector, "SILENT_S", 3.0)
+    kubelets.add(FakeNode("n0"))
+    scheduling(server=proxy.server)
+    cluster.create(pod("before", 8))
+    wait_for(lambda: "before" in bound(cluster), "it places pods")
+    proxy.mute_open_watches()
+    cluster.delete("/api/v1/namespaces/default/pods/before", 0)
+    cluster.create(pod("after", 8))
+    wait_for(lambda: "after" in bound(cluster), "it has noticed that nobody spoke to it any more")
+    assert truth.wrongs(cluster) == []
+
+
+def test_what_the_store_has_really_forgotten_is_listed_anew_and_who_went_meanwhile_is_gone(
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling, proxy: FaultProxy
+):
+    kubelets.add(FakeNode("n0"), FakeNode("n1", gpus=4))
+    scheduler = scheduling(server=proxy.server)
+    cluster.create(pod("gone", 8))
+    cluster.create(pod("stays", 2))
+    wait_for(lambda: len(bound(cluster)) == 2, "it places pods")
+    listed = sum(each.relists for each in scheduler.world.following.reflectors)
+    proxy.mute_open_watches()
+    cluster.delete("/api/v1/namespaces/default/pods/gone", 0)
+    cluster.create(pod("next", 8))
+    cluster.delete("/api/v1/nodes/n1")
+    cluster.end("kube-apiserver")
+    cluster.compact_store()
+    cluster.start_server()
+    proxy.cut_watches()
+    wait_for(lambda: bound(cluster).get("next") == "n0", "who went while nobody looked is not counted any more")
+    wait_for(lambda: "n1" not in scheduler.loop.fleet.columns.index, "nor is a node that went")
+    assert sum(each.relists for each in scheduler.world.following.reflectors) > listed
+    assert truth.wrongs(cluster) == []

@@ -58,6 +58,7 @@ class FaultProxy:
         self.silent = False
         """Whether watches stay open and tell nothing."""
         self._watches: set[asyncio.Task[None]] = set()
+        self._muted: set[asyncio.Task[None]] = set()
         self._up = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), daemon=True)
         self._thread.start()
@@ -74,6 +75,10 @@ class FaultProxy:
     def cut_watches(self) -> None:
         """Every open watch breaks."""
         self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in list(self._watches)])
+
+    def mute_open_watches(self) -> None:
+        """Every watch that is open stays so and says nothing any more; those that are opened later speak."""
+        self._loop.call_soon_threadsafe(lambda: self._muted.update(self._watches))
 
     # --- the loop ----------------------------------------------------------------------------------------
 
@@ -145,7 +150,7 @@ class FaultProxy:
             answer.set_status(source.status)
             await answer.prepare(request)
             async for chunk in source.content.iter_any():
-                while self.silent:
+                while self.silent or asyncio.current_task() in self._muted:
                     await asyncio.sleep(0.05)
                 await answer.write(chunk)
 
