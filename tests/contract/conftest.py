@@ -207,7 +207,7 @@ def in_cluster(request: pytest.FixtureRequest) -> Callable[[Path, str], Place]:
     return make
 
 
-LACKING = ("priority_takes", "time_limit", "drained_node")
+LACKING = ("time_limit", "drained_node")
 """What a cluster cannot do yet: nothing that runs is taken back for others."""
 KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.slow)
 

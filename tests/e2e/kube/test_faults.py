@@ -41,8 +41,13 @@ def test_in_a_storm_of_refusals_and_lost_answers_a_gang_is_bound_whole_and_nobod
     cluster.create(pod("two", 1))
     wait_for(lambda: len(bound(cluster)) == 32, "all are bound")
     assert set(Counter(bound(cluster).values()).values()) == {8}
-    wait_for(lambda: len(kubelets.admissions) == 32, "the kubelets have seen them")
+
+    def seen() -> bool:
+        return {f"default/{name}" for name in bound(cluster)} <= {key for key, _, _ in kubelets.admissions}
+
+    wait_for(seen, "the kubelets have seen them")
     assert {how for _, _, how in kubelets.admissions} == {"admitted"}
+    assert truth.wrongs(cluster) == []
 
 
 def test_watches_that_are_cut_miss_nothing(

@@ -129,7 +129,8 @@ class Kubernetes:
         self.cluster.merge(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
 
     def drain(self, name: str) -> None:
-        raise NotImplementedError
+        mark = {"metadata": {"annotations": {"gpuyard.dev/drain": '{"by": "admin"}'}}}
+        self.cluster.merge(f"/api/v1/nodes/{name}", mark | {"spec": {"unschedulable": True}})
 
     def why(self, name: str) -> str:
         def told() -> str:
