@@ -16,6 +16,7 @@ from typing import Any
 from gpuyard.model.actions import Evict, Move, Plan
 from gpuyard.runtime.clock import SystemClock, SystemDice
 from gpuyard.runtime.clustered.scheduler import ClusterScheduler, WorldSettings
+from gpuyard.worlds.kubernetes.asking.marks import DRAIN
 from tests.support import yards
 from tests.support.kube.cluster import ApiError, Cluster, until
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
@@ -129,8 +130,8 @@ class Kubernetes:
         self.cluster.merge(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
 
     def drain(self, name: str) -> None:
-        mark = {"metadata": {"annotations": {"gpuyard.dev/drain": '{"by": "admin"}'}}}
-        self.cluster.merge(f"/api/v1/nodes/{name}", mark | {"spec": {"unschedulable": True}})
+        body = {"metadata": {"annotations": {DRAIN: "{}"}}, "spec": {"unschedulable": True}}
+        self.cluster.merge(f"/api/v1/nodes/{name}", body)
 
     def why(self, name: str) -> str:
         def told() -> str:

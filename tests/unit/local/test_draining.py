@@ -91,7 +91,7 @@ def test_no_more_go_at_once_than_the_budget_allows(tmp_path: Path):
     yard.undrain(ADMIN, {"node": "n1", "gpu": None})
     answer = drain(yard, "n0")
     assert [each["job"] for each in answer["moves"]] == ["api-0"]
-    assert answer["stays"] == [{"job": "api-1", "message": "its disruption budget allows no more now"}]
+    assert answer["stays"] == [{"job": "api-1", "message": "its disruption budget api allows no more now"}]
     until_phase(yard, "n0", "drained")
     assert {where(yard, name) for name in ("api-0", "api-1")} == {"n1"}
     yard.stop()

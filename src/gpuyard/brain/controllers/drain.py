@@ -100,7 +100,8 @@ def _refuses(draft: Draft, struck: Struck) -> str:
     if not row.firm and victims.spared(draft, row):
         return "was evicted too often or too lately to be disturbed again now"
     if not victims.budgets_allow(draft, [_going(draft, struck)]):
-        return "its disruption budget allows no more now"
+        budget = victims.forbids(draft, row)
+        return f"its disruption budget {budget} allows no more now".replace("  ", " ")
     return ""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import getpass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,9 @@ from gpuyard.cli.console import options, terminal, words
 from gpuyard.cli.console.completing import names
 from gpuyard.cli.console.terminal import Column, Screen
 from gpuyard.client import Client
+
+if TYPE_CHECKING:
+    from gpuyard.runtime.clustered.draining import ClusterNodes
 
 Document = dict[str, Any]
 
@@ -21,6 +25,7 @@ _HIT = (Column("JOB"), Column("WHAT"), Column("COST OR REASON", wraps=True))
     """
     yard drain n3 --reason "fan is loud"
     yard drain n3:5 --dry-run
+    yard drain gpu-7 --kube
     """,
 )
 @click.argument("place", metavar="NODE[:GPU]", shell_complete=names("nodes"))
@@ -28,34 +33,50 @@ _HIT = (Column("JOB"), Column("WHAT"), Column("COST OR REASON", wraps=True))
 @click.option("--force", is_flag=True, help="Also jobs that have a right to stay.")
 @click.option("--dry-run", is_flag=True, help="Only show whom it would hit.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--kube", is_flag=True, help="A node of the Kubernetes cluster that kubectl would ask, with your own rights."
+)
 @options.output()
-def drain(place: str, reason: str, force: bool, dry_run: bool, yes: bool, form: str) -> None:
+def drain(place: str, reason: str, force: bool, dry_run: bool, yes: bool, kube: bool, form: str) -> None:
     """Close a node or GPU and empty it gently. First shows who would move, stop and stay.
 
     Jobs that may be disturbed move to another place, or get their checkpoint signal and grace, stop and wait again,
     never more at once than their disruption budgets allow. Others stay until they end by themselves, unless --force.
     """
-    with Client() as client:
-        node, gpu = parted(place, {str(each["name"]) for each in client.nodes()})
-        preview = client.drain(node, gpu, reason, force, dry_run=True)
+    with _cluster() if kube else Client() as target:
+        node, gpu = parted(place, {str(each["name"]) for each in target.nodes()})
+        preview = target.drain(node, gpu, reason, force, dry_run=True)
         if form == "table":
             draw(preview)
         if not dry_run:
             options.agree(f"Drain {place}?", yes)
-        answer = preview if dry_run else client.drain(node, gpu, reason, force)
+        answer = preview if dry_run else target.drain(node, gpu, reason, force)
     if form != "table":
         terminal.write_document(answer, form)
     elif not dry_run:
-        terminal.write(f"{place} is being drained; `yard undrain {place}` opens it again\n")
+        terminal.write(f"{place} is being drained; `yard undrain {place}{' --kube' * kube}` opens it again\n")
 
 
 @options.command("undrain", "yard undrain n3\nyard undrain n3:5")
 @click.argument("place", metavar="NODE[:GPU]", shell_complete=names("nodes"))
-def undrain(place: str) -> None:
+@click.option(
+    "--kube", is_flag=True, help="A node of the Kubernetes cluster that kubectl would ask, with your own rights."
+)
+def undrain(place: str, kube: bool) -> None:
     """Open a node or GPU again."""
-    with Client() as client:
-        node, gpu = parted(place, {str(each["name"]) for each in client.nodes()})
-        terminal.write(f"{client.undrain(node, gpu)['message']}\n")
+    with _cluster() if kube else Client() as target:
+        node, gpu = parted(place, {str(each["name"]) for each in target.nodes()})
+        terminal.write(f"{target.undrain(node, gpu)['message']}\n")
+
+
+def _cluster() -> ClusterNodes:
+    from gpuyard.cli.console.sources import cluster_snapshot
+    from gpuyard.runtime.clock import SystemClock
+
+    moment = cluster_snapshot(SystemClock().now())  # which says so where what clusters need is not installed
+    from gpuyard.runtime.clustered import draining, scheduler
+
+    return draining.ClusterNodes(scheduler.found(), SystemClock(), moment, getpass.getuser())
 
 
 def parted(place: str, nodes: set[str]) -> tuple[str, int | None]:

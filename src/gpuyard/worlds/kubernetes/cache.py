@@ -197,6 +197,10 @@ class Cache:
         """Gangs that places are kept for while they have no pods."""
         self.refused_by_node: Callable[[str, str], None] = lambda _node, _why: None
         """Called when a kubelet would not have a pod of ours."""
+        self.emptied: set[str] = set()
+        """Cordoned nodes that somebody else evicts pods from."""
+        self.sent_away: set[str] = set()
+        """Uids of pods that we want gone: they leave, though the API server may not say so yet."""
         self.pod_seen: Callable[[PodObject | None, PodObject | None], None] = lambda _before, _now: None
         """Called with every pod, ours or not, as it was and as it is."""
         self.news: Callable[[], None] = lambda: None
@@ -236,6 +240,7 @@ class Cache:
             return
         if now.spec.node_name and (before is None or not before.spec.node_name):
             self.on.setdefault(now.spec.node_name, set()).add(now.metadata.key)
+        self._hear_of_eviction(now)
         if before is None:
             self._group(now)
         elif not self._is_echo(before, now):
@@ -266,6 +271,10 @@ class Cache:
             self.members.setdefault(gang, set()).add(key)
             self.look_at(gang)
 
+    def look_at_every_gang(self) -> None:
+        """Also at those that have no pods now."""
+        self.dirty.gangs.update(self.members, self.kept_back)
+
     def look_at_node(self, name: str) -> None:
         """It is to be described anew."""
         self.dirty.nodes.add(name)
@@ -274,6 +283,7 @@ class Cache:
     def _forget(self, pod: PodObject) -> None:
         uid, key = pod.metadata.uid, pod.metadata.key
         self.assumed.pop(uid, None)
+        self.sent_away.discard(uid)
         self.devices.pop(uid, None)
         self.on.get(pod.spec.node_name, set()).discard(key)
         self.owners.forget(key)
@@ -342,7 +352,19 @@ class Cache:
     def _node_changed(self, before: NodeObject | None, now: NodeObject | None) -> None:
         node = now or before
         assert node is not None
+        if now is None or not now.spec.unschedulable:
+            self.emptied.discard(node.metadata.name)
         self.look_at_node(node.metadata.name)
+
+    def _hear_of_eviction(self, pod: PodObject) -> None:
+        """Whoever evicts from a node that is cordoned wants it empty, as `kubectl drain` does."""
+        name = pod.spec.node_name
+        if not name or name in self.emptied or not is_evicted(pod) or pod.metadata.uid in self.sent_away:
+            return
+        node = self.nodes.get(name)
+        if node is not None and node.spec.unschedulable:
+            self.emptied.add(name)
+            self.look_at_node(name)
 
     def _budget_changed(self, before: BudgetObject | None, now: BudgetObject | None) -> None:
         if before is not None and now is not None and (before.spec, before.status) == (now.spec, now.status):
@@ -363,6 +385,7 @@ class Cache:
         if not pod.spec.node_name or (before is not None and now is not None and matters(before) == matters(now)):
             return
         self.pod_seen(before, now)
+        self._hear_of_eviction(pod)
         there = self.strangers.setdefault(pod.spec.node_name, set())
         if now is None:
             there.discard(pod.metadata.key)
@@ -371,6 +394,14 @@ class Cache:
             there.add(pod.metadata.key)
         self.dirty.loads.add(pod.spec.node_name)
         self.news()
+
+
+def is_evicted(pod: PodObject) -> bool:
+    """Whether it leaves because the Eviction API was asked."""
+    if not pods.is_leaving(pod):
+        return False
+    told = (each for each in pod.status.conditions or () if each.type == "DisruptionTarget")
+    return any(each.reason == "EvictionByEvictionAPI" for each in told)
 
 
 def is_refused(pod: PodObject) -> bool:

@@ -11,14 +11,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
-from gpuyard.kube.objects import Amounts, NodeObject, NodeTaint
+from gpuyard.kube.objects import Amounts, Metadata, NodeObject, NodeTaint, Projection
 from gpuyard.kube.quantities import whole
 from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Effect, Gpu, Health, Load, Node, Taint
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY, amount_of
 from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, profile_of
 from gpuyard.worlds.kubernetes.asking.marks import (
     DEFAULTS,
+    DRAIN,
     GPUS,
     MIG_PREFIX,
     POOL,
@@ -37,6 +40,11 @@ SLICES = 7
 _LIFECYCLE = "node.kubernetes.io/"
 _TOLD_OTHERWISE = {_LIFECYCLE + name for name in ("not-ready", "unreachable", "unschedulable")}
 """Taints that only repeat what closes the node."""
+_DRAINERS = {
+    "ToBeDeletedByClusterAutoscaler": "the cluster autoscaler",
+    "karpenter.sh/disrupted": "Karpenter",
+}
+"""Taints by which others tell that a node is to be emptied."""
 _FAMILIES = {"ada-lovelace": "ada"}
 _DECORATION = re.compile(r"^(?:NVIDIA-)?(?:Tesla-)?|-SHARED$")
 
@@ -189,9 +197,12 @@ def _width(profile: str) -> int:
 
 
 def _closed(node: NodeObject) -> Closure | None:
-    """Why nothing new goes there: somebody cordoned it, or its kubelet does not answer for it."""
+    """Why nothing new goes there: somebody cordoned or drains it, or its kubelet does not answer for it."""
     if node.spec.unschedulable:
-        return CORDONED
+        return drain_of(node.metadata) or CORDONED
+    for taint in node.spec.taints or ():
+        if taint.key in _DRAINERS:
+            return Closure(by=_DRAINERS[taint.key], drains=True)
     if node.metadata.deletion_timestamp is not None:
         return Closure(reason="it is being deleted")
     ready = next((c for c in node.status.conditions or () if c.type == "Ready"), None)
@@ -199,6 +210,32 @@ def _closed(node: NodeObject) -> Closure | None:
         word = "not reachable" if ready is not None and ready.status == "Unknown" else "not ready"
         return Closure(reason=f"{word}: {ready.message}" if ready is not None and ready.message else word)
     return None
+
+
+class _Drain(Projection, frozen=True):
+    reason: str = ""
+    by: str = ""
+    force: bool = False
+
+
+def drain_of(metadata: Metadata) -> Closure | None:
+    """How `yard drain` closed it; a mark that cannot be read drains nothing."""
+    told = metadata.annotation(DRAIN)
+    try:
+        drain = msgspec.json.decode(told, type=_Drain) if told else None
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    return Closure(drain.reason, drain.by, drains=True, force=drain.force) if drain is not None else None
+
+
+def drain_mark(closure: Closure) -> str:
+    """The same as it is written."""
+    return msgspec.json.encode(_Drain(closure.reason, closure.by, closure.force)).decode()
+
+
+def drained_by_others(node: Node) -> Node:
+    """The node cordoned by somebody who has begun to evict pods from it: whoever may be disturbed goes with them."""
+    return replace(node, closed=Closure(by="whoever cordoned it", drains=True)) if node.closed == CORDONED else node
 
 
 def _repels(taint: NodeTaint, closed: Closure | None) -> bool:

@@ -97,7 +97,7 @@ class ClusterObserver:
         self.budgets, self._book = (), BudgetBook()
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
-        dirty.gangs.update(self.cache.members, self.cache.kept_back)
+        self.cache.look_at_every_gang()
         dirty.loads.update(self.cache.strangers)
         dirty.budgets.update(self.cache.budgets.objects)
 
@@ -130,7 +130,7 @@ class ClusterObserver:
         named = site.queues if site else tree.namespaces
         homes = site.namespace_queues if site else tree.by_namespace
         self.settings = replace(self.settings, queues=named, namespace_queues=homes, has_queues=site is None)
-        self.cache.dirty.gangs.update(self.cache.members)
+        self.cache.look_at_every_gang()
         return True
 
     def _budgets(self) -> Iterator[Event]:
@@ -158,6 +158,8 @@ class ClusterObserver:
         if before is None:
             self._look_at_those_on(name)
         node = nodes.node_of(seen, self._taken(name), before, self.settings, self._holding(name))
+        if name in self.cache.emptied:
+            node = nodes.drained_by_others(node)
         if name in self.avoidance.nodes:
             node = nodes.avoided(node, self.avoidance.nodes[name], 0.0)
         if node != before:
@@ -295,7 +297,7 @@ class ClusterObserver:
         keys = frozenset(key for pod in members for key in company.label_keys(pod.spec))
         if not keys <= self.settings.label_keys:
             self.settings = replace(self.settings, label_keys=self.settings.label_keys | keys)
-            self.cache.dirty.gangs.update(self.cache.members)
+            self.cache.look_at_every_gang()
 
     def _place(self, pod: PodObject) -> Placement | None:
         uid = pod.metadata.uid
@@ -305,7 +307,10 @@ class ClusterObserver:
         if not pods.is_bound(pod):
             return self.cache.assumed.get(uid)
         node = self.nodes.get(pod.spec.node_name)
-        return place_of(pod, *self._devices(pod, node)) if node is not None else None
+        place = place_of(pod, *self._devices(pod, node)) if node is not None else None
+        if place is not None and uid in self.cache.sent_away:
+            return replace(place, terminating=True)
+        return place
 
     def _free(self, found: Gathered) -> Free:
         return {

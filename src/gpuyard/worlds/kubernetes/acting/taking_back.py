@@ -123,10 +123,12 @@ class TakerBack:
     def _those(self, name: str, uids: Sequence[str]) -> tuple[PodObject, ...]:
         """Pods of the gang that are bound and not leaving; of these uids, if any are named."""
         there = (pod for pod in self.cache.gang(name) if pods.is_bound(pod) and not pods.is_over(pod))
-        return tuple(pod for pod in there if not pods.is_leaving(pod) and (not uids or pod.metadata.uid in uids))
+        staying = (pod for pod in there if not pods.is_leaving(pod) and pod.metadata.uid not in self.cache.sent_away)
+        return tuple(pod for pod in staying if not uids or pod.metadata.uid in uids)
 
     def _stopping(self, name: str, going: Sequence[PodObject]) -> TasksStopping:
         uids = {pod.metadata.uid for pod in going}
+        self.cache.sent_away |= uids
         job = self.observer.jobs[name]
         stopping = tuple(replace(place, terminating=True) for place in job.placements if place.uid in uids)
         self._set_placements(job, (*(place for place in job.placements if place.uid not in uids), *stopping))
@@ -158,6 +160,7 @@ class TakerBack:
         """They go on, and whoever counted on their places is told that those are not to be had."""
         name, uids = departure.found.name, {pod.metadata.uid for pod in departure.going}
         self.observer.evicting.pop(name, None)
+        self.cache.sent_away -= uids
         for other in self.promises:
             mine = self.promises.get(other)
             if mine is not None and not uids.isdisjoint(mine.leavers.values()):

@@ -29,6 +29,8 @@ SUSPENDED = OURS + "suspended"
 """On an owner that we have suspended: why, since when, what its pods were; it goes when the owner is resumed."""
 DEADLINE = OURS + "active-deadline-seconds"
 """On a Job whose deadline was shortened by what it had used of it when we suspended it: what it was at first."""
+DRAIN = OURS + "drain"
+"""On a node that is cordoned: it is to be emptied too; by whom, why, and whether also those with a right to stay go."""
 JOB = OURS + "job"
 """The name by which a pod's gang goes with us; written with its Binding, for people."""
 GPUS = GRANTED_GPUS
