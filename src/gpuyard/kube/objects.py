@@ -291,10 +291,16 @@ class WaitingState(Projection, frozen=True):
     message: str = ""
 
 
+class BegunState(Projection, frozen=True):
+    """That a container runs or ran is enough."""
+
+
 class ContainerState(Projection, frozen=True):
-    """Only the cause of waiting is told on."""
+    """One of the three; of those that wait the cause is told on."""
 
     waiting: WaitingState | None = None
+    running: BegunState | None = None
+    terminated: BegunState | None = None
 
 
 class DeviceHealth(Projection, frozen=True):

@@ -50,3 +50,22 @@ def test_a_node_whose_kubelet_refuses_a_pod_is_left_alone_for_a_while(
     kubelets.add(FakeNode("n1", gpus=1))
     cluster.create(pod("second", 1))
     wait_for(lambda: bound(cluster).get("second") == "n1", "the next one goes elsewhere")
+
+
+def test_a_gang_that_is_bound_and_does_not_begin_is_tried_elsewhere_once_and_its_cause_is_named(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+):
+    kubelets.add(FakeNode("n0", gpus=2), FakeNode("n1", gpus=2))
+    schedulers("--no-lease", "--start-timeout", "3s")
+    cluster.create(indexed_job("gang", 2, notes={"image": "missing"}))
+    first = set(wait_for(lambda: len(bound(cluster)) == 2 and bound(cluster).values(), "it is bound"))
+
+    def told() -> list[str]:
+        events = cluster.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return [each["note"] for each in events if each["reason"] == "StartTimeout"]
+
+    wait_for(lambda: len(bound(cluster)) == 2 and first.isdisjoint(bound(cluster).values()), "it is tried elsewhere")
+    wait_for(lambda: len(told()) == 2, "both times the cause is named")
+    assert all("ErrImagePull: no such image" in note for note in told())
+    assert sum("taken back" in note for note in told()) == 1
+    assert not cluster.get("/apis/batch/v1/namespaces/default/jobs/gang")["status"].get("failed")

@@ -39,6 +39,13 @@ ROLES = ("scheduler",)
     "--scheduler-name", "name", default="gpuyard", show_default=True, help="The schedulerName that is served."
 )
 @click.option("--site", default="", metavar="FILE", help="Queues, policy and topology, as in a fleet file.")
+@click.option(
+    "--start-timeout",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="How long a pod may take to begin on its node; then its gang is tried elsewhere, once.",
+)
 @click.option("--listen", default="", metavar="HOST:PORT", help="Also tell callers what their own tokens let them see.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate for --listen beyond this machine.")
 @click.option("--key", default="", metavar="FILE", help="Its private key.")
@@ -64,9 +71,20 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) 
     access = scheduler.found(kubeconfig, context)
     identity = f"{os.uname().nodename}-{os.getpid()}"
     site = site_of(given["site"], clock.now())
-    settings = scheduler.WorldSettings(access, site, given["name"], identity, elects=given["elects"])
+    settings = scheduler.WorldSettings(
+        access, site, given["name"], identity, elects=given["elects"], start_timeout=_duration(given["start_timeout"])
+    )
     running = scheduler.ClusterScheduler(settings, clock, SystemDice())
     _until_told(running, _door(running, clock, given) if given["listen"] else None)
+
+
+def _duration(text: str) -> float:
+    from gpuyard.files.units import Wrong, read_duration
+
+    try:
+        return read_duration(text)
+    except Wrong as wrong:
+        raise click.UsageError(f"--start-timeout: {wrong}") from None
 
 
 def _door(running: ClusterScheduler, clock: Clock, given: dict[str, Any]) -> ClusterDoor:

@@ -183,6 +183,8 @@ class Cache:
         """Which devices pods have, by uid: as it was decided, else as it was worked out once. Nobody swaps them."""
         self.on: dict[str, set[str]] = {}
         """Keys of pods of ours that are bound, by node."""
+        self.unbegun: set[str] = set()
+        """Keys of pods of ours that are bound and have not begun."""
         self.strangers: dict[str, set[str]] = {}
         """Keys of pods of others, by node."""
         self.members: dict[str, set[str]] = {}
@@ -238,6 +240,7 @@ class Cache:
             assert before is not None
             self._forget(before)
             return
+        (self.unbegun.add if pods.is_to_begin(now) else self.unbegun.discard)(now.metadata.key)
         if now.spec.node_name and (before is None or not before.spec.node_name):
             self.on.setdefault(now.spec.node_name, set()).add(now.metadata.key)
         self._hear_of_eviction(now)
@@ -284,6 +287,7 @@ class Cache:
         uid, key = pod.metadata.uid, pod.metadata.key
         self.assumed.pop(uid, None)
         self.sent_away.discard(uid)
+        self.unbegun.discard(key)
         self.devices.pop(uid, None)
         self.on.get(pod.spec.node_name, set()).discard(key)
         self.owners.forget(key)

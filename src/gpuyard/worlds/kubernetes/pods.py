@@ -50,6 +50,14 @@ def is_leaving(pod: PodObject) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
+def is_to_begin(pod: PodObject) -> bool:
+    """Whether it has its node and no container of it runs or ran; one that prepares the others counts."""
+    if not is_bound(pod) or is_leaving(pod) or pod.status.phase not in ("", "Pending"):
+        return False
+    statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return not any(each.state is not None and (each.state.running or each.state.terminated) for each in statuses)
+
+
 def submitted(pod: PodObject) -> float:
     """When it was made."""
     return moment(pod.metadata.creation_timestamp)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from gpuyard.kube.client import ApiReply, KubeClient
+from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
 from gpuyard.model.actions import Evict, Move, Plan, Start
@@ -30,6 +30,7 @@ from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
 from gpuyard.worlds.kubernetes.acting.nominate import Nominator
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
+from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller, Explain
@@ -62,6 +63,8 @@ class WorldSettings:
     """Ours among all that stand by; "" where nothing is decided here."""
     lease: str = "gpuyard-system/gpuyard-scheduler"
     elects: bool = True
+    start_timeout: float = 600.0
+    """So long a pod may take to begin once it has its node; images of many gigabytes are pulled meanwhile."""
     explain: Explain = lambda _snapshot: {}
     """What those are told who wait."""
 
@@ -84,6 +87,7 @@ class KubernetesWorld:
         self.starter = Starter(self.observer, clock, self._do)
         self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self.starter, clock, self._do)
+        self.start_watch = StartWatch(self.observer, self.taker.take, clock, settings.start_timeout)
         self.taker.breaks_budgets = settings.site.policy.pdb is not PdbRule.NEVER
         self._clock = clock
         self._dice = dice
@@ -167,7 +171,15 @@ class KubernetesWorld:
             self.taker.expire()
             if self._may_act():
                 await self.clerk.tell(self.observer.tree)
+                await self._watch_starts()
             self.observer.avoidance.lapse()
+
+    async def _watch_starts(self) -> None:
+        self.start_watch.look()
+        causes, self.start_watch.causes = self.start_watch.causes, []
+        with contextlib.suppress(ApiUnreachable):
+            for pod, words in causes:
+                await self.teller.write_event(pod, "StartTimeout", words)
 
     async def _let_go(self) -> None:
         self._ours = False
@@ -286,9 +298,10 @@ class KubernetesWorld:
 
     def _failures(self) -> list[Event]:
         """What did not come about since it was last asked."""
-        told = [*self.starter.failures, *self.taker.failures]
-        self.starter.failures.clear()
-        self.taker.failures.clear()
+        waiting = (self.starter.failures, self.taker.failures, self.start_watch.events)
+        told = [event for events in waiting for event in events]
+        for events in waiting:
+            events.clear()
         return told
 
     def apply(self, plan: Plan, turn: int) -> Sequence[Event]:

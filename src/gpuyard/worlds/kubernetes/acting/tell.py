@@ -186,7 +186,7 @@ class ConditionTeller:
                 await self._clock.sleep(PAUSE_S)
             if pods and (before is None or not before.says_the_same(message)):
                 self._events[name] = message
-                await self._write_event(pods[0], message)
+                await self.write_event(pods[0], "FailedScheduling", message.text)
         except ApiUnreachable:
             return  # it is told again, by and by
 
@@ -198,7 +198,8 @@ class ConditionTeller:
             self.told += reply.ok
             self._sent[pod.metadata.uid] = message, self._clock.monotonic()
 
-    async def _write_event(self, pod: PodObject, message: Message) -> None:
+    async def write_event(self, pod: PodObject, reason: str, text: str) -> None:
+        """A warning about it, for people."""
         metadata = pod.metadata
         stamp = _now(self._clock, "microseconds")
         name = f"{metadata.name[:200]}.{round(self._clock.now() * 1e9):x}"
@@ -210,9 +211,9 @@ class ConditionTeller:
             "reportingController": "gpuyard",
             "reportingInstance": self._identity[:128],
             "action": "Scheduling",
-            "reason": "FailedScheduling",
+            "reason": reason,
             "type": "Warning",
-            "note": message.text[:NOTE_MAX],
+            "note": text[:NOTE_MAX],
             "regarding": {
                 "apiVersion": "v1",
                 "kind": "Pod",
