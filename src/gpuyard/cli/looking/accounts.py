@@ -201,4 +201,10 @@ def _measured_hours(key: str) -> Callable[[Document], str]:
 
 
 def _hours(key: str) -> Callable[[Document], str]:
-    return lambda row: f"{float(row.get(key, 0)) / HOUR_S:,.1f}"
+    return lambda row: _as_hours(float(row.get(key, 0)))
+
+
+def _as_hours(seconds: float) -> str:
+    """Hours with as many digits as tell something: a job of a minute is not nothing."""
+    hours = seconds / HOUR_S
+    return f"{max(hours, 0.0001):.2g}" if 0 < hours < 1 else f"{hours:,.1f}"
