@@ -69,10 +69,14 @@ def model_name(name: str) -> str:
 
 
 def _labels(gpus: Sequence[DeviceFacts]) -> tuple[tuple[str, str], ...]:
-    """Which GPUs of other nodes these reach over NVLink, as the vendor's own labels say it; only where all agree."""
+    return ((CLIQUE_LABEL, clique),) if (clique := clique_of(gpus)) else ()
+
+
+def clique_of(gpus: Sequence[DeviceFacts]) -> str:
+    """Which GPUs of other nodes these reach over NVLink, as the vendor's own label says it; "" where not all agree."""
     fabrics = {(told(gpu.fabric_cluster) or "", told(gpu.fabric_clique)) for gpu in gpus}
-    cluster, clique = next(iter(fabrics))
-    return ((CLIQUE_LABEL, f"{cluster}.{clique}"),) if len(fabrics) == 1 and cluster else ()
+    cluster, clique = next(iter(fabrics), ("", None))
+    return f"{cluster}.{clique}" if len(fabrics) == 1 and cluster else ""
 
 
 # --- graded islands ------------------------------------------------------------------------------

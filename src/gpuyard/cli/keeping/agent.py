@@ -23,9 +23,11 @@ from gpuyard.runtime.clock import SystemClock, SystemDice
 if TYPE_CHECKING:
     from gpuyard.agent.daemon import Daemon
     from gpuyard.agent.device_plugin.registering import Registering
+    from gpuyard.agent.gpu_node import GpuNodeWriter
     from gpuyard.agent.nvml.caller import NvmlSource
     from gpuyard.agent.nvml.record import NvmlRecord
     from gpuyard.agent.pods.account import PodAccount
+    from gpuyard.agent.watching import MachineView
 
 BETWEEN_LOOKS_S = 1.0
 """Some readings are means between two looks."""
@@ -79,6 +81,7 @@ def _given(path: str) -> Path | None:
 @click.option("--deadline", default="45s", show_default=True, metavar="TIME", help="How long NVML may take.")
 @click.option("--device-plugin", is_flag=True, help="Also offer the GPUs to this node's kubelet, as nvidia.com/gpu.")
 @click.option("--kubelet-folder", default="", metavar="FOLDER", help="Its sockets.  [default: /var/lib/kubelet/...]")
+@click.option("--gpu-node", is_flag=True, help="Also keep this node's GpuNode on the cluster.")
 @click.option("--kubeconfig", default="", metavar="FILE", help="The cluster that binds pods here; in a pod its own.")
 @click.option("--node-name", envvar="NODE_NAME", default="", help="This node's name there.  [default: the host's]")
 @click.option("--once", is_flag=True, help="Look once, print the metrics and leave.")
@@ -109,6 +112,7 @@ class AgentWish:
     deadline: str
     device_plugin: bool
     kubelet_folder: str
+    gpu_node: bool
     kubeconfig: str
     node_name: str
     once: bool
@@ -131,10 +135,12 @@ def _watch(wish: AgentWish) -> None:
             signal.signal(number, lambda *_: daemon.stop())
         url = f"{'https' if wish.certificate else 'http'}://{wish.host}:{server.port}/metrics"
         plugin = _device_plugin(wish, daemon)
+        record = _gpu_node(wish, daemon)
         terminal.say(f"Metrics: {url}, for bearers of the token in {folder / serving.TOKEN_FILE}")
         daemon.run()
-        if plugin is not None:
-            plugin.stop()
+        for each in (plugin, record):
+            if each is not None:
+                each.stop()
         server.close()
     finally:
         daemon.watch.close()
@@ -160,6 +166,31 @@ def _device_plugin(wish: AgentWish, daemon: Daemon) -> Registering | None:
     daemon.heard = plugin.see
     made.start()
     return made
+
+
+def _gpu_node(wish: AgentWish, daemon: Daemon) -> GpuNodeWriter | None:
+    """What is seen, for the cluster."""
+    if not wish.gpu_node:
+        return None
+    try:
+        from gpuyard.agent.gpu_node import GpuNodeWriter
+    except ImportError as error:
+        raise Refused(f"A cluster is asked with aiohttp ({error}): pip install 'gpuyard[kube]'.") from None
+    from gpuyard.kube import credentials
+
+    node = wish.node_name or platform.node()
+    writer = GpuNodeWriter(credentials.find(wish.kubeconfig), daemon.clock, node, daemon.say)
+    writer.plugin = wish.device_plugin
+    before = daemon.heard
+
+    def heard(view: MachineView, now: float) -> None:
+        if before is not None:
+            before(view, now)
+        writer.see(view, now)
+
+    daemon.heard = heard
+    writer.start()
+    return writer
 
 
 def _account(wish: AgentWish, daemon: Daemon, folder: Path) -> PodAccount:

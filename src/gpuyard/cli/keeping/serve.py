@@ -13,12 +13,13 @@ from gpuyard.cli.console import options, terminal
 from gpuyard.model.errors import Refused
 
 if TYPE_CHECKING:
+    from gpuyard.kube.credentials import KubeAccess
     from gpuyard.model.outside.ports import Clock
     from gpuyard.model.snapshot import Snapshot
     from gpuyard.runtime.clustered.scheduler import ClusterScheduler
     from gpuyard.server.clustered import ClusterDoor
 
-ROLES = ("scheduler",)
+ROLES = ("scheduler", "nodes")
 
 
 @options.command(
@@ -49,12 +50,15 @@ ROLES = ("scheduler",)
 @click.option("--listen", default="", metavar="HOST:PORT", help="Also tell callers what their own tokens let them see.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate for --listen beyond this machine.")
 @click.option("--key", default="", metavar="FILE", help="Its private key.")
+@click.option("--label-prefix", default="nvidia.com/", show_default=True, help="Of what --role nodes writes on nodes.")
+@click.option("--taint", default="", metavar="KEY[=VALUE]:EFFECT", help="On nodes with GPUs, by --role nodes.")
 @click.option("--lease/--no-lease", "elects", default=True, help="Whether another may stand by.  [default: lease]")
 def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) -> None:
     """Schedule a Kubernetes cluster: pods that ask for it by schedulerName are placed, whole gangs or not at all.
 
     Nothing is installed on nodes and nothing is replaced; kube-scheduler goes on with all other pods. It runs until it
-    is told to stop (SIGTERM, Ctrl-C), and pods notice nothing when it does.
+    is told to stop (SIGTERM, Ctrl-C), and pods notice nothing when it does. With --role nodes it copies what agents
+    found (GpuNode objects) to labels and a condition of the nodes instead, and schedules nothing.
     """
     if rights:
         from gpuyard.kube import manifests
@@ -69,6 +73,9 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) 
 
     clock = SystemClock()
     access = scheduler.found(kubeconfig, context)
+    if role == "nodes":
+        _label(access, given["label_prefix"], given["taint"])
+        return
     identity = f"{os.uname().nodename}-{os.getpid()}"
     site = site_of(given["site"], clock.now())
     settings = scheduler.WorldSettings(
@@ -85,6 +92,29 @@ def _duration(text: str) -> float:
         return read_duration(text)
     except Wrong as wrong:
         raise click.UsageError(f"--start-timeout: {wrong}") from None
+
+
+def _label(access: KubeAccess, prefix: str, taint: str) -> None:
+    """Until we are told to stop."""
+    import asyncio
+
+    from gpuyard.runtime.clock import SystemClock, SystemDice
+    from gpuyard.runtime.clustered.labelling import LabelWish, label_nodes
+
+    key, _, effect = taint.rpartition(":")
+    name, _, value = key.partition("=")
+    if taint and (not name or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute")):
+        raise click.UsageError("--taint is KEY:EFFECT or KEY=VALUE:EFFECT, such as nvidia.com/gpu=present:NoSchedule.")
+
+    async def run() -> None:
+        over = asyncio.Event()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(each, over.set)
+        terminal.say(f"Copying what agents find to the nodes of {access.server}.")
+        wish = LabelWish(prefix, (name, value, effect) if taint else None)
+        await label_nodes(access, wish, SystemClock(), SystemDice(), terminal.say, over)
+
+    asyncio.run(run())
 
 
 def _door(running: ClusterScheduler, clock: Clock, given: dict[str, Any]) -> ClusterDoor:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuyard.kube import applying, manifests
 from gpuyard.kube.applying import InstallOutcome, InstallStep
-from gpuyard.kube.client import MERGE, ApiRefused, KubeClient
+from gpuyard.kube.client import MERGE, STRATEGIC, ApiRefused, KubeClient
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.worlds.kubernetes import queues
 from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
@@ -25,6 +25,8 @@ EXCEPTED = ("kube-system", "gpu-operator")
 MANAGED_BY = {"app.kubernetes.io/managed-by": "yard-install", "app.kubernetes.io/part-of": "gpuyard"}
 NODES_MANAGER = "gpuyard-nodes"
 """The name under which labels are copied to nodes."""
+CONDITION = "GpusHealthy"
+"""Of nodes, by what agents tell."""
 FORGETTING = 30
 """So often, a second apart, it is tried what a policy forbade that is gone: API servers hear of it a little later."""
 Document = dict[str, Any]
@@ -162,6 +164,13 @@ async def _let_go(client: KubeClient) -> AsyncIterator[InstallStep]:
             await asyncio.sleep(1.0)
         yield _done(f"Job {_key(job)}, suspended by us and resumed", reply.ok, "" if reply.ok else reply.why())
     for node in await applying.listed(client, "/api/v1/nodes"):
+        if any(each["type"] == CONDITION for each in node["status"].get("conditions", ())):
+            gone = {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
+            path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+            reply = await client.patch(path, json.dumps(gone).encode(), STRATEGIC)
+            yield _done(
+                f"Condition {CONDITION} of Node {node['metadata']['name']}", reply.ok, "" if reply.ok else reply.why()
+            )
         if any(field.get("manager") == NODES_MANAGER for field in node["metadata"].get("managedFields", ())):
             name = node["metadata"]["name"]
             empty = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}

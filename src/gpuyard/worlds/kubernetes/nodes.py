@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from gpuyard.files.data.gpu_models import architecture_of, memory_of
+from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import Amounts, Metadata, NodeObject, NodeTaint, Projection
 from gpuyard.kube.quantities import whole
 from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Effect, Gpu, Health, Load, Node, Taint
@@ -191,6 +192,37 @@ def _each(amount: object) -> range:
 def _width(profile: str) -> int:
     head = profile.split("g.", 1)[0]
     return min(SLICES, int(head)) if head.isdecimal() else 1
+
+
+# --- what its agent tells ---------------------------------------------------------------------------
+
+_HEALTH = {"sick": Health.SICK, "suspect": Health.SUSPECT, "unknown": Health.SUSPECT}
+"""What its agent does not know it does not vouch for: such a GPU is used last."""
+
+
+def with_agent(node: Node, found: GpuNodeObject | None) -> Node:
+    """With UUIDs, islands and health of the very devices, where its agent tells of as many as there are.
+
+    Devices that the kubelet holds back and the agent vouches for stay sick: whichever they are, so many are missing.
+    """
+    if found is None:
+        return node
+    plain = [gpu for gpu in node.gpus if gpu.slices is None]
+    facts = [gpu for gpu in sorted(found.spec.gpus, key=lambda gpu: gpu.index) if not gpu.mig]
+    if len(facts) != len(plain) or not facts:
+        return node
+    health = {each.uuid: _HEALTH.get(each.health, Health.HEALTHY) for each in found.status.gpus}
+    told = {
+        gpu.index: replace(
+            gpu, uuid=fact.uuid, island=fact.island, switch=fact.switch, numa=fact.numa,
+            health=health.get(fact.uuid, Health.SUSPECT),
+        )
+        for gpu, fact in zip(plain, facts, strict=True)
+    }  # fmt: skip
+    missing = sum(gpu.sick for gpu in plain) - sum(gpu.sick for gpu in told.values())
+    for gpu in [gpu for gpu in plain if gpu.sick and not told[gpu.index].sick][: max(0, missing)]:
+        told[gpu.index] = replace(told[gpu.index], health=Health.SICK)
+    return replace(node, gpus=tuple(told.get(gpu.index, gpu) for gpu in node.gpus))
 
 
 # --- conditions ----------------------------------------------------------------------------------

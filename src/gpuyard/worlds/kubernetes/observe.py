@@ -158,6 +158,7 @@ class ClusterObserver:
         if before is None:
             self._look_at_those_on(name)
         node = nodes.node_of(seen, self._taken(name), before, self.settings, self._holding(name))
+        node = nodes.with_agent(node, self.cache.gpu_nodes.get(name))
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
         if name in self.avoidance.nodes:
@@ -165,6 +166,16 @@ class ClusterObserver:
         if node != before:
             self.nodes[name] = node
             yield NodeSeen(node)
+
+    def granted(self, place: Placement) -> tuple[str, ...]:
+        """The UUIDs of a place's whole devices, where our own plugin hands them out; else which it gets is nobody's
+        to say beforehand."""
+        found, node = self.cache.gpu_nodes.get(place.node), self.nodes.get(place.node)
+        if found is None or node is None or not found.spec.plugin or place.mig:
+            return ()
+        named = {gpu.index: gpu.uuid for gpu in node.gpus}
+        uuids = tuple(named.get(index, "") for index in place.gpus)
+        return uuids if all(uuids) else ()
 
     def _look_at_those_on(self, node: str) -> None:
         """Pods may precede their node, and outlive it."""

@@ -67,7 +67,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yard(cluster.kubeconfig(), "install", "--exclusive")
         for namespace, user in TEAMS.items():
             make_team(cluster, namespace, user)
-        until(lambda: guarded(cluster), 60, "the policies are in force")
+        until(lambda: guarded(cluster) and served(cluster), 60, "the policies are in force, the kinds served")
         yield cluster
     finally:
         cluster.stop()
@@ -102,6 +102,14 @@ def guarded(cluster: Cluster) -> bool:
     except ApiError as error:
         return "given by GPUYard" in str(error)
     return False
+
+
+def served(cluster: Cluster) -> bool:
+    """A kind is answered for a moment after it is said to be established."""
+    try:
+        return all("items" in cluster.get(f"/apis/gpuyard.dev/v1/{kind}") for kind in ("queues", "gpunodes"))
+    except ApiError:
+        return False
 
 
 @pytest.fixture

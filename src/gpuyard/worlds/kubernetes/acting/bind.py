@@ -18,7 +18,7 @@ from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import Placement
 from gpuyard.model.outside.ports import Clock
-from gpuyard.worlds.kubernetes.asking.marks import JOB, TASK
+from gpuyard.worlds.kubernetes.asking.marks import GPUS, JOB, TASK
 
 CALL_S = 2.5
 """Shorter than what is left of a lease when we stop acting on it."""
@@ -50,6 +50,8 @@ class Binding:
     namespace: str
     name: str
     place: Placement
+    gpus: tuple[str, ...] = ()
+    """The very devices, by UUID, where our plugin hands them out."""
 
     @property
     def path(self) -> str:
@@ -58,7 +60,7 @@ class Binding:
 
     def body(self) -> bytes:
         """As the API server takes it: for this uid alone, and what the next leader must know written with it."""
-        notes = {JOB: self.job, TASK: str(self.place.task)}
+        notes = {JOB: self.job, TASK: str(self.place.task)} | ({GPUS: ",".join(self.gpus)} if self.gpus else {})
         metadata = {"name": self.name, "namespace": self.namespace, "uid": self.place.uid, "annotations": notes}
         target = {"apiVersion": "v1", "kind": "Node", "name": self.place.node}
         return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})

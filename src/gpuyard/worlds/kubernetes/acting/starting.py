@@ -91,7 +91,10 @@ class Starter:
         """To their nodes: at once, or when the volumes of all of them are there. Assumed they are from now on."""
         for place, pod in placed:
             self._assume(place, pod)
-        bindings = [Binding(job, pod.metadata.namespace, pod.metadata.name, place) for place, pod in placed]
+        bindings = [
+            Binding(job, pod.metadata.namespace, pod.metadata.name, place, self._observer.granted(place))
+            for place, pod in placed
+        ]
         if any(self.preparer.wants(pod) for _, pod in placed):
             self._do(self._send_prepared(bindings, [(pod, place.node) for place, pod in placed]))
         else:
