@@ -207,8 +207,6 @@ def in_cluster(request: pytest.FixtureRequest) -> Callable[[Path, str], Place]:
     return make
 
 
-LACKING = ("time_limit",)
-"""What a cluster cannot do yet: only Kubernetes ends what has run too long."""
 KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.slow)
 
 
@@ -216,8 +214,6 @@ KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.slow)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Place]]:
     """Makes a world of the kind from a fleet file's text."""
     made: list[Place] = []
-    if request.param == "kubernetes" and any(each in request.node.name for each in LACKING):
-        pytest.xfail("only a Job's own deadline ends it on a cluster")
     kinds = WORLDS | ({"kubernetes": in_cluster(request)} if request.param == "kubernetes" else {})
 
     def make(fleet: str) -> Place:

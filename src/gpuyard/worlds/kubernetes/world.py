@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.lease import Election
-from gpuyard.model.actions import Evict, Move, Plan, Start
+from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
 from gpuyard.model.errors import Refused
 from gpuyard.model.events import Event
 from gpuyard.model.node import Pool
@@ -27,6 +27,7 @@ from gpuyard.model.policy import PdbRule
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.acting.bind import Binder
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
+from gpuyard.worlds.kubernetes.acting.ending import Ender
 from gpuyard.worlds.kubernetes.acting.nominate import Nominator
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
@@ -88,6 +89,7 @@ class KubernetesWorld:
         self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self.starter, clock, self._do)
         self.start_watch = StartWatch(self.observer, self.taker.take, clock, settings.start_timeout)
+        self.ender = Ender(self.observer, self._do)
         self.taker.breaks_budgets = settings.site.policy.pdb is not PdbRule.NEVER
         self._clock = clock
         self._dice = dice
@@ -139,7 +141,8 @@ class KubernetesWorld:
         self.starter.preparer = VolumePreparer(
             self.client, self.cache, self.observer.storage, self._clock, self._may_act
         )
-        self.taker.disruptor = Disruptor(self.client, self._clock, self._may_act, self.cache.owners.paths)
+        disruptor = Disruptor(self.client, self._clock, self._may_act, self.cache.owners.paths)
+        self.taker.disruptor = self.ender.disruptor = disruptor
         self.clerk = QueueClerk(self.client, self.cache, self._clock)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
@@ -298,7 +301,7 @@ class KubernetesWorld:
 
     def _failures(self) -> list[Event]:
         """What did not come about since it was last asked."""
-        waiting = (self.starter.failures, self.taker.failures, self.start_watch.events)
+        waiting = (self.starter.failures, self.taker.failures, self.ender.failures, self.start_watch.events)
         told = [event for events in waiting for event in events]
         for events in waiting:
             events.clear()
@@ -319,6 +322,8 @@ class KubernetesWorld:
             if isinstance(action, Start):
                 begin = self.taker.promise if self.taker.must_wait(action) else self.starter.begin
                 assumed += begin(action)
+            elif isinstance(action, Terminate):
+                assumed += self.ender.end(action)
         return assumed
 
     def snapshot(self) -> Snapshot:

@@ -20,7 +20,7 @@ from gpuyard.kube.owners import JobObject
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.kubernetes import budgets, kinds, pods
 from gpuyard.worlds.kubernetes.asking import selectors
-from gpuyard.worlds.kubernetes.asking.marks import DEADLINE, SUSPENDED
+from gpuyard.worlds.kubernetes.asking.marks import DEADLINE, ENDED, SUSPENDED
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering import controllers, kept_back
 
@@ -94,6 +94,20 @@ class Disruptor:
         if not deadline or not begun:
             return None
         return max(1, math.ceil(deadline - max(0.0, self._clock.now() - begun)))
+
+    async def end(self, found: Gathered, why: str) -> str:
+        """Its owner ends it now: a Job by its deadline; of other kinds it is suspended without a way back."""
+
+        def change(owner: Any) -> dict[str, Any] | str | None:
+            if _is_over(owner) or owner.metadata.annotation(ENDED):
+                return None
+            spec = controllers.suspension(found.owner_kind, True)
+            if isinstance(owner, JobObject):
+                ran = self._clock.now() - (moment(owner.status.start_time) or self._clock.now())
+                spec = {"activeDeadlineSeconds": max(1, int(min(owner.spec.active_deadline_seconds or ran, ran)))}
+            return {"metadata": {"annotations": {ENDED: why}}, "spec": spec}
+
+        return await self._change(found.owner_kind, found.owner, change)
 
     async def resume(self, kind: str, key: str) -> str:
         """It makes its pods again, and bears no mark; one that somebody else suspended meanwhile is left alone."""
