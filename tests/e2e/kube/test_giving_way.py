@@ -118,7 +118,7 @@ def test_two_teams_borrow_reclaim_and_claim_back_and_nobody_else_is_disturbed(
     scheduler(TEAMS)
     cluster.create(of_queue("a", indexed_job("own", 4)))
     wait_for(lambda: len(running(cluster, "own")) == 4, "what team a is entitled to runs")
-    cluster.create(of_queue("a", indexed_job("borrowed", 4)))
+    cluster.create(of_queue("a", indexed_job("borrowed", 4, job={"activeDeadlineSeconds": 3600})))
     wait_for(lambda: len(running(cluster, "borrowed")) == 4, "team a borrows what team b does not use")
     untouched = running(cluster, "own")
     cluster.create(of_queue("b", indexed_job("claim", 4)))
@@ -128,7 +128,12 @@ def test_two_teams_borrow_reclaim_and_claim_back_and_nobody_else_is_disturbed(
     wait_for(lambda: len(running(cluster, "borrowed")) == 4, "team a borrows again")
     assert running(cluster, "own") == untouched
     assert all(not job(cluster, name)["status"].get("failed") for name in ("own", "borrowed", "claim"))
-    assert MARK not in job(cluster, "borrowed")["metadata"].get("annotations", {})
+    resumed = job(cluster, "borrowed")
+    assert MARK not in resumed["metadata"]["annotations"]
+    assert resumed["spec"]["activeDeadlineSeconds"] < 3600  # what it used before counts
+    assert resumed["metadata"]["annotations"]["gpuyard.dev/active-deadline-seconds"] == "3600"
+    events = cluster.get("/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=reason=Preempted")["items"]
+    assert "borrowed" in {event["regarding"]["name"] for event in events}
 
 
 def suspends(request: web.Request) -> bool:

@@ -90,6 +90,11 @@ class ClusterObserver:
     def _know_storage(self, storage: Storage) -> None:
         self.settings = replace(self.settings, storage=storage)
 
+    def hindrance(self, name: str) -> str:
+        """Why a gang cannot be taken back without harm, in words; "" if it can, or says that it may be deleted."""
+        found = self.gathered.get(name)
+        return found.hindrance if found is not None and found.job is not None and not found.job.preemptible else ""
+
     def forget(self) -> None:
         """Nothing was told: all there is is to be looked at."""
         self.nodes, self.jobs, self.free, self.foreign, self.refused, self._left = {}, {}, {}, {}, {}, {}

@@ -137,6 +137,7 @@ class KubernetesWorld:
         )
         self.binder = Binder(self.client, self._clock, self._may_act, self.starter.failed)
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
+        self.teller.hindrance = self.observer.hindrance
         self.starter.binder, self.starter.teller = self.binder, self.teller
         self.starter.preparer = VolumePreparer(
             self.client, self.cache, self.observer.storage, self._clock, self._may_act

@@ -7,9 +7,11 @@ write is for one uid or version: whoever came in its place is left alone. Grace 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -30,6 +32,7 @@ TRIES = 8
 PAUSE_S = 0.25
 EVICTING_S = 60.0
 """So long the Eviction API is asked again where it says that a budget allows nobody to go just now."""
+NOTE_MAX = 1000
 OVER = frozenset(("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"))
 
 
@@ -75,7 +78,41 @@ class Disruptor:
         """Its owner makes no pods for now; the mark is written with it."""
         examples = {chair.group: chair.pod for chair in reversed(found.chairs)}
         mark = kept_back.written(why, self._clock.now(), [examples[group] for group in sorted(examples)])
-        return await self._change(found.owner_kind, found.owner, lambda owner: self._suspended(found, owner, mark))
+        owners: list[Metadata] = []
+
+        def change(owner: Any) -> dict[str, Any] | str | None:
+            owners.append(owner.metadata)
+            return self._suspended(found, owner, mark)
+
+        told = await self._change(found.owner_kind, found.owner, change)
+        if not told:
+            await self._tell(found.owner_kind, owners[-1], why)
+        return told
+
+    async def _tell(self, kind: str, owner: Metadata, why: str) -> None:
+        """An event on the owner; one that is lost is no harm, for the mark says the same."""
+        root, _, _ = self._paths[kind].removeprefix("/apis/").rpartition("/")
+        regarding = {"apiVersion": root, "kind": kind.partition(".")[0], "name": owner.name}
+        stamp = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec="microseconds")
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{owner.name[:200]}.{round(self._clock.now() * 1e9):x}",
+                "namespace": owner.namespace,
+            },
+            "eventTime": stamp.replace("+00:00", "Z"),
+            "reportingController": "gpuyard",
+            "reportingInstance": "gpuyard",
+            "action": "Suspending",
+            "reason": "Preempted",
+            "type": "Normal",
+            "note": f"suspended until there is a place for it again: {why}"[:NOTE_MAX],
+            "regarding": {**regarding, "namespace": owner.namespace, "uid": owner.uid},
+        }
+        path = f"/apis/events.k8s.io/v1/namespaces/{owner.namespace}/events"
+        with contextlib.suppress(ApiUnreachable):
+            await self._send("POST", path, msgspec.json.encode(body))
 
     def _suspended(self, found: Gathered, owner: Any, mark: str) -> dict[str, Any] | str | None:
         if controllers.is_suspended(owner) or _is_over(owner):

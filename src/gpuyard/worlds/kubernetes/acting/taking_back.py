@@ -23,7 +23,7 @@ from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.following import Do
 from gpuyard.worlds.kubernetes.gangs import Gathered
-from gpuyard.worlds.kubernetes.gathering.controllers import LEADER
+from gpuyard.worlds.kubernetes.gathering.controllers import LEADER, hindrance_of_deleting
 from gpuyard.worlds.kubernetes.gathering.layouts import Way
 from gpuyard.worlds.kubernetes.gathering.promises import Promised, matched
 from gpuyard.worlds.kubernetes.observe import ClusterObserver, in_order
@@ -44,6 +44,7 @@ class Departure:
     why: str
     gently: bool
     """Nobody claims their places: the Eviction API is asked where the owner cannot be suspended."""
+    way: Way
 
 
 class TakerBack:
@@ -85,7 +86,8 @@ class TakerBack:
             return [_failed(evict.job, evict.placements, "it is not there any more")], None
         if found.hindrance and job.preemptible is False and evict.reason.code is not Code.DRAINED:
             return [_failed(job.name, evict.placements, found.hindrance)], None
-        whole = found.way is not Way.DELETE or not evict.placements
+        way = self._way(found, evict)
+        whole = way is not Way.DELETE or not evict.placements
         unkept = self.forget(job.name) if whole else ()
         going = self._those(job.name, () if whole else [place.uid for place in evict.placements])
         if not going and not unkept:
@@ -94,9 +96,17 @@ class TakerBack:
         if not going:
             return ended, None
         gently = evict.reason.code is Code.DRAINED
-        self.observer.evicting[job.name] = frozenset(pod.metadata.uid for pod in going) if whole else frozenset()
-        departure = Departure(found, going, evict.beneficiary, str(evict.reason), gently)
+        if whole:
+            self.observer.evicting[job.name] = frozenset(pod.metadata.uid for pod in going)
+        departure = Departure(found, going, evict.beneficiary, str(evict.reason), gently, way)
         return [*ended, self._stopping(job.name, going)], departure
+
+    def _way(self, found: Gathered, evict: Evict) -> Way:
+        """Extras of a gang go alone where their owner does not mind; else there is only the way of the whole."""
+        extras = self._those(evict.job, [place.uid for place in evict.placements]) if evict.placements else ()
+        if extras and not hindrance_of_deleting(extras, self.cache.owners.owners):
+            return Way.DELETE
+        return found.way
 
     def _move(self, move: Move) -> tuple[list[Event], Departure | None]:
         """A gang whose owner is suspended goes whole, and those who could stay get their places again."""
@@ -113,7 +123,7 @@ class TakerBack:
         staying = [place for place in job.placements if place.identity not in leaving and not place.terminating]
         unkept = self.forget(job.name) if whole else ()
         stopping = self._stopping(job.name, going)
-        departure = Departure(found, going, move.beneficiary, str(move.reason), gently=True)
+        departure = Departure(found, going, move.beneficiary, str(move.reason), True, found.way)
         events: list[Event] = [TasksEnded(job.name, unkept)] if unkept else []
         if not whole and len(found.chairs) == 1:
             return [*events, stopping], departure  # whoever comes in its stead is another job
@@ -147,9 +157,9 @@ class TakerBack:
     async def _go(self, departure: Departure) -> str:
         """By the way of whoever made them."""
         found, going = departure.found, departure.going
-        if found.way is Way.SUSPEND:
+        if departure.way is Way.SUSPEND:
             return await self.disruptor.suspend(found, departure.why)
-        if found.way is Way.DELETE_LEADER:
+        if departure.way is Way.DELETE_LEADER:
             leaders = {chair.pod.metadata.uid for chair in found.chairs if chair.group == LEADER}
             going = tuple(pod for pod in going if pod.metadata.uid in leaders) or going
         if departure.gently:

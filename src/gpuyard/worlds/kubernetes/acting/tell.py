@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from gpuyard.kube.client import STRATEGIC, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Waiting
 from gpuyard.model.outside.ports import Clock
-from gpuyard.model.reasons import Reason
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.cache import Cache
@@ -81,6 +81,8 @@ class ConditionTeller:
     def __init__(self, client: KubeClient, cache: Cache, clock: Clock, identity: str) -> None:
         self.told = 0
         """Conditions written in all."""
+        self.hindrance: Callable[[str], str] = lambda _name: ""
+        """Why a gang cannot be taken back without harm."""
         self._client = client
         self._cache = cache
         self._clock = clock
@@ -152,11 +154,16 @@ class ConditionTeller:
             refusal = self._refused[name]
             return Message(refusal.reason.value, refusal.message, refusal.reason.value)
         if name in self._answers:
-            return message_of(self._answers[name])
+            return self._with_hindrance(name, message_of(self._answers[name]))
         found = self._first_reasons.get(name)
         if found is None or self._explained < 0:
             return None
         return Message(found.code.value, str(found), found.code.value)
+
+    def _with_hindrance(self, name: str, message: Message) -> Message:
+        """Who could borrow if it could be taken back hears why it cannot."""
+        why = self.hindrance(name) if message.code == Code.OVER_QUOTA.value else ""
+        return replace(message, text=f"{message.text}; it cannot borrow, because {why}") if why else message
 
     def _pods(self, name: str) -> Iterable[PodObject]:
         assumed = self._cache.assumed
