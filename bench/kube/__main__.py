@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.kube import cached, latency, making, subjects
-from bench.kube.subjects import SUBJECTS, Measured
+from bench.kube.subjects import SUBJECTS, USUAL, Measured
 from bench.running import RESULTS, machine
 from gpuyard.kube.client import KubeClient
 from gpuyard.runtime.clock import SystemClock
@@ -37,6 +37,7 @@ async def main(wish: argparse.Namespace) -> None:
         subjects.compile_ahead(cluster)
         try:
             await making.make_nodes(client, wish.nodes)
+            print(f"{wish.nodes} nodes", flush=True)
             for part in PARTS:
                 if part in wish.part and part != "cache":
                     keep(f"kube-{part}", await measures(cluster, client, wish)[part]())
@@ -112,5 +113,5 @@ if __name__ == "__main__":
     parser.add_argument("--alone", type=int, default=200, help="pods that come one after another, for latency")
     parser.add_argument("--cached", type=int, default=100_000, help="pods in the cache, for memory and time to sync")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--subject", nargs="*", default=list(SUBJECTS), choices=SUBJECTS)
+    parser.add_argument("--subject", nargs="*", default=list(USUAL), choices=SUBJECTS)
     asyncio.run(main(parser.parse_args()))

@@ -15,6 +15,7 @@ from tests.support.kube.cluster import Cluster, environment
 
 OURS, THEIRS, NOBODY = "gpuyard", "default-scheduler", "nobody"
 CEILINGS = {"ceiling": "lanes", "ceiling-bare": "bare", "ceiling-aiohttp": "aiohttp"}
+USUAL = ("ceiling", "gpuyard", "kube-scheduler")
 SUBJECTS = (*CEILINGS, "gpuyard", "kube-scheduler")
 
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from bench.kube.making import GPUS, PODS
 from gpuyard.kube.client import KubeClient
 
-PATIENCE_S = 900.0
+PATIENCE_S = 240.0
 
 
 @dataclass
 class Bound:
-    """Pods seen bound: when, and the events themselves, which nobody reads before it is over."""
+    """When pods were seen bound, one after another."""
 
     wanted: int
     at: list[float] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
+    watch: asyncio.Task[None] | None = None
 
     @property
     def bind_s(self) -> float:
@@ -37,7 +37,7 @@ class Bound:
 async def watching(client: KubeClient, wanted: int) -> AsyncIterator[Bound]:
     """A watch of pods that have a node: a pod that gets one is new to it."""
     seen, opened = Bound(wanted), asyncio.Event()
-    task = asyncio.create_task(_follow(client, seen, opened))
+    task = seen.watch = asyncio.create_task(_follow(client, seen, opened))
     done, _ = await asyncio.wait([task, asyncio.create_task(opened.wait())], return_when=asyncio.FIRST_COMPLETED)
     if task in done:
         task.result()
@@ -52,18 +52,24 @@ async def _follow(client: KubeClient, seen: Bound, opened: asyncio.Event) -> Non
     version = json.loads((await client.get(PODS, {"limit": "1"})).body)["metadata"]["resourceVersion"]
     params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600", "fieldSelector": "spec.nodeName!="}
     async with client.lines(PODS, params, 3600) as lines:
+        if not lines.reply.ok:
+            raise SystemExit(f"the watch of pods was not opened: {lines.reply.why()}")
         opened.set()
         async for batch in lines.batches:
             now = time.monotonic()
             new = [line for line in batch if line.startswith(b'{"type":"ADDED"')]
             seen.at += [now] * len(new)
-            seen.lines += new
+            if trouble := next((line for line in batch if line.startswith(b'{"type":"ERROR"')), None):
+                raise SystemExit(f"the watch of pods was ended: {trouble.decode()}")
+    raise SystemExit("the watch of pods was ended")
 
 
 async def complete(seen: Bound, process: subprocess.Popen[bytes]) -> None:
     """Return when all are bound; whoever does not come to an end ends the run."""
     end = time.monotonic() + PATIENCE_S
     while len(seen.at) < seen.wanted:
+        if seen.watch is not None and seen.watch.done():
+            seen.watch.result()
         if time.monotonic() > end or process.poll() is not None:
             raise SystemExit(f"only {len(seen.at)} of {seen.wanted} pods were bound")
         await asyncio.sleep(0.01)
