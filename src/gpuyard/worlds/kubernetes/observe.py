@@ -43,7 +43,7 @@ from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.gathering.promises import Promises
 from gpuyard.worlds.kubernetes.nodes import Holding
 from gpuyard.worlds.kubernetes.queues import NO_QUEUES, ClusterQueues
-from gpuyard.worlds.kubernetes.seats import Held, seats_on
+from gpuyard.worlds.kubernetes.seats import NO_DEVICES, Held, seats_on
 from gpuyard.worlds.kubernetes.storage import KnownStorage
 
 PART_BOUND_S = 20.0
@@ -62,6 +62,8 @@ class ClusterObserver:
         self._clock = clock
         self.settings = settings
         self._alike = Alike()
+        self._held: dict[Held, Held] = {}
+        """Few are different: each is kept once."""
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
@@ -226,9 +228,11 @@ class ClusterObserver:
         if pod.metadata.uid not in known:
             there = (*self._strangers(node.name), *self._ours_on(node.name), *self._coming_to(node.name))
             holders = [(each, devices_of(each, self.settings)) for each in there]
-            for uid, held in seats_on(node, holders, known).items():
-                known.setdefault(uid, held)
-        return known.setdefault(pod.metadata.uid, ((), ()))
+            seats = seats_on(node, holders, known)
+            for each in there:  # also those that hold none, or each of them would be looked at for itself
+                held = seats.get(each.metadata.uid, NO_DEVICES)
+                known.setdefault(each.metadata.uid, self._held.setdefault(held, held))
+        return known.setdefault(pod.metadata.uid, NO_DEVICES)
 
     def _coming_to(self, node: str) -> list[PodObject]:
         """Those that we have sent there and that have not arrived."""

@@ -17,6 +17,7 @@ from gpuyard.worlds.kubernetes.gathering.layouts import number
 
 Held = tuple[tuple[int, ...], tuple[str, ...]]
 """Device numbers, and for slices the profile of each."""
+NO_DEVICES: Held = ((), ())
 
 
 NOBODY: Mapping[str, Held] = {}
