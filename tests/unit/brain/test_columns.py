@@ -103,17 +103,20 @@ def test_columns_are_what_counting_says_whoever_goes_and_comes_back():
         agree(fleet, held[i + 1 :])
 
 
-def test_filling_at_once_is_putting_one_after_the_other():
+def test_all_at_once_is_one_after_the_other():
     fleet = Fleet(moment(YARD))
     held = everything_held(fleet)
     before = fleet.columns.version
-    for each in held:
-        fleet.columns.lift(each)
-    fleet.columns.fill(held)
+    fleet.columns.shift_all((-1, each) for each in held[1:])
+    agree(fleet, held[:1])
+    fleet.columns.shift_all([(1, held[1]), (-1, held[0])])
+    agree(fleet, held[1:2])
+    fleet.columns.lift(held[1])
+    fleet.columns.shift_all((1, each) for each in held)
     agree(fleet, held)
     assert fleet.columns.touched_since(before) == {0, 1, 2, 3}
     at = fleet.columns.version
-    fleet.columns.fill(held[:1])
+    fleet.columns.shift_all([(1, held[0])])
     assert fleet.columns.touched_since(at) == {held[0].node}
 
 

@@ -14,6 +14,7 @@ from gpuyard.brain.engine.placing import fragmentation
 from gpuyard.model.events import (
     ActionFailed,
     JobEvicted,
+    JobGone,
     NodeSeen,
     TasksAssigned,
     TasksEnded,
@@ -113,3 +114,14 @@ def test_an_order_that_failed_forgets_who_was_assigned_lets_go_on_who_was_stoppi
     fleet.apply([TasksEnded("j", (second,)), TasksAssigned("j", (replace(second, uid="new"),), found.now)])
     fleet.apply([ActionFailed("j", (replace(second, uid="new"),), late)])
     assert fleet.jobs["j"].placements == (first,)
+
+
+def test_who_keeps_apart_and_is_gone_is_heeded_by_nobody_however_often_it_began():
+    term = "{level: node, matchExpressions: [{key: app, operator: In, values: [web]}]}"
+    found = moment(TWO.replace("name: j,", f"name: j, labels: {{app: web}}, apart: [{term}],"))
+    fleet = Fleet(found)
+    places = fleet.jobs["j"].placements
+    assert len(fleet.company.apart) == 1
+    fleet.apply([TasksEnded("j", places), TasksRunning("j", places, at=found.now)])
+    fleet.apply([JobGone("j")])
+    assert fleet.company.apart == {}

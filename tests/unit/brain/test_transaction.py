@@ -9,7 +9,7 @@ import gpuyard
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.picture.transaction import Transaction
+from gpuyard.brain.engine.picture.transaction import MANY, Transaction
 from gpuyard.model.resources import WHOLE
 from tests.support.moments import moment
 from tests.support.pictures import differences, picture
@@ -62,6 +62,24 @@ def test_rolling_back_undoes_all_since_the_mark_and_nothing_before():
     tx.put(b, on(0))
     tx.rollback(mark)
     assert differences(picture(fleet), marked) == []
+    tx.rollback()
+    assert differences(picture(fleet), untouched) == []
+
+
+def test_many_changes_are_undone_together_as_they_would_be_one_by_one():
+    fleet, tx, a, b = opened()
+    untouched = picture(fleet)
+    tx.put(b, on(1))
+    mark, marked = len(tx), picture(fleet)
+    for _ in range(MANY):
+        tx.lift_all(a, a.held)
+        tx.put(b, on(0))
+        tx.lift(b, on(0))
+        tx.put(a, on(2))
+    tx.lift(b, on(1))
+    tx.rollback(mark)
+    assert differences(picture(fleet), marked) == []
+    assert len(tx) == mark
     tx.rollback()
     assert differences(picture(fleet), untouched) == []
 

@@ -81,6 +81,10 @@ class Anybody:
         """Nobody's leave is asked."""
         return True
 
+    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
+        """So all of them may."""
+        return True
+
     def suppose(self, unit: Unit, gone: bool) -> None:
         """It makes no difference."""
 

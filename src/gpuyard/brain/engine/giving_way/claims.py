@@ -7,13 +7,14 @@ A claim is asked anew before each victim goes, because every victim changes what
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gpuyard.brain.engine.giving_way.reclaim import Reclaim
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, Footing, JobRow
+from gpuyard.brain.engine.picture.standing import Costing
 from gpuyard.brain.engine.queueing import grounds
 from gpuyard.brain.engine.sharing.amounts import Amounts, minus
 from gpuyard.model.policy import AcrossQueues
@@ -164,8 +165,12 @@ class Claim:
 
     def _greedily(self, units: list[Unit]) -> dict[Unit, Code]:
         """Whoever may go first goes."""
-        rights: dict[Unit, Code] = {}
         waiting = self._lanes(units)
+        if len(waiting) == 1:
+            right = self.right_to_all(units)
+            if right is not None:
+                return dict.fromkeys(units, right)
+        rights: dict[Unit, Code] = {}
         went: list[Unit] = []
         while waiting:
             ready = [(lane[-1], right) for lane in waiting.values() if (right := self.right(lane[-1].row)) is not None]
@@ -179,9 +184,22 @@ class Claim:
             lane.pop()
             if not lane:
                 del waiting[unit.row.footing]
-        for unit in went:
-            self.suppose(unit, gone=False)
+        self.suppose_all(went, gone=False)
         return rights
+
+    def right_to_all(self, units: Sequence[Unit]) -> Code | None:
+        """The one right by which all of these may go one after the other, who share a footing; None if there is none,
+        or more than one.
+
+        Every one that goes leaves its side less, and takes nothing from the claimant's: a right that is there before
+        the first has gone and before the last is there all the time.
+        """
+        first = self.right(units[0].row)
+        if first is None or len(units) == 1:
+            return first
+        with self.supposed(units[:-1], gone=True):
+            last = self.right(units[-1].row)
+        return first if first is last else None
 
     def _lanes(self, units: Iterable[Unit]) -> dict[Footing, list[Unit]]:
         """Units that the claimant has the same right to, the first to go last: extras, then the smaller."""
@@ -203,26 +221,39 @@ class Claim:
     def supposed(self, units: Iterable[Unit], gone: bool) -> Iterator[None]:
         """Suppose for a while that these are gone, or that they stand."""
         units = list(units)
-        for unit in units:
-            self.suppose(unit, gone)
+        self.suppose_all(units, gone)
         try:
             yield
         finally:
-            for unit in units:
-                self.suppose(unit, not gone)
+            self.suppose_all(units, not gone)
+
+    def suppose_all(self, units: Iterable[Unit], gone: bool) -> None:
+        """The same as one `suppose` after the other; what costs alike is booked together."""
+        sign, costing = -1 if gone else 1, self.draft.fleet.costing
+        places: Counter[tuple[int, bool, Costing]] = Counter()
+        for unit in units:
+            row = unit.row
+            self._footings_supposed[row.footing] += sign
+            for held in unit.places:
+                places[row.queue, row.firm, costing(held)] += 1
+        for (queue, firm, cost), count in places.items():
+            self._book(queue, firm, self.draft.fleet.vector_of(cost), sign * count)
 
     def suppose(self, unit: Unit, gone: bool) -> None:
         """Suppose that a unit is gone, or back; whoever supposes takes it back."""
-        self._footings_supposed[unit.row.footing] += -1 if gone else 1
+        fleet, sign = self.draft.fleet, -1 if gone else 1
+        self._footings_supposed[unit.row.footing] += sign
         for held in unit.places:
-            vector = self.draft.fleet.vector(held.cost, held.cpu, held.memory, held.node)
-            if any(vector):
-                self.tree.suppose(unit.row.queue, vector, unit.row.firm, -1 if gone else 1)
-                self._note_supposed((unit.row.queue, unit.row.firm, *vector), -1 if gone else 1)
+            self._book(unit.row.queue, unit.row.firm, fleet.vector_of(fleet.costing(held)), sign)
 
-    def _note_supposed(self, what: tuple[object, ...], sign: int) -> None:
+    def _book(self, queue: int, firm: bool, vector: Amounts, count: int) -> None:
+        """So many places that cost so much are supposed to be held more than are (below 0: fewer)."""
+        if not any(vector):
+            return
+        self.tree.suppose(queue, vector, firm, count)
         self._supposing = Rights()
-        self._supposed[what] += sign
+        what = (queue, firm, *vector)
+        self._supposed[what] += count
         if not self._supposed[what]:
             del self._supposed[what]
 

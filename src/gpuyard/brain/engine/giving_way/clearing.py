@@ -18,6 +18,7 @@ from gpuyard.brain.engine.nodes.columns import Region
 from gpuyard.brain.engine.nodes.feasibility import Shape, room_on
 from gpuyard.brain.engine.nodes.vacancy import Vacancy
 from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.model.resources import WHOLE
 
@@ -45,6 +46,10 @@ class Leave(Protocol):
 
     def may_follow(self, unit: Unit) -> bool:
         """Whether the unit may go next, after those who are supposed to have gone."""
+
+    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
+        """Whether these, who share a footing, are known to be allowed to go one after the other; not, where nobody
+        knows without asking for each."""
 
     def suppose(self, unit: Unit, gone: bool) -> None:
         """Suppose that the unit has gone, or that it is back."""
@@ -128,6 +133,7 @@ class NodeClearing:
     def next(self) -> tuple[int, tuple[Unit, ...]] | None:
         """The cheapest set that still stands; None when nothing more can be cleared."""
         self.sync(self.leave)
+        just_weighed: set[int] = set()
         while self._heap or self._weigh_more():
             if not self._heap:
                 continue
@@ -136,11 +142,13 @@ class NodeClearing:
                 continue
             if not units:
                 self._weigh(node)  # only its floor was known so far
+                just_weighed.add(node)
                 continue
-            if self._stands(units) and self.leave.key(units) <= key:
+            if node in just_weighed or (self._stands(units) and self.leave.key(units) <= key):
                 heappush(self._heap, (key, node, stamp, units))  # it is taken only once somebody leaves
                 return node, units
             self._weigh(node, floor=key)
+            just_weighed.add(node)
         return None
 
     def _stands(self, units: tuple[Unit, ...]) -> bool:
@@ -180,17 +188,35 @@ def short_of(shape: Shape, nodes: list[int]) -> list[int]:
 
 def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
     """The cheapest leavers that let one more task of the shape fit on the node; empty if none do."""
+    if not draft.fleet.tenants[node]:
+        return ()
     vacancy = Vacancy(draft.fleet.columns, shape.request, node)
     base = vacancy.room()
     lacks_devices = len(draft.fleet.tree.resources) == 1 and vacancy.lacks_devices_only()
     units = candidates(draft, leave, node, with_gpus=lacks_devices)
     if not units:
         return ()
+    if lacks_devices and _all_needed(draft.fleet, vacancy, units, base) and leave.may_all_go(tuple(units)):
+        return tuple(units)
     alone = _alone(leave, vacancy, units, base)
     if alone and alone[0] is units[0]:
         return alone  # the cheapest unit suffices
     found = [those for those in (alone, _greedy(leave, vacancy, units, base)) if those]
     return min(found, key=leave.key) if found else ()
+
+
+def _all_needed(fleet: Fleet, vacancy: Vacancy, units: list[Unit], base: int) -> bool:
+    """Whether there are just as many devices to leave as are lacking, so that no set of leavers is to be chosen; asked
+    where nothing but devices is lacking, and told of those alone who share a footing and hold whole devices."""
+    if vacancy.node in fleet.columns.barred or not vacancy.request.gpus:
+        return False
+    places = [held for unit in units for held in unit.places if held.node == vacancy.node]
+    if any(held.share or held.mig or not held.gpus for held in places):
+        return False
+    if vacancy.whole + sum(len(held.gpus) for held in places) != vacancy.request.gpus * (base + 1):
+        return False
+    footing = units[0].row.footing
+    return all(not unit.extra and unit.row.footing == footing for unit in units)
 
 
 def candidates(draft: Draft, leave: Leave, node: int, with_gpus: bool = False) -> list[Unit]:

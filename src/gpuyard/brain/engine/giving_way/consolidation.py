@@ -82,6 +82,10 @@ class Movers:
         """Who moves keeps what it has, so nobody's right to move changes."""
         return True
 
+    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
+        """So all of them may."""
+        return True
+
     def suppose(self, unit: Unit, gone: bool) -> None:
         """It makes no difference."""
 

@@ -31,8 +31,8 @@ class Series(NamedTuple):
 
     claim: Claim
     nodes: NodeClearing
-    mark: int
-    """Where the plan stood then: whoever else changed anything since ends the series."""
+    changes: int
+    """How many changes stood then: whoever else changed anything since ends the series."""
 
 
 def leave(claim: Claim, nodes: NodeClearing) -> None:
@@ -41,7 +41,7 @@ def leave(claim: Claim, nodes: NodeClearing) -> None:
     fleet = draft.fleet
     plain = not fleet.budgets and not fleet.columns.profiles and len(fleet.tree.resources) == 1
     if plain and row.single and row.group.tasks == 1 and row.request.gpus and len(row.held) == 1:
-        draft.last_claim = Series(claim, nodes, draft.tx.checkpoint())
+        draft.last_claim = Series(claim, nodes, len(draft.tx))
 
 
 def follow(draft: Draft, row: JobRow, asked: Amounts) -> RoomMade | None:
@@ -58,13 +58,13 @@ def follow(draft: Draft, row: JobRow, asked: Amounts) -> RoomMade | None:
     if gone.places[0]._replace(leaf=0, task=0) == came._replace(leaf=0, task=0):
         last.nodes.exchanged(gone, row)
     draft.effort += 1
-    draft.last_claim = last._replace(mark=draft.tx.checkpoint())
+    draft.last_claim = last._replace(changes=len(draft.tx))
     return outcome
 
 
 def _goes_on(draft: Draft, last: Series, row: JobRow, asked: Amounts) -> bool:
     """Whether nothing happened since, the claims are equal, and nothing free or kept could make a difference."""
-    if draft.tx.checkpoint() != last.mark or draft.kept or draft.effort >= draft.policy.search_total or row.held:
+    if len(draft.tx) != last.changes or draft.kept or draft.effort >= draft.policy.search_total or row.held:
         return False
     one = last.claim.row
     if row.likeness != one.likeness or row.priority != one.priority or asked != last.claim.asked:

@@ -154,6 +154,10 @@ class Takers:
         """Whether the claimant has a right to the unit, after those who are supposed to have gone."""
         return self.claim.right(unit.row) is not None
 
+    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
+        """Whether the claimant has one right to all of them."""
+        return self.claim.right_to_all(units) is not None
+
     def suppose(self, unit: Unit, gone: bool) -> None:
         """Every victim changes what its side holds."""
         self.claim.suppose(unit, gone)
@@ -269,6 +273,10 @@ class MixedTakers(Takers):
     def may_follow(self, unit: Unit) -> bool:
         """Who may be moved needs no right."""
         return super().may_follow(unit) or self.movers.allows(unit)
+
+    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
+        """Each for itself: some may be moved, others stopped."""
+        return False
 
     def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
         """Those the claimant had a right to while they stood, at once or in time."""

@@ -143,6 +143,8 @@ class Settling:
 
         An extra without its minimum is no use to anybody.
         """
+        if all(map(self._finds_no_room, gone)):
+            return gone
         dearest = self._dearest(gone)
         return [unit for unit in self._ordered(dearest) if not self._may_return(unit) or not self._stand_again(unit)]
 
@@ -220,6 +222,8 @@ class Settling:
 
     def _try_to_move(self, unit: Unit) -> bool:
         """Whether it found a place, and none that is kept from the claimant."""
+        if self._finds_no_room(unit):
+            return False
         with self.draft.trial() as trial:
             with keeping.held_off(self.draft, self.draft.binding):
                 found = self._move_one(unit)
@@ -227,9 +231,11 @@ class Settling:
                 trial.keep()
         return found
 
+    def _finds_no_room(self, unit: Unit) -> bool:
+        """A bound: there is not as much free anywhere, so also not where it stood."""
+        return unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig
+
     def _move_one(self, unit: Unit) -> bool:
-        if unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig:
-            return False  # there is not that much free anywhere
         if not self._may_return(unit):
             return False
         if unit.extra:

@@ -204,22 +204,22 @@ class Columns:
         """Give back what `held` says; the exact inverse of `put`."""
         self._shift(held, -1)
 
-    def fill(self, places: Iterable[Held]) -> None:
-        """Take what all of them say at once: the same columns as one `put` after the other."""
+    def shift_all(self, changes: Iterable[tuple[int, Held]]) -> None:
+        """Put (sign 1) or lift (sign -1) all of them at once: the same columns as one after the other."""
         changed: set[int] = set()
-        for held in places:
+        for sign, held in changes:
             n = held.node
             changed.add(n)
             if held.cpu:
-                self.cpu[n] -= held.cpu
+                self.cpu[n] -= sign * held.cpu
             if held.memory:
-                self.memory[n] -= held.memory
+                self.memory[n] -= sign * held.memory
             if held.extras:
-                self.extras.shift(n, held.extras, 1)
+                self.extras.shift(n, held.extras, sign)
             if held.mig:
-                self._shift_slices(held, 1)
+                self._shift_slices(held, sign)
             else:
-                used, amount = self.used[n], held.share or WHOLE
+                used, amount = self.used[n], sign * (held.share or WHOLE)
                 for g in held.gpus:
                     used[g] += amount
         nodes = sorted(changed)

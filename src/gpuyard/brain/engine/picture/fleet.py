@@ -196,10 +196,9 @@ class Fleet(Standing):
 
     def _set_placements(self, row: JobRow, placements: Sequence[Placement], started: float | None = None) -> None:
         """The same job on other places: all that was worked out about it stands."""
-        self._unsettle(row)
-        row.placements = tuple(sorted(placements, key=_order))
+        row.placements = tuple(sorted(placements, key=_order)) if len(placements) > 1 else tuple(placements)
         row.started = _first(started, row.started if row.placements else None)
-        self._settle(row)
+        self._resettle(row)
 
     def _apply_node(self, event: NodeSeen | NodeLost | GpuHealthChanged) -> None:
         match event:
@@ -243,9 +242,9 @@ class Fleet(Standing):
 
     def _lay_anew(self) -> None:
         """Nodes came, went or became others: new columns, on which everybody stands where it stood."""
-        changes, self._node_changes = self._node_changes, NodeChanges()
-        if not changes:
+        if not self._node_changes:
             return
+        changes, self._node_changes = self._node_changes, NodeChanges()
         self._lay_nodes(changes.among(self.columns.nodes))
         self._lay_queues(self.queues)
         rows = list(self.rows())

@@ -136,7 +136,7 @@ class Standing:
                 self._book_all(row, bookings)
             self._enter(row)
         self._charge_all(bookings)
-        self.columns.fill(places)
+        self.columns.shift_all((1, held) for held in places)
 
     def _book_all(self, row: JobRow, bookings: Bookings) -> None:
         """Add all that the job holds to what its queue is charged in the end."""
@@ -145,11 +145,12 @@ class Standing:
         if not row.firm:
             self._count_priority(row, 1)
         for held in row.held:
-            bookings[row.queue, row.firm, self._costing(held)] += 1
+            bookings[row.queue, row.firm, self.costing(held)] += 1
 
     def _charge_all(self, bookings: Bookings) -> None:
         for (queue, firm, costing), places in bookings.items():
-            self._charge(queue, firm, self._vector(costing), places)
+            if places:
+                self._charge(queue, firm, self.vector_of(costing), places)
 
     def _queue_of(self, job: Job) -> int:
         if not job.queue:
@@ -178,6 +179,22 @@ class Standing:
         for held in self.held_from(row, row.placements):
             self.shift(row, held, 1)
         self._enter(row)
+
+    def _resettle(self, row: JobRow) -> None:
+        """A job of the fleet's takes the places the world tells of now; all that is not about places stands."""
+        self._demand(row, -1)
+        self._count_size(row, -1)
+        self.waiting_lines.leave(row)  # in a line it stands by what it was
+        for held in row.held[::-1]:
+            self._shift(row, held, -1)
+        for held in self.held_from(row, row.placements):
+            self._shift(row, held, 1)
+        row.running = bool(row.held)
+        if row.job.time_limit is not None:
+            _keep_if(self._running_limited, row, row.running)
+        self._demand(row, 1)
+        self._count_size(row, 1)
+        self._note(row)
 
     def _enter(self, row: JobRow) -> None:
         """It stands where it stands; now it counts."""
@@ -249,7 +266,7 @@ class Standing:
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
-        parts = [self._vector(self._costing(held)) for held in row.held if not held.terminating]
+        parts = [self.vector_of(self.costing(held)) for held in row.held if not held.terminating]
         for leaf, request in enumerate(row.requests):
             if (waiting := row.pending(leaf)) > 0:
                 parts.append(times(self.costs.most(request), waiting))
@@ -363,20 +380,39 @@ class Standing:
 
     def shift(self, row: JobRow, held: Held, sign: int) -> None:
         """A task takes its place (sign 1) or leaves it (sign -1); the two are exact inverses."""
+        self._shift(row, held, sign)
+        self._note(row)
+
+    def _shift(self, row: JobRow, held: Held, sign: int) -> None:
         if sign > 0:
             self.columns.put(held)
-            row.held.append(held)
         else:
             self.columns.lift(held)
-            if row.held[-1] is held:
-                row.held.pop()  # undoing comes in reverse order; a search would cost the square of a large gang
-            else:
-                row.held.remove(held)
+        self._hand_over(row, held, sign)
+        self.charge(row, held, sign)
+
+    def shift_all(self, changes: Sequence[tuple[int, JobRow, Held]]) -> None:
+        """The same as one `shift` after the other: nodes, queues and lists are brought up to date once for all."""
+        bookings: Bookings = Counter()
+        for sign, row, held in changes:
+            self._hand_over(row, held, sign)
+            bookings[row.queue, row.firm, self.costing(held)] += sign
+        self.columns.shift_all((sign, held) for sign, _, held in changes)
+        self._charge_all(bookings)
+        for row in dict.fromkeys(row for _, row, _ in changes):
+            self._note(row)
+
+    def _hand_over(self, row: JobRow, held: Held, sign: int) -> None:
+        """The job has one place more or fewer."""
+        if sign > 0:
+            row.held.append(held)
+        elif row.held[-1] is held:
+            row.held.pop()  # undoing comes in reverse order; a search would cost the square of a large gang
+        else:
+            row.held.remove(held)
         self._tenant(row, held, sign)
         if not row.firm and len(row.held) == (1 if sign > 0 else 0):
             self._count_priority(row, sign)
-        self.charge(row, held, sign)
-        self._note(row)
 
     def _tenant(self, row: JobRow, held: Held, sign: int) -> None:
         """One task more or fewer of the job on the node."""
@@ -400,7 +436,7 @@ class Standing:
 
     def charge(self, row: JobRow, held: Held, sign: int) -> None:
         """Book what a place costs to the job's queues (sign -1: take it off their books)."""
-        self._charge(row.queue, row.firm, self._vector(self._costing(held)), sign)
+        self._charge(row.queue, row.firm, self.vector_of(self.costing(held)), sign)
 
     def _charge(self, queue: int, firm: bool, amounts: Amounts, count: int) -> None:
         """Book so many places that cost so much each (fewer than none: take them off the books)."""
@@ -411,12 +447,13 @@ class Standing:
 
     def vector(self, cost: int, cpu: int, memory: int, node: int) -> Amounts:
         """What a hold costs its queue, in the tree's resource order."""
-        return self._vector((cost, cpu, memory, self.columns.nodes[node].model))
+        return self.vector_of((cost, cpu, memory, self.columns.nodes[node].model))
 
-    def _costing(self, held: Held) -> Costing:
+    def costing(self, held: Held) -> Costing:
+        """What a place costs, told so that equal costs are equal."""
         return held.cost, held.cpu, held.memory, self.columns.nodes[held.node].model
 
-    def _vector(self, costing: Costing) -> Amounts:
+    def vector_of(self, costing: Costing) -> Amounts:
         """The same for all who cost alike: nobody changes it."""
         vector = self._vectors.get(costing)
         if vector is None:

@@ -11,6 +11,9 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 
+MANY = 64
+"""So many changes are undone together rather than one by one."""
+
 
 class Transaction:
     """A log of changes to one fleet. Rolling back restores every column bit for bit."""
@@ -41,9 +44,18 @@ class Transaction:
     def rollback(self, mark: int = 0) -> None:
         """Undo every change since the mark, last first."""
         log = self._log
+        if len(log) - mark > MANY:
+            undone = [(-sign, row, held) for sign, row, held in reversed(log[mark:])]
+            del log[mark:]
+            self.fleet.shift_all(undone)
+            return
         while len(log) > mark:
             sign, row, held = log.pop()
             self.fleet.shift(row, held, -sign)
+
+    def __len__(self) -> int:
+        """How many changes stand: whoever finds as many as it left knows that nobody has changed anything since."""
+        return len(self._log)
 
     def commit(self) -> None:
         """Keep the changes; they can no longer be undone."""
