@@ -232,9 +232,7 @@ class RoomMaker:
             found = nodes.next()
             if found is None:
                 return None
-            _, units = found
-            for unit in units:
-                self._let_go(unit, gone)
+            self._let_all_go(found[1], gone)
             shape.sync()
         return self._settling.settle(self._make_admissible(gone))
 
@@ -343,6 +341,17 @@ class RoomMaker:
         ]
         units = [unit for row in rows if row.held for unit in victims.units_of(row) if self.rights.allows(unit)]
         return sorted(units, key=lambda unit: self.rights.key((unit,)))
+
+    def _let_all_go(self, units: tuple[Unit, ...], gone: list[Unit]) -> None:
+        """Lift several units: at once, where they are whole jobs that stand, as most are."""
+        if len(units) == 1 or any(unit.extra or not unit.row.rigid for unit in units):
+            for unit in units:
+                self._let_go(unit, gone)
+            return
+        for unit in units:
+            self.draft.remember(unit.row)
+        self.draft.tx.lift_together([(unit.row, held) for unit in units for held in unit.places])
+        gone += units
 
     def _let_go(self, unit: Unit, gone: list[Unit]) -> bool:
         """Lift a unit, a gang in its parts and as far as it still stands; whether anything was left of it."""

@@ -28,6 +28,10 @@ LONG_LOG = 1 << 16
 """Changes that are remembered beyond one per node; whoever is further behind looks at every node."""
 
 
+FEW = 8
+"""Up to so many nodes are brought up to date one by one: there columns cost more than they save."""
+
+
 class Held(NamedTuple):
     """What one task holds on a node: whole devices (`share` 0), a share of one, MIG slices, or none."""
 
@@ -223,8 +227,24 @@ class Columns:
                 for g in held.gpus:
                     used[g] += amount
         nodes = sorted(changed)
-        self._derive(nodes)
+        if len(nodes) > FEW or self.profiles:
+            self._derive(nodes)
+        else:
+            for n in nodes:
+                self._follow(n)
         self._touched += nodes
+
+    def _follow(self, n: int) -> None:
+        """What `_derive` does, for one node."""
+        used, usable = self.used[n], self.usable[n]
+        self.busy[n] = sum(1 << g for g, amount in enumerate(used) if amount)
+        shares = [WHOLE - amount if usable >> g & 1 else 0 for g, amount in enumerate(used)]
+        self.shares[n, : len(shares)] = shares
+        idle = sum(shares)
+        self.idle_total += idle - int(self.idle[n])
+        self.idle[n] = idle
+        self.partial[n] = self._is_partial(n)
+        self._sync(n)
 
     def change(self, n: int, node: Node) -> None:
         """The same node in another condition: health, closures, labels, taints, CPU and memory; what runs there stays.

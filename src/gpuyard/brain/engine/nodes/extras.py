@@ -55,6 +55,10 @@ class ExtraColumns:
         """Whether the node has so many of all of them left."""
         return all(self.free(name)[n] >= amount * times for name, amount in extras)
 
+    def __len__(self) -> int:
+        """How many names there are columns of so far."""
+        return len(self._columns)
+
     def copies(self) -> dict[str, Ints]:
         """As they are now."""
         return {name: column.copy() for name, column in self._columns.items()}

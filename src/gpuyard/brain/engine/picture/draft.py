@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from gpuyard.brain.engine.nodes.columns import Barred, Held, Ints
+from gpuyard.brain.engine.nodes.columns import Barred, Held
+from gpuyard.brain.engine.nodes.free_before import FreeBefore
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Progresses, Refusals
@@ -69,8 +68,7 @@ class Draft:
         """Claims that found no room, and when they were last asked."""
         self.effort = 0
         """How many sets of victims this cycle has tried."""
-        self._free: tuple[Ints, Ints, Ints, Ints]
-        self._free_at = 0
+        self._free: FreeBefore | None = None
         self._largest: list[int] | None = None
         self.kept: dict[str, Kept] = Notes(self.log)
         """Reservations, by job; in force while the job waits."""
@@ -155,27 +153,14 @@ class Draft:
 
     def note_free(self) -> None:
         """Remember what is free, to learn later whether more has become free since nothing fitted."""
-        columns = self.fleet.columns
-        self._free = (columns.idle.copy(), columns.cpu.copy(), columns.memory.copy(), self._slices())
-        self._free_extras = columns.extras.copies()
-        self._free_at = columns.version
+        if self._free is None:
+            self._free = FreeBefore(self.fleet.columns)
+        else:
+            self._free.note()
 
     def more_is_free(self) -> bool:
         """Whether some node has more free now than when nothing more fitted."""
-        columns = self.fleet.columns
-        nodes = columns.changed_since(self._free_at)
-        idle, cpu, memory, slices = self._free
-        return bool(
-            (columns.idle[nodes] > idle[nodes]).any()
-            or (columns.cpu[nodes] > cpu[nodes]).any()
-            or (columns.memory[nodes] > memory[nodes]).any()
-            or (self._slices()[nodes] > slices[nodes]).any()
-            or any((columns.extras.free(name)[nodes] > was[nodes]).any() for name, was in self._free_extras.items())
-        )
-
-    def _slices(self) -> Ints:
-        slices = self.fleet.columns.slices.values()
-        return np.sum(list(slices), axis=0) if slices else np.zeros(len(self.fleet.columns.nodes), dtype=np.int64)
+        return self._free is None or self._free.grew()
 
     def accept(self, row: JobRow, reason: Reason) -> None:
         """The job's change stands, for this reason."""

@@ -233,13 +233,16 @@ MANY = 32
 class WaitingLine:
     """Jobs of one queue that are answered alike, first come first."""
 
-    __slots__ = ("_come", "_left", "_ranks", "_rows", "_seen", "_waits", "key")
+    __slots__ = ("_come", "_joining", "_leaving", "_left", "_ranks", "_rows", "_seen", "_waits", "key")
 
     def __init__(self, key: object) -> None:
         self.key = key
         self._rows: list[JobRow] = []
         self._ranks: list[Rank] = []
         """Those of the rows, side by side: a search compares them without asking the rows."""
+        self._joining: dict[JobRow, Rank] = {}
+        self._leaving: dict[JobRow, Rank] = {}
+        """Who joined and who left since somebody last looked; a trial that was undone is in neither."""
         self._seen: tuple[JobRow, ...] | None = None
         self._waits: list[tuple[float, str]] = []
         self._come: list[tuple[float, str]] = []
@@ -249,7 +252,7 @@ class WaitingLine:
     @property
     def head(self) -> JobRow:
         """Whose turn it is."""
-        return self._rows[0]
+        return self.rows()[0]
 
     def waits(self) -> list[tuple[float, str]]:
         """Since when each waits, and its name, the longest first. Costs what has changed since it was last asked."""
@@ -273,29 +276,51 @@ class WaitingLine:
 
     def rows(self) -> tuple[JobRow, ...]:
         """The jobs as they stand now; the same tuple until one joins or leaves."""
+        if self._joining or self._leaving:
+            self._line_up()
         if self._seen is None:
             self._seen = tuple(self._rows)
         return self._seen
 
+    def _line_up(self) -> None:
+        """Everybody to where its rank puts it; those who left go."""
+        joining, leaving = self._joining, self._leaving
+        self._joining, self._leaving, self._seen = {}, {}, None
+        if len(joining) + len(leaving) > MANY:
+            stay = ((rank, row) for rank, row in zip(self._ranks, self._rows, strict=True) if row not in leaving)
+            ranked = sorted((*stay, *((rank, row) for row, rank in joining.items())), key=_its_rank)
+            self._ranks, self._rows = [rank for rank, _ in ranked], [row for _, row in ranked]
+            return
+        for row, rank in leaving.items():
+            at = bisect_left(self._ranks, rank)
+            assert self._rows[at] is row
+            del self._rows[at], self._ranks[at]
+        for row, rank in joining.items():
+            at = bisect_left(self._ranks, rank)
+            self._ranks.insert(at, rank)
+            self._rows.insert(at, row)
+
     def join(self, row: JobRow) -> None:
         """Stand where the job's rank puts it."""
         rank = rank_in_queue(row)
-        at = bisect_left(self._ranks, rank)
-        self._ranks.insert(at, rank)
-        self._rows.insert(at, row)
-        self._seen = None
+        if self._leaving.get(row) == rank:
+            del self._leaving[row]
+        else:
+            self._joining[row] = rank
         self._come.append(row.wait)
 
     def leave(self, row: JobRow) -> None:
         """Out of the line; the rest keep their order."""
-        at = bisect_left(self._ranks, rank_in_queue(row))
-        assert self._rows[at] is row
-        del self._rows[at], self._ranks[at]
-        self._seen = None
+        if self._joining.pop(row, None) is None:
+            self._leaving[row] = rank_in_queue(row)
         self._left.append(row.wait)
 
     def __bool__(self) -> bool:
-        return bool(self._rows)
+        return len(self._rows) + len(self._joining) > len(self._leaving)
+
+
+def _its_rank(pair: tuple[Rank, JobRow]) -> Rank:
+    return pair[0]
 
 
 def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:

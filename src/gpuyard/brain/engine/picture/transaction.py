@@ -5,7 +5,7 @@ Gang, preemption, consolidation, drain, reservation, ETA and the suggestions of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.fleet import Fleet
@@ -36,6 +36,12 @@ class Transaction:
         """Several tasks of a job leave."""
         for held in list(places):
             self.lift(row, held)
+
+    def lift_together(self, places: Sequence[tuple[JobRow, Held]]) -> None:
+        """Tasks of several jobs leave at once."""
+        changes = [(-1, row, held) for row, held in places]
+        self._log += changes
+        self.fleet.shift_all(changes)
 
     def checkpoint(self) -> int:
         """A mark to roll back to; marks nest."""

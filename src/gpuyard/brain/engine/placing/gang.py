@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Columns, Region, within
+from gpuyard.brain.engine.nodes.eligibility import Tier
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -27,12 +28,46 @@ from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk
 def start(draft: Draft, row: JobRow) -> bool:
     """Bring the job to its minimum, all groups or none; whether it worked. Quota is checked before and after."""
     before = tuple(row.held)
+    tiers = _free_tiers(draft, row)
+    if tiers is not None:
+        started = _lay_freely(draft, row, tiers)
+        if started:
+            draft.remember(row, before)
+        return started
     with draft.trial() as trial:
         if not place(draft, row) or not admission.allowed(draft, row, trial.mark):
             return False
         draft.remember(row, before)
         trial.keep()
         return True
+
+
+def _free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
+    """On which models a job of one task may go, the preferred first, if nothing but their room has a say in it; None
+    where more must be asked.
+
+    Most jobs are such. What they cost is the same wherever they go, so what was allowed before stays allowed, and a try
+    that fails has changed nothing: no trial is needed.
+    """
+    fleet, request = draft.fleet, row.request
+    if row.held or row.group.tasks != 1 or row.group.topology is not ANYWHERE or row.pending() < row.missing():
+        return None
+    gang = row.job.gang
+    if not row.single or len(gang.groups) != 1 or gang.topology is not ANYWHERE or row.missing() != 1:
+        return None
+    if (
+        fleet.columns.any_suspect
+        or _cost_varies(draft, row, 0)
+        or not _goes_freely(draft, row, 0, fleet.columns.everywhere)
+    ):
+        return None
+    tiers = fleet.shapes.tiers(request, True)
+    return tiers if len(tiers) == 1 or request.models or request.older else None
+
+
+def _lay_freely(draft: Draft, row: JobRow, tiers: tuple[Tier, ...]) -> bool:
+    wish, shapes = GroupWish(row, 0, 1, 1), draft.fleet.shapes
+    return any(topology.lay_one(draft, wish, shapes.get(row.request, tier)) for tier in tiers)
 
 
 def might_fit(draft: Draft, row: JobRow, unless: object = None) -> bool:
