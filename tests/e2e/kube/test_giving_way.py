@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tests.e2e.kube.conftest import Scheduler, Schedulers, wait_for
 from tests.support.kube.cluster import Cluster
-from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
+from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod_spec
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
 
 pytestmark = pytest.mark.slow
@@ -180,3 +180,45 @@ def test_killed_while_suspending_or_resuming_the_next_one_ends_in_a_right_state(
     wait_for(lambda: is_complete(cluster, "low"), "and completes")
     assert not job(cluster, "low")["status"].get("failed")
     assert MARK not in job(cluster, "low")["metadata"].get("annotations", {})
+
+
+def replicas(cluster: Cluster) -> set[str]:
+    """Of the Deployment, those that run."""
+    return {
+        each["metadata"]["uid"]
+        for each in cluster.pods(app="web")
+        if each["status"]["phase"] == "Running" and not each["metadata"].get("deletionTimestamp")
+    }
+
+
+def test_killed_after_the_first_of_two_replicas_was_deleted_the_gang_goes_whole_and_comes_back_whole(
+    cluster: Cluster, kubelets: FakeKubelets, proxy: FaultProxy, scheduler: Any
+):
+    cluster.prioritise(urgent=1000)
+    kubelets.add(FakeNode("n0", gpus=2))
+    deleted = 0
+
+    def judge(request: web.Request) -> Verdict:
+        nonlocal deleted
+        if request.method != "DELETE" or "/pods/web-" not in request.path:
+            return Verdict.PASS
+        deleted += 1
+        return Verdict.LOSE_REPLY if deleted == 1 else Verdict.LOSE
+
+    proxy.judge = judge
+    proxy.done = lambda request, _status: first.process.kill() if request.method == "DELETE" and deleted else None
+    first = scheduler(server=proxy.server)
+    labels = {"app": "web"}
+    notes = {"gpuyard.dev/gang": "web", "gpuyard.dev/gang-tasks": "2"}
+    template = {"metadata": {"labels": labels, "annotations": notes}, "spec": pod_spec(1)}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+    wait_for(lambda: len(replicas(cluster)) == 2, "both replicas run")
+    cluster.create(indexed_job("high", 2, priorityClassName="urgent"))
+    assert first.process.wait(120) == -9
+
+    scheduler()
+    wait_for(lambda: len(running(cluster, "high")) == 2, "the urgent gang runs")
+    kubelets.finish("high")
+    wait_for(lambda: len(replicas(cluster)) == 2, "both replicas run again")
+    assert {how for _, _, how in kubelets.admissions} == {"admitted"}

@@ -32,6 +32,8 @@ _JOBSET, _LWS, _RAY, _TRAINING = (
 )  # fmt: skip
 _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 _OWN_CONTROLLERS = ("kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller")
+_MAKERS = ("ReplicaSet", "StatefulSet", "ReplicationController", "RayCluster", *(n.split(".")[0] for n in KUBEFLOW))
+"""Kinds that make a pod anew that was deleted, and do not mind."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 HEAD, LEADER, WORKER = "head", "leader", "worker"
@@ -339,9 +341,11 @@ def _way_of(owner: Metadata, managed_by: str | None = None) -> tuple[Way, str]:
 def hindrance_of_deleting(pods: Sequence[PodObject], owners: Owners) -> str:
     """Why these pods cannot be deleted without harm; "" if whoever made them makes them anew and minds nothing."""
     for pod in pods:
-        job = _job_of(pod, owners)
-        if pod.metadata.controller is None:
+        job, owner = _job_of(pod, owners), pod.metadata.controller
+        if owner is None:
             return f"nobody would make the pod {pod.metadata.name} anew"
+        if job is None and owner.kind not in _MAKERS:
+            return f"it is not known that the {owner.kind} {owner.name} would make the pod {pod.metadata.name} anew"
         if isinstance(job, JobObject) and not _bears_disruption(job.spec):
             told = "counts a deleted pod as failed: its podFailurePolicy does not ignore DisruptionTarget"
             return f"the Job {job.metadata.name} {told}"
