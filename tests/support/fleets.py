@@ -18,9 +18,11 @@ from gpuyard.model.job import (
     Avoid,
     Bundle,
     Checkpoint,
+    Evenness,
     Expression,
     Job,
     JobClass,
+    Neighbour,
     TaskGroup,
     Toleration,
     one_group,
@@ -255,7 +257,7 @@ COUNTS = ((1, 1), (2, 2), (3, 3), (2, 1), (4, 2), (3, 1))
 TWISTS = (
     "batch", "interactive", "inference", "high", "low", "firm", "loose", "old", "models", "prefers", "memory",
     "architecture", "selector", "affinity", "tolerates", "alone", "apart", "apart-in-rack", "held", "foreign",
-    "protected", "saves", "limited", "evicted",
+    "protected", "saves", "limited", "evicted", "labelled", "near", "shuns", "shuns-in-rack", "even", "meek",
 )  # fmt: skip
 
 
@@ -348,7 +350,20 @@ def _twisted(job: Job, twist: str, leaves: list[str], levels: tuple[str, ...]) -
         case "apart" | "apart-in-rack":
             level = levels[-1] if levels and twist == "apart-in-rack" else NODE
             return replace(job, avoid=Avoid(level, queues=(leaves[0],)))
+        case "labelled":
+            return _on_leaves(job, labels=LABELS)
+        case "near":
+            return _on_leaves(job, labels=LABELS, near=(Neighbour(NODE, ALIKE),))
+        case "shuns" | "shuns-in-rack":
+            level = levels[-1] if levels and twist == "shuns-in-rack" else NODE
+            return _on_leaves(job, apart=(Neighbour(level, ALIKE),))
+        case "even":
+            return _on_leaves(job, labels=LABELS, even=(Evenness(levels[-1] if levels else NODE, ALIKE),))
     return job
+
+
+LABELS = (("app", "x"),)
+ALIKE = (Expression("app", "In", ("x",)),)
 
 
 AFFINITY = (
@@ -374,6 +389,7 @@ PLAIN_TWISTS: dict[str, dict[str, Any]] = {
     "saves": {"checkpoint": Checkpoint(interval=600.0, last=NOW - 300.0), "warm_up": 120.0},
     "limited": {"time_limit": 7200.0},
     "evicted": {"evictions": 2},
+    "meek": {"takes": False},
 }
 
 
