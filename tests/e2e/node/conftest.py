@@ -16,9 +16,10 @@ import pytest
 
 from gpuyard.agent.pods import holding
 from gpuyard.kube import manifests
+from gpuyard.kube.definitions import gpu_nodes
 from tests.support import records
 from tests.support.kube import node_components
-from tests.support.kube.cluster import Cluster, environment, until
+from tests.support.kube.cluster import ApiError, Cluster, environment, until
 from tests.support.kube.real_node import RealNode
 
 PATIENCE_S = 180.0
@@ -85,6 +86,8 @@ class Agent:
 @pytest.fixture(scope="session")
 def agent(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     write_cdi(node.room.root)
+    node.cluster.create(gpu_nodes.definition())
+    wait_for(lambda: is_served(node.cluster, gpu_nodes.GPU_NODES.path), "the kind GpuNode is there")
     made = Agent(node, tmp_path_factory.mktemp("agent"))
     made.start()
     try:
@@ -93,6 +96,20 @@ def agent(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     finally:
         made.stop()
         assert "Traceback" not in made.log()
+
+
+def is_served(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.get(path)
+    except ApiError:
+        return False
+    return True
+
+
+def plugin_ready(node: RealNode) -> str:
+    """What the cluster is told of the node's devices."""
+    conditions = node.cluster.get(f"{gpu_nodes.GPU_NODES.path}/{node.name}")["status"]["conditions"]
+    return next(str(each["status"]) for each in conditions if each["type"] == gpu_nodes.PLUGIN_READY)
 
 
 def _token(cluster: Cluster) -> str:

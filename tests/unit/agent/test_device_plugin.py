@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -174,3 +175,48 @@ def test_the_messages_checked_in_are_those_of_the_proto_file():
         assert f"message {name} " in text
         for field in message.fields:
             assert f"{field.name} = {field.number};" in text, json.dumps([name, field.name])
+
+
+def test_whoever_binds_pods_is_told_when_a_kubelet_has_devices_and_before_it_has_none(tmp_path: Path):
+    told: list[tuple[bool, int]] = []
+    node = Node(tmp_path)
+
+    def tell(ready: bool) -> bool:
+        told.append((ready, node.kubelet.allocatable()))
+        return True
+
+    node.registering.tell_ready = tell
+    node.kubelet.start()
+    node.registering.start()
+    node.kubelet.until(lambda: node.kubelet.allocatable() == 8 and told and told[-1][0])
+    node.kubelet.stop()
+    _until(lambda: told[-1][0] is False)
+    node.kubelet.start()
+    _until(lambda: told[-1][0] is True)
+    node.kubelet.until(lambda: node.kubelet.allocatable() == 8)
+    node.registering.stop()
+    assert told[-1] == (False, 8)  # told first, and only then gone
+    node.kubelet.stop()
+
+
+def test_what_could_not_be_told_is_told_again(tmp_path: Path):
+    tries: list[bool] = []
+
+    def tell(ready: bool) -> bool:
+        tries.append(ready)
+        return len(tries) > 2
+
+    node = Node(tmp_path)
+    node.registering.tell_ready, node.registering.look_s = tell, 0.01
+    node.registering.start()
+    _until(lambda: len(tries) == 3)
+    node.registering.stop()
+    assert tries == [False] * 3
+    assert any("could not be told that devices cannot be had" in words for words in node.said)
+
+
+def _until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

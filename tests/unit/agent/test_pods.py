@@ -15,6 +15,8 @@ from gpuyard.agent.pods import podresources_pb2 as api
 from gpuyard.agent.pods.account import PodAccount
 from gpuyard.agent.pods.grants import Grant
 from gpuyard.agent.pods.holding import PodHolding
+from gpuyard.agent.pods.readiness import Readiness
+from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.objects import PodObject
 
 GPU = "nvidia.com/gpu"
@@ -202,3 +204,35 @@ def test_what_a_kubelet_lists_is_read_by_resource(tmp_path: Path):
     server.start()
     assert holding.holdings(tmp_path / "k.sock", GPU) == [held("p", c="a,b")]
     server.stop(0)
+
+
+# --- whether devices can be had ------------------------------------------------------------------
+
+
+class Door:
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, Any]] = []
+
+    def ask(self, method: str, path: str, body: Any, kind: str, seconds: float) -> int:
+        self.asked.append((path.partition("?")[0], body))
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(("answers", "told"), [((201, 200), True), ((404,), True), ((0,), False), ((200, 409), False)])
+def test_readiness_is_told_as_a_condition_of_the_nodes_own_object(answers: tuple[int, ...], told: bool):
+    door = Door(*answers)
+    assert Readiness(door, Still(), "node-a").tell(False) is told
+    assert door.asked[0][0] == "/apis/gpuyard.dev/v1/gpunodes/node-a"
+    if len(answers) == 2:
+        path, body = door.asked[1]
+        (condition,) = body["status"]["conditions"]
+        assert path == "/apis/gpuyard.dev/v1/gpunodes/node-a/status"
+        assert (condition["type"], condition["status"]) == ("PluginReady", "False")
+
+
+@pytest.mark.parametrize(("status", "away"), [("False", True), ("True", False), ("Unknown", False)])
+def test_a_plugin_is_away_only_if_that_is_said(status: str, away: bool):
+    conditions = {"status": {"conditions": [{"type": "PluginReady", "status": status}]}}
+    assert gpu_nodes.plugin_is_away(msgspec.convert(conditions, gpu_nodes.GpuNodeObject)) is away
+    assert not gpu_nodes.plugin_is_away(None)

@@ -31,6 +31,10 @@ class Registering:
     folder: pathlib.Path = FOLDER
     resource: str = RESOURCE
     look_s: float = LOOK_S
+    tell_ready: Callable[[bool], bool] | None = None
+    """Who tells the cluster whether this kubelet has devices to give; False if it could not be told."""
+    _ready_told: bool | None = None
+    _wake: threading.Event = field(default_factory=threading.Event)
     _server: PluginServer | None = None
     _kubelet: tuple[int, int] = (0, 0)
     _told: str = ""
@@ -43,11 +47,18 @@ class Registering:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the kubelet without this plugin."""
+        """Leave the kubelet without this plugin; whoever binds pods here is told so before."""
         self._over.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(30.0)
+        self._publish(False)
         self._leave()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a kubelet knows every device, now."""
+        return self._server is not None and self._server.is_heard
 
     def look(self) -> None:
         """Once: register if this kubelet does not know us."""
@@ -60,7 +71,7 @@ class Registering:
 
     def _register(self, kubelet: tuple[int, int]) -> None:
         self._leave()
-        self._server = PluginServer(self.plugin, self.folder / ENDPOINT)
+        self._server = PluginServer(self.plugin, self.folder / ENDPOINT, self._wake.set)
         try:
             wire.register(self.folder / KUBELET, ENDPOINT, self.resource)
         except ConnectionError as error:
@@ -90,5 +101,17 @@ class Registering:
 
     def _work(self) -> None:
         while not self._over.is_set():
+            self._publish(self.is_ready)
             self.look()
-            self._over.wait(self.look_s)
+            self._publish(self.is_ready)
+            self._wake.wait(self.look_s)
+            self._wake.clear()
+
+    def _publish(self, ready: bool) -> None:
+        """What could not be told is told again at the next look."""
+        if self.tell_ready is None or ready == self._ready_told:
+            return
+        if self.tell_ready(ready):
+            self._ready_told = ready
+        else:
+            self._tell(f"the cluster could not be told that devices {'can' if ready else 'cannot'} be had here")

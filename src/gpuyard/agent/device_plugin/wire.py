@@ -26,9 +26,12 @@ THREADS = 8
 class PluginServer:
     """A plugin that a kubelet can call; one socket from begin to end."""
 
-    def __init__(self, plugin: Plugin, socket: pathlib.Path) -> None:
+    def __init__(self, plugin: Plugin, socket: pathlib.Path, heard: Callable[[], None] = lambda: None) -> None:
         self._plugin = plugin
         self.socket = socket
+        self._heard = heard
+        """Called when a kubelet begins to listen, and when it ends."""
+        self._listening: set[object] = set()
         self._over = threading.Event()
         socket.unlink(missing_ok=True)
         self._server = grpc.server(futures.ThreadPoolExecutor(THREADS, thread_name_prefix="device-plugin"))
@@ -36,6 +39,11 @@ class PluginServer:
         self._server.add_generic_rpc_handlers((service,))
         self._server.add_insecure_port(f"unix:{socket}")
         self._server.start()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether a kubelet listens: it has been told of every device."""
+        return bool(self._listening)
 
     def close(self) -> None:
         """Answer no more; the kubelet takes the devices for gone until the next registration."""
@@ -59,11 +67,20 @@ class PluginServer:
 
     def _watch(self, _: Any, context: Any) -> Iterator[Any]:
         """The whole list at once, and again whenever a device comes, goes, falls ill or gets well."""
+        mark = object()
+        context.add_callback(lambda: self._ended(mark))
         while self._goes_on(context):
             version = self._plugin.version
             yield api.ListAndWatchResponse(devices=[_device(device) for device in self._plugin.devices])
+            if mark not in self._listening and context.is_active():
+                self._listening.add(mark)
+                self._heard()
             while self._goes_on(context) and not self._plugin.wait(version, LOOK_S):
                 pass
+
+    def _ended(self, mark: object) -> None:
+        self._listening.discard(mark)
+        self._heard()
 
     def _goes_on(self, context: Any) -> bool:
         return bool(context.is_active()) and not self._over.is_set()

@@ -68,6 +68,17 @@ class BoundPods:
         """Something for the API server, once, without waiting; what it answers changes nothing here."""
         asyncio.run_coroutine_threadsafe(self._send(method, path, body), self._loop)
 
+    def ask(self, method: str, path: str, body: Any, kind: str, seconds: float) -> int:
+        """The same, waiting for what it answers; 0 if it does not in time."""
+        data = msgspec.json.encode(body)
+        asked = asyncio.run_coroutine_threadsafe(
+            self._client.send(method, path, data, kind, timeout=seconds), self._loop
+        )
+        with contextlib.suppress(GpuYardError, TimeoutError, RuntimeError):
+            return asked.result(seconds + 1.0).status
+        asked.cancel()
+        return 0
+
     # --- where the reflector keeps them ------------------------------------------------------------
 
     def put(self, seen: PodObject) -> None:

@@ -9,6 +9,7 @@ import os
 import platform
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,7 +160,7 @@ def _device_plugin(wish: AgentWish, daemon: Daemon) -> Registering | None:
     folder = _given(wish.kubelet_folder) or FOLDER
     account = _account(wish, daemon, folder)
     plugin = Plugin(account.chosen)
-    made = Registering(plugin, daemon.say, folder)
+    made = Registering(plugin, daemon.say, folder, tell_ready=_readiness(account, daemon))
     daemon.pods = account
     daemon.look()
     plugin.see(daemon.watch.view, daemon.clock.now())
@@ -191,6 +192,13 @@ def _gpu_node(wish: AgentWish, daemon: Daemon) -> GpuNodeWriter | None:
     daemon.heard = heard
     writer.start()
     return writer
+
+
+def _readiness(account: PodAccount, daemon: Daemon) -> Callable[[bool], bool] | None:
+    """Who binds pods here is told while the kubelet has no devices to give."""
+    from gpuyard.agent.pods.readiness import Readiness
+
+    return None if account.bound is None else Readiness(account.bound, daemon.clock, account.node).tell
 
 
 def _account(wish: AgentWish, daemon: Daemon, folder: Path) -> PodAccount:

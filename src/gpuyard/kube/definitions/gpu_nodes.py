@@ -16,6 +16,8 @@ from gpuyard.kube.definitions.structural import KindNames, KindShape
 from gpuyard.kube.objects import Condition, Metadata, Projection
 
 KIND = "GpuNode.gpuyard.dev"
+PLUGIN_READY = "PluginReady"
+"""The condition that says whether the node's kubelet has been told of its devices."""
 GPU_NODES = KindNames("GpuNode", "gpunodes", "gn", "The GPUs of one node: inventory, topology and health.")
 Word = Annotated[str, Meta(max_length=253)]
 Prose = Annotated[str, Meta(max_length=1024)]
@@ -81,6 +83,12 @@ class GpuNodeObject(Projection, frozen=True):
     metadata: Metadata = Metadata()
     spec: GpuNodeSpec = GpuNodeSpec()
     status: GpuNodeStatus = GpuNodeStatus()
+
+
+def plugin_is_away(node: GpuNodeObject | None) -> bool:
+    """Whether its agent says that the kubelet has no devices to give; who says nothing is not away."""
+    conditions = node.status.conditions if node is not None else []
+    return any(each.type == PLUGIN_READY and each.status == "False" for each in conditions)
 
 
 RULES = (

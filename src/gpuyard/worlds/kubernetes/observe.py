@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.events import (
     BudgetsChanged,
@@ -168,6 +169,8 @@ class ClusterObserver:
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name))
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
+        if node.closed is None and gpu_nodes.plugin_is_away(self.cache.gpu_nodes.get(name)):
+            node = replace(node, closed=nodes.PLUGIN_AWAY)
         if name in self.avoidance.nodes:
             node = nodes.avoided(node, self.avoidance.nodes[name], 0.0)
         if node != before:

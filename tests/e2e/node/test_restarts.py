@@ -1,0 +1,59 @@
+"""Kubelet and plugin start anew while pods run: those keep their GPUs, and nobody is bound who would be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.node.conftest import UUIDS, Agent, bind, held, phases, plugin_ready, wait_for
+from tests.support.kube.cluster import Cluster
+from tests.support.kube.real_node import RealNode, real_pod
+
+pytestmark = pytest.mark.slow
+
+
+Outage = tuple[Callable[[], None], Callable[[], None]]
+
+
+@pytest.fixture(params=["the kubelet", "the plugin", "the plugin, killed"])
+def outage(request: pytest.FixtureRequest, node: RealNode, agent: Agent) -> Outage:
+    """How it ends and how it begins again."""
+    ways = {
+        "the kubelet": (node.end_kubelet, node.start_kubelet),
+        "the plugin": (agent.stop, agent.start),
+        "the plugin, killed": (agent.kill, agent.start),
+    }
+    end, begin = ways[request.param]
+    return end, begin
+
+
+def test_who_runs_keeps_its_gpus_and_who_comes_meanwhile_is_bound_when_devices_are_there_again(
+    cluster: Cluster, node: RealNode, scheduler: Path, outage: Outage
+):
+    end, begin = outage
+    cluster.create(real_pod("running", "hold", gpus=2))
+    bind(cluster, "running", node.name, sorted([UUIDS[1], UUIDS[6]]))
+    wait_for(lambda: phases(cluster) == {"running": "Running"}, "it runs")
+    end()
+    wait_for(
+        lambda: plugin_ready(node) == "False" or node.gpus()[1] == 0, "the cluster knows that no device can be had"
+    )
+    cluster.create(real_pod("late", "hold", gpus=4))
+    wait_for(lambda: said_of(cluster, "late"), "the scheduler has looked at it")
+    assert "device plugin is away" in said_of(cluster, "late")
+    begin()
+    wait_for(lambda: phases(cluster) == {"running": "Running", "late": "Running"}, "both run")
+    having = held(node)
+    assert having["running"] == tuple(sorted([UUIDS[1], UUIDS[6]]))
+    assert len(having["late"]) == 4
+    assert not set(having["late"]) & set(having["running"])
+    wait_for(lambda: (plugin_ready(node), node.gpus()) == ("True", (8, 8)), "it is known that all can be had")
+
+
+def said_of(cluster: Cluster, name: str) -> str:
+    (pod,) = (each for each in cluster.pods() if each["metadata"]["name"] == name)
+    assert not pod["spec"].get("nodeName"), pod
+    told = (each for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled")
+    return next((str(each["message"]) for each in told), "")
