@@ -38,7 +38,7 @@ def test_a_real_h200_is_found_as_it_is():
     (node,) = discovery.nodes(record.machine)
     assert not record.synthetic
     assert (node.model, node.architecture, node.gpu_memory) == ("H200", "hopper", 143_771 << 20)
-    assert [gpu.uuid for gpu in node.gpus] == ["GPU-d0e35477-951e-c2ff-a755-c4ac34833b8b"]
+    assert [gpu.uuid for gpu in node.gpus] == ["GPU-d62dd4c9-959a-687b-eb99-51c5d65131d7"]
 
 
 def test_every_model_of_a_machine_is_a_node_of_its_own():

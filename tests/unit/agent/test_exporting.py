@@ -90,7 +90,9 @@ def test_the_series_of_the_dcgm_board_are_there_for_every_gpu_with_all_labels():
 def test_a_replay_of_a_real_h200_has_every_series_that_the_machine_itself_had():
     real = Told((records.FOLDER / "h200-metrics.txt").read_text())
     replayed = told("h200")
-    assert {sample.name for sample in real.samples} <= {sample.name for sample in replayed.samples}
+    there = {sample.name for sample in real.samples if sample.name.startswith("DCGM_")}
+    assert len(there) > 30
+    assert there <= {sample.name for sample in replayed.samples}
     assert replayed.health(0) == real.health(0) == "healthy"
     for name in ("DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_PCIE_LINK_WIDTH"):
         assert replayed.of(name, pci_bus_id="00000000:00:06.0") == real.of(name, pci_bus_id="00000000:00:06.0")
