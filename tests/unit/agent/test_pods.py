@@ -119,6 +119,9 @@ class Bound:
     def tell(self, method: str, path: str, body: Any) -> None:
         self.told.append((method, path, body))
 
+    def ask(self, method: str, path: str, body: Any, kind: str, seconds: float) -> int:
+        raise NotImplementedError
+
 
 class Still:
     def now(self) -> float:
