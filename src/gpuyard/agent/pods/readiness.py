@@ -20,7 +20,7 @@ CALL_S = 2.0
 NOT_FOUND = 404
 
 
-class ClusterDoor(Protocol):
+class AskedCluster(Protocol):
     """The API server: `bound.BoundPods`."""
 
     def ask(self, method: str, path: str, body: Any, kind: str, seconds: float) -> int: ...
@@ -30,7 +30,7 @@ class ClusterDoor(Protocol):
 class Readiness:
     """One node's."""
 
-    door: ClusterDoor
+    door: AskedCluster
     clock: Clock
     node: str
 
