@@ -6,7 +6,7 @@ the minimum), so that a gang which only has to give an extra keeps all else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -66,7 +66,7 @@ GROW = Purpose(lambda row: 1, gang.grow)
 MOST_FIRST, MOST_WEIGHED = 5, 16
 """Of so many who stepped aside each looks for a place first, in turn; and so many are weighed as if they stood."""
 
-FindPlaces = Callable[[list[Unit]], tuple[list[Unit], list[Unit]]]
+FindPlaces = Callable[[], tuple[list[Unit], list[Unit]]]
 """Finds places for those who stepped aside: who was moved, and who stops."""
 
 
@@ -92,11 +92,9 @@ class Settling:
         if not placed:
             return None
         taken = tuple(self.row.held[held:])
-        finds: list[FindPlaces] = [self._stay_first]
-        if self.rights.moves_too:
-            finds += [self._dear_first, self._large_first]
-            finds += [partial(self._this_first, unit) for unit in gone] if thorough and len(gone) <= MOST_FIRST else []
-        return self._judged(taken, finds[0](gone)) if len(finds) == 1 else self._best_of(taken, gone, finds)
+        if not self.rights.moves_too or len(gone) == 1 or all(map(self._finds_no_room, gone)):
+            return self._judged(taken, self._stay_first(gone))  # who looks first makes no difference
+        return self._best_of(taken, gone, thorough)
 
     def _judged(self, taken: tuple[Held, ...], found: tuple[list[Unit], list[Unit]]) -> RoomMade | None:
         moved, stopped = found
@@ -114,19 +112,38 @@ class Settling:
         rows |= {row.name: row for row in earlier if row.held and self.draft.origin(row)}
         return len(rows) > 1 and bool(circle(rows.values(), self.draft.origin))
 
-    def _best_of(self, taken: tuple[Held, ...], gone: list[Unit], finds: list[FindPlaces]) -> RoomMade | None:
+    def _best_of(self, taken: tuple[Held, ...], gone: list[Unit], thorough: bool) -> RoomMade | None:
         """Who goes where decides who stops: several orders of looking for places, the best outcome stands."""
         best: tuple[Key, FindPlaces] | None = None
-        for find in finds:
+        for find in self._ways(gone, thorough):
             with self.draft.trial() as trial:
-                outcome = self._judged(taken, find(gone))
+                outcome = self._judged(taken, find())
                 if outcome is not None and not outcome.stopped:
                     trial.keep()
                     return outcome
                 if outcome is not None:
                     rank = self.rights.rank(outcome)
                     best = (rank, find) if best is None or rank < best[0] else best
-        return None if best is None else self._judged(taken, best[1](gone))
+        return None if best is None else self._judged(taken, best[1]())
+
+    def _ways(self, gone: list[Unit], thorough: bool) -> Iterator[FindPlaces]:
+        """All stand where they stood if they can before anybody looks elsewhere; or one after the other does either, in
+        several orders, each of them once."""
+        yield partial(self._stay_first, gone)
+        tried: list[list[Unit]] = []
+        for order in self._orders(gone, thorough):
+            if order not in tried:
+                tried.append(order)
+                yield partial(self._one_by_one, order)
+
+    def _orders(self, gone: list[Unit], thorough: bool) -> Iterator[list[Unit]]:
+        """The dearest to stop first; the largest first, for small ones find a place more easily; and where it is worth
+        while each before all others, its minimum before its extras."""
+        dear = self._ordered(self._dearest(gone))
+        yield dear
+        yield self._ordered(sorted(gone, key=lambda unit: -unit.cost))
+        if thorough and len(gone) <= MOST_FIRST:
+            yield from (_before_all(first, dear) for first in gone)
 
     def excess(self) -> Excess | None:
         """Where the claimant's queues still refuse it, now that others are gone."""
@@ -163,20 +180,8 @@ class Settling:
         """Whoever can stands where it stood; then the others look for places. Who was moved, and who stops."""
         return self._move(self._let_back(gone))
 
-    def _dear_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """One after the other, the dearest to stop first, stands where it stood or finds another place."""
-        return self._one_by_one(self._ordered(self._dearest(gone)))
-
-    def _this_first(self, first: Unit, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """The same, one of them before all others, its minimum before its extras."""
-        ordered = self._ordered(self._dearest(gone))
-        return self._one_by_one(sorted(ordered, key=lambda unit: unit is not first and unit.row is not first.row))
-
-    def _large_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """The same, the largest first: small ones find a place more easily."""
-        return self._one_by_one(self._ordered(sorted(gone, key=lambda unit: -unit.cost)))
-
     def _one_by_one(self, units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+        """One after the other stands where it stood or finds another place."""
         moved: list[Unit] = []
         stopped: list[Unit] = []
         for unit in units:
@@ -248,3 +253,8 @@ class Settling:
         fleet = self.draft.fleet
         touched = {budget for unit in disturbed for budget in fleet.budgets_over(unit.row.name)}
         return all(headroom(self.draft, budget) >= 0 for budget in touched)
+
+
+def _before_all(first: Unit, units: list[Unit]) -> list[Unit]:
+    """One of them before all others, with what else of its job is among them."""
+    return sorted(units, key=lambda unit: unit is not first and unit.row is not first.row)
