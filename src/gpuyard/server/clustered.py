@@ -6,6 +6,7 @@ a moment. Beyond this machine TLS is asked for, as everywhere.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 from starlette.applications import Starlette
@@ -22,6 +23,7 @@ from gpuyard.server.doors import descriptors, listening
 from gpuyard.server.doors.access import BEARER
 from gpuyard.server.doors.admitting import Door
 from gpuyard.server.doors.listening import Listener, Tcp
+from gpuyard.server.turns import CallerTurns
 
 TOKEN_MAX = 64 << 10
 
@@ -39,15 +41,17 @@ class ClusterDoor:
 
 
 def build(desk: TenantDesk) -> Starlette:
-    """The application."""
+    """The application. What it tells takes a moment to work out, so one question of each caller is answered at a time."""
+    turns = CallerTurns()
 
     async def snapshot(request: Request) -> Response:
         header = request.headers.get("authorization", "")
         token = header.removeprefix(BEARER) if header.startswith(BEARER) else ""
         if not token or len(token) > TOKEN_MAX:
             return answers.mistake(401, "No token was shown.", "`yard --kube` shows that of your kubeconfig.")
-        moment = await run_in_threadpool(desk.snapshot, token)
-        return await run_in_threadpool(lambda: answers.encoded(snapshot_document(moment)))
+        async with turns.take(hashlib.sha256(token.encode(errors="replace")).hexdigest(), slow=True):
+            moment = await run_in_threadpool(desk.snapshot, token)
+            return await run_in_threadpool(lambda: answers.encoded(snapshot_document(moment)))
 
     async def unknown(request: Request, error: Exception) -> Response:
         return answers.mistake(401, str(error))

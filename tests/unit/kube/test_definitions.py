@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from gpuyard.kube.objects import Metadata
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE
 from gpuyard.worlds.kubernetes import queues
+from gpuyard.worlds.kubernetes.asking.marks import SCHEDULERS_OWN
 from gpuyard.worlds.kubernetes.queues import QueueObject, camel
 
 ROLES = [
@@ -111,6 +113,12 @@ def test_the_schedulers_account_changes_no_node():
         for rule in role["rules"]:
             if any(resource.startswith("nodes") for resource in rule["resources"]):
                 assert set(rule["verbs"]) <= {"get", "list", "watch"}
+
+
+def test_whatever_the_scheduler_reads_back_as_its_own_is_guarded():
+    policy = next(each for each in manifests.documents("policies.yaml") if each["metadata"]["name"] == "gpuyard-marks")
+    (kept,) = (each["expression"] for each in policy["spec"]["variables"] if each["name"] == "kept")
+    assert set(re.findall("'([^']+)'", kept)) == set(SCHEDULERS_OWN)
 
 
 def test_what_an_agent_writes_is_read_back():

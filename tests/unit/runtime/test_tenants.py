@@ -13,6 +13,7 @@ from gpuyard.brain import foresee
 from gpuyard.files import snapshot_document
 from gpuyard.kube.client import ApiReply
 from gpuyard.model.actions import Start
+from gpuyard.model.errors import Busy
 from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.node import Budget, Gpu, Node
 from gpuyard.model.queue import NO_LIMIT, Queue
@@ -68,6 +69,7 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.whole = True
 
     def post(self, path: str, body: bytes) -> ApiReply:
         spec = msgspec.json.decode(body)["spec"]
@@ -78,6 +80,9 @@ class FakeCluster:
             assert (spec["user"], spec["groups"]) == ("ann", ["team"])
             status = {"allowed": spec["resourceAttributes"].get("namespace") == "team-a"}
         return ApiReply(201, msgspec.json.encode({"status": status}))
+
+    def synced(self) -> bool:
+        return self.whole
 
     def snapshot(self) -> Snapshot:
         return MOMENT
@@ -91,6 +96,13 @@ def test_the_api_server_is_asked_once_for_many_questions():
     count = len(cluster.asked)
     assert desk.snapshot("good") == first
     assert len(cluster.asked) == count == 4
+
+
+def test_a_scheduler_that_has_not_seen_the_cluster_yet_does_not_say_that_it_is_empty():
+    cluster = FakeCluster()
+    cluster.whole = False
+    with pytest.raises(Busy):
+        TenantDesk(cluster, SystemClock()).snapshot("good")
 
 
 def test_a_token_that_the_cluster_does_not_know_is_refused():

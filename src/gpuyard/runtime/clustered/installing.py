@@ -17,8 +17,9 @@ from gpuyard.kube import applying, manifests
 from gpuyard.kube.applying import InstallOutcome, InstallStep
 from gpuyard.kube.client import MERGE, STRATEGIC, ApiRefused, KubeClient
 from gpuyard.kube.definitions import gpu_nodes
-from gpuyard.worlds.kubernetes import queues
+from gpuyard.worlds.kubernetes import kinds, queues
 from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
+from gpuyard.worlds.kubernetes.gathering import controllers
 
 EXCEPTED = ("kube-system", "gpu-operator")
 """Namespaces whose pods may name their node and have their GPUs from others: the vendor's validator does both."""
@@ -132,7 +133,7 @@ async def leaving(client: KubeClient, scheduler: str = "gpuyard") -> Leaving:
         len(await applying.listed(client, gpu_nodes.GPU_NODES.path)),
         placed,
         len(pods) - placed,
-        tuple([_key(job) for job in await _suspended(client)]),
+        tuple([owner.key for owner in await _suspended(client)]),
     )
 
 
@@ -153,16 +154,8 @@ async def uninstall(client: KubeClient, namespace: str, keep_queues: bool = Fals
 
 async def _let_go(client: KubeClient) -> AsyncIterator[InstallStep]:
     """What we have left on things of others."""
-    for job in await _suspended(client):
-        body = {"metadata": {"annotations": {SUSPENDED: None}}, "spec": {"suspend": False}}
-        metadata = job["metadata"]
-        path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}"
-        for _ in range(FORGETTING):
-            reply = await client.patch(path, json.dumps(body).encode(), MERGE)
-            if reply.status != 403:
-                break
-            await asyncio.sleep(1.0)
-        yield _done(f"Job {_key(job)}, suspended by us and resumed", reply.ok, "" if reply.ok else reply.why())
+    for owner in await _suspended(client):
+        yield await _resumed(client, owner)
     for node in await applying.listed(client, "/api/v1/nodes"):
         if any(each["type"] == CONDITION for each in node["status"].get("conditions", ())):
             gone = {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
@@ -198,13 +191,40 @@ async def _remove_namespace(client: KubeClient, namespace: str) -> InstallStep:
     return InstallStep(applying.name_of(document), InstallOutcome.UNCHANGED if found.ok else InstallOutcome.ABSENT)
 
 
-async def _suspended(client: KubeClient) -> list[Document]:
-    found = await applying.listed(client, "/apis/batch/v1/jobs")
-    return [job for job in found if SUSPENDED in job["metadata"].get("annotations", {})]
+@dataclass(frozen=True, slots=True)
+class _Suspended:
+    """Whoever makes pods, and bears our mark."""
+
+    kind: str
+    key: str
+    path: str
 
 
-def _key(job: Document) -> str:
-    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+async def _suspended(client: KubeClient) -> list[_Suspended]:
+    """Of all kinds that we can suspend and that are served there."""
+    found = []
+    for kind in await kinds.served(client, frozenset()):
+        if kind.name in (queues.KIND, gpu_nodes.KIND):
+            continue
+        root, _, plural = kind.objects.path.rpartition("/")
+        for owner in await applying.listed(client, kind.objects.path):
+            metadata = owner["metadata"]
+            if SUSPENDED in metadata.get("annotations", {}):
+                path = f"{root}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
+                found.append(_Suspended(kind.name, f"{metadata['namespace']}/{metadata['name']}", path))
+    return found
+
+
+async def _resumed(client: KubeClient, owner: _Suspended) -> InstallStep:
+    """It makes its pods again; the policy that guards the mark is gone, which API servers hear of a little later."""
+    body = {"metadata": {"annotations": {SUSPENDED: None}}, "spec": controllers.suspension(owner.kind, False)}
+    for _ in range(FORGETTING):
+        reply = await client.patch(owner.path, json.dumps(body).encode(), MERGE)
+        if reply.status != 403:
+            break
+        await asyncio.sleep(1.0)
+    what = f"{owner.kind.partition('.')[0]} {owner.key}, suspended by us and resumed"
+    return _done(what, reply.ok, "" if reply.ok else reply.why())
 
 
 __all__ = [

@@ -159,6 +159,8 @@ class ClusterJobs:
             )
         if _ended(job) is not None:
             raise Conflict(f"{name} has ended.")
+        if SUSPENDED in job["metadata"].get("annotations", {}):
+            raise Conflict(f"{name} gave way to others and waits; it can be held once it runs again, or cancelled.")
         await self._suspend(name, True)
         return "is being stopped, and is held" if running else "is held"
 
@@ -166,7 +168,9 @@ class ClusterJobs:
         """Let it start again."""
         job = await self.job(name)
         if SUSPENDED in job["metadata"].get("annotations", {}):
-            raise Conflict(f"{name} is held by the scheduler, which resumes it by itself when its pods are gone.")
+            raise Conflict(
+                f"{name} gave way to others; the scheduler resumes it by itself when there is a place for it."
+            )
         await self._suspend(name, False)
         return "is released"
 

