@@ -41,7 +41,7 @@ class ClusterDoor:
 
 
 def build(desk: TenantDesk) -> Starlette:
-    """The application. What it tells takes a moment to work out, so one question of each caller is answered at a time."""
+    """The application. What it tells takes a moment to work out, so one question of a caller is answered at a time."""
     turns = CallerTurns()
 
     async def snapshot(request: Request) -> Response:

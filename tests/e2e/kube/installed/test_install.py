@@ -47,6 +47,7 @@ def named(text: str, outcome: str) -> set[str]:
 
 def test_an_installation_that_is_cut_off_anywhere_is_finished_by_the_next_and_a_third_changes_nothing(bare: Cluster):
     admin = bare.kubeconfig()
+    until(lambda: settled(bare), 120, "nothing is on its way out")
     everything = installing.documents(installing.InstallWish(image="registry.example/gpuyard:1"))
     for cut in (9,):  # as if it was killed after so many steps
         for document in everything[:cut]:
@@ -59,19 +60,19 @@ def test_an_installation_that_is_cut_off_anywhere_is_finished_by_the_next_and_a_
         assert named(again, "unchanged") == there(bare)
         yard(admin, "uninstall", "--yes")
         until(lambda: not there(bare), 60, "everything is gone")
-        until(lambda: is_gone(bare, "/api/v1/namespaces/gpuyard-system"), 60, "the namespace is gone")
 
 
-def is_gone(cluster: Cluster, path: str) -> bool:
+def settled(cluster: Cluster) -> bool:
+    """Whether the namespace is there or not, and not in between: then nothing could be made in it."""
     try:
-        cluster.get(path)
+        return "deletionTimestamp" not in cluster.get("/api/v1/namespaces/gpuyard-system")["metadata"]
     except ApiError as error:
         return error.code == 404
-    return False
 
 
 def test_what_is_taken_away_half_is_taken_away_whole_by_the_next(bare: Cluster):
     admin = bare.kubeconfig()
+    until(lambda: settled(bare), 120, "nothing is on its way out")
     yard(admin, "install", "--exclusive")
     for document in reversed(installing.everything("gpuyard-system")[8:]):
         with contextlib.suppress(ApiError):
@@ -84,7 +85,7 @@ def test_what_is_taken_away_half_is_taken_away_whole_by_the_next(bare: Cluster):
 
 def test_work_goes_on_when_gpuyard_is_taken_away(bare: Cluster):
     admin = bare.kubeconfig()
-    until(lambda: is_gone(bare, "/api/v1/namespaces/gpuyard-system"), 60, "the one before is gone")
+    until(lambda: settled(bare), 120, "nothing is on its way out")
     yard(admin, "install")
     bare.create({"apiVersion": "gpuyard.dev/v1", "kind": "Queue", "metadata": {"name": "a"}, "spec": {}})
     token = bare.token_of("gpuyard-system", "gpuyard-scheduler")
@@ -121,7 +122,7 @@ def test_whoever_may_not_install_is_told_of_every_thing_and_ends_with_an_error(b
 
 def test_what_another_has_settled_is_named_and_taken_over_only_by_force(bare: Cluster):
     admin = bare.kubeconfig()
-    until(lambda: is_gone(bare, "/api/v1/namespaces/gpuyard-system"), 60, "the one before is gone")
+    until(lambda: settled(bare), 120, "nothing is on its way out")
     yard(admin, "install")
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpuyard-queues"
     bare.merge(path, {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]})
