@@ -12,7 +12,7 @@ import pytest
 
 from gpuyard.kube.client import ApiReply
 from gpuyard.kube.objects import Metadata, NodeObject, PodObject
-from gpuyard.kube.owners import JobObject
+from gpuyard.kube.owners import JobObject, PodGroupObject
 from gpuyard.model.actions import Evict, Start
 from gpuyard.model.events import ActionFailed, Event, JobSeen, TasksAssigned, TasksStopping
 from gpuyard.model.job import Job, Placement
@@ -339,6 +339,38 @@ def test_a_bare_pod_is_not_preemptible_and_stays_whatever_a_plan_wants(stage: St
     assert (stage.works, stage.api.writes) == ([], [])
 
 
+def test_where_one_of_two_cannot_go_neither_does_and_nobody_is_sent_to_their_places(stage: Stage):
+    stage.runs()
+    stage.pod("alone-0", "", "n0")
+    stage.job("next")
+    stage.pod("next-0", "next")
+    stage.look()
+    victims = [Evict(name, WHY, "default/next") for name in ("default/alone-0", "default/gang")]
+    failed = stage.taker.take(victims)
+    assert [type(event) for event in failed] == [ActionFailed, ActionFailed]
+    start = Start("default/next", places(0), WHY, after=("default/alone-0", "default/gang"))
+    assert stage.taker.must_wait(start)
+    (refused,) = stage.taker.promise(start)
+    assert isinstance(refused, ActionFailed)
+    stage.taker.tend()
+    assert (stage.works, stage.sent, stage.api.writes) == ([], [], [])
+
+
+def test_who_could_not_be_taken_back_is_left_alone_for_a_while(stage: Stage):
+    stage.runs()
+    del stage.api.objects[GANG]  # the API server knows nothing of it
+    stage.taker.take([Evict("default/gang", WHY)])
+    stage.settle()
+    assert len(stage.taker.failures) == 1
+    assert isinstance(stage.taker.take([Evict("default/gang", WHY)])[0], ActionFailed)
+    assert not stage.works
+    stage.clock.at += 11
+    stage.taker.take([Evict("default/gang", WHY)])
+    assert stage.works
+    for work in stage.works:
+        work.close()
+
+
 # --- the mark ----------------------------------------------------------------------------------------------------
 
 
@@ -352,3 +384,30 @@ def test_a_mark_speaks_of_its_owners_namespace_alone_and_one_that_cannot_be_read
     (remembered,) = kept_back.remembered(owner, mark)
     assert (remembered.metadata.namespace, remembered.metadata.uid, remembered.spec.node_name) == ("team", "", "")
     assert kept_back.mark_of(Metadata(annotations={SUSPENDED: "for others"})) is None
+
+
+def test_who_gains_is_named_on_an_owner_of_the_same_namespace_alone(stage: Stage):
+    stage.runs()
+    stage.taker.take([Evict("default/gang", Reason(Code.PREEMPTED, message="for secret/next"), "secret/next")])
+    stage.settle()
+    ((_, _, body),) = stage.api.changes()
+    assert "secret" not in json.dumps(body)
+    assert all("secret" not in json.dumps(write) for write in stage.api.writes)
+
+
+def test_a_mark_is_understood_also_where_the_group_of_its_pods_is_heard_of_later(stage: Stage):
+    stage.taken_back()
+    document = stage.api.objects[GANG]
+    mark = json.loads(document["metadata"]["annotations"][SUSPENDED])
+    for each in mark["pods"]:
+        each["metadata"].setdefault("labels", {})["scheduling.x-k8s.io/pod-group"] = "ring"
+    document["metadata"]["annotations"][SUSPENDED] = json.dumps(mark)
+    successor = Stage()
+    groups = successor.cache.owner_kind("PodGroup.scheduling.x-k8s.io")
+    successor.api.objects = stage.api.objects
+    successor.job(spec=document["spec"])
+    assert successor.cache.kept_back == {}
+    group = {"metadata": {"name": "ring", "namespace": "default", "uid": "ring"}, "spec": {"minMember": 2}}
+    groups.put(msgspec.convert(group, PodGroupObject))
+    assert list(successor.cache.kept_back) == ["default/podgroup/ring"]
+    assert successor.told("default/podgroup/ring").placements == ()

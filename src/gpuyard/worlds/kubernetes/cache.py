@@ -195,6 +195,8 @@ class Cache:
         """Where pods will be by our own doing, by uid, until the API server tells it or the binding failed."""
         self.kept_back: dict[str, KeptBack] = {}
         """Gangs whose owner we have suspended, by name; also those `awaited` though their owner is resumed."""
+        self._unseated: dict[tuple[str, str], Any] = {}
+        """Owners that bear our mark and whose gang is not known yet: the group that it goes by has not come."""
         self.awaited: set[str] = set()
         """Gangs that places are kept for while they have no pods."""
         self.refused_by_node: Callable[[str, str], None] = lambda _node, _why: None
@@ -324,6 +326,9 @@ class Cache:
             return
         self.owners.put(kind, key, now)
         self._hear_of_mark(kind, before, now)
+        for (other, name), owner in list(self._unseated.items()):
+            if self.owners.get(other, name) is owner and (other, name) != (kind, key):
+                self._hear_of_mark(other, owner, owner)
         for pod in sorted(self.owners.dependent(kind, key)):
             if pod in self.pods.objects:
                 self._group(self.pods.objects[pod])
@@ -337,6 +342,7 @@ class Cache:
 
     def _hear_of_mark(self, kind: str, before: Any, now: Any) -> None:
         """A gang that was taken back is known by what its owner's mark says of its pods."""
+        self._unseated.pop((kind, (now or before).metadata.key), None)
         if now is not None and is_suspended(now) and (mark := kept_back.mark_of(now.metadata)) is not None:
             remembered = kept_back.remembered(now.metadata, mark)
             seats = [gangs.seat_of(pod, self.owners.owners) for pod in remembered]
@@ -344,6 +350,8 @@ class Cache:
             if gang:
                 self.kept_back[gang] = KeptBack(kind, now.metadata.key, remembered)
                 self.look_at(gang)
+            elif remembered:
+                self._unseated[kind, now.metadata.key] = now
         elif before is not None and before.metadata.annotation(marks.SUSPENDED):
             key = before.metadata.key
             for gang in [name for name, kept in self.kept_back.items() if (kept.kind, kept.key) == (kind, key)]:

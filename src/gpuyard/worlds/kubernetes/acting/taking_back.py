@@ -30,6 +30,8 @@ from gpuyard.worlds.kubernetes.observe import ClusterObserver, in_order
 
 PROMISE_S = 60.0
 """So long a place is kept for a pod that nothing keeps from coming, and beyond the grace of those who leave it."""
+STAYS_S = 10.0
+"""Who could not be taken back is not tried again for so long: a plan would say the same at once."""
 GRACE_S = 30
 """As the API has it where a pod says nothing."""
 
@@ -64,14 +66,27 @@ class TakerBack:
         self._clock = clock
         self._do = do
         self._resuming: set[str] = set()
+        self._staying: dict[str, str] = {}
+        """Who does not go though the plan that is being applied says so, and why."""
+        self._rests: dict[str, tuple[float, str]] = {}
+        """Who could not be taken back lately: it is not tried again before then, and why."""
 
     # --- leaving -----------------------------------------------------------------------------------------
 
     def take(self, actions: Iterable[Evict | Move]) -> list[Event]:
-        """They leave; those who go for the same beneficiary go together or not at all."""
+        """They leave; those who go for the same beneficiary go together or not at all, and whoever counts on the place
+        of one who does not go is not started."""
         assumed: list[Event] = []
         departures: dict[str, list[Departure]] = {}
+        self._staying = {}
+        actions = list(actions)
+        refusals = {action.beneficiary or action.job: told for action in actions if (told := self._refusal(action))}
         for action in actions:
+            told = refusals.get(action.beneficiary or action.job) or self._unkept_place(action)
+            if told:
+                self._staying[action.job] = told
+                assumed.append(_failed(action.job, (), told))
+                continue
             events, departure = self._evict(action) if isinstance(action, Evict) else self._move(action)
             assumed += events
             if departure is not None:
@@ -80,25 +95,38 @@ class TakerBack:
             self._do(self._send_off(together))
         return assumed
 
-    def _evict(self, evict: Evict) -> tuple[list[Event], Departure | None]:
-        found, job = self.observer.gathered.get(evict.job), self.observer.jobs.get(evict.job)
+    def _refusal(self, action: Evict | Move) -> str:
+        """Why nobody of it goes now, if so."""
+        found, job = self.observer.gathered.get(action.job), self.observer.jobs.get(action.job)
         if found is None or job is None:
-            return [_failed(evict.job, evict.placements, "it is not there any more")], None
-        if found.hindrance and job.preemptible is False and evict.reason.code is not Code.DRAINED:
-            return [_failed(job.name, evict.placements, found.hindrance)], None
+            return f"{action.job} is not there any more"
+        forced = isinstance(action, Evict) and action.reason.code is Code.DRAINED
+        if found.hindrance and job.preemptible is False and not forced:
+            return f"{action.job} stays: {found.hindrance}"
+        until, told = self._rests.get(action.job, (0.0, ""))
+        if until > self._clock.monotonic():
+            return told
+        named = () if isinstance(action, Evict) and not action.placements else action.uids
+        promised = action.job in self.promises
+        return "" if promised or self._those(action.job, named) else f"nobody of {action.job} is there any more"
+
+    def _unkept_place(self, action: Evict | Move) -> str:
+        after = action.after if isinstance(action, Move) else ()
+        return next((self._staying[name] for name in after if name in self._staying), "")
+
+    def _evict(self, evict: Evict) -> tuple[list[Event], Departure | None]:
+        found, job = self.observer.gathered[evict.job], self.observer.jobs[evict.job]
         way = self._way(found, evict)
         whole = way is not Way.DELETE or not evict.placements
         unkept = self.forget(job.name) if whole else ()
         going = self._those(job.name, () if whole else [place.uid for place in evict.placements])
-        if not going and not unkept:
-            return [_failed(job.name, evict.placements, "nobody of it is there any more")], None
         ended: list[Event] = [TasksEnded(job.name, unkept)] if unkept else []
         if not going:
             return ended, None
         gently = evict.reason.code is Code.DRAINED
         if whole:
             self.observer.evicting[job.name] = frozenset(pod.metadata.uid for pod in going)
-        departure = Departure(found, going, evict.beneficiary, str(evict.reason), gently, way)
+        departure = Departure(found, going, evict.beneficiary, _words(evict), gently, way)
         return [*ended, self._stopping(job.name, going)], departure
 
     def _way(self, found: Gathered, evict: Evict) -> Way:
@@ -110,20 +138,14 @@ class TakerBack:
 
     def _move(self, move: Move) -> tuple[list[Event], Departure | None]:
         """A gang whose owner is suspended goes whole, and those who could stay get their places again."""
-        found, job = self.observer.gathered.get(move.job), self.observer.jobs.get(move.job)
-        if found is None or job is None:
-            return [_failed(move.job, move.source, "it is not there any more")], None
-        if found.hindrance and job.preemptible is False:
-            return [_failed(job.name, move.source, found.hindrance)], None
+        found, job = self.observer.gathered[move.job], self.observer.jobs[move.job]
         whole = found.way is not Way.DELETE
         going = self._those(job.name, () if whole else [place.uid for place in move.source])
-        if not going:
-            return [_failed(job.name, move.source, "nobody of it is there any more")], None
         leaving = {place.identity for place in move.source}
         staying = [place for place in job.placements if place.identity not in leaving and not place.terminating]
         unkept = self.forget(job.name) if whole else ()
         stopping = self._stopping(job.name, going)
-        departure = Departure(found, going, move.beneficiary, str(move.reason), True, found.way)
+        departure = Departure(found, going, move.beneficiary, _words(move), True, found.way)
         events: list[Event] = [TasksEnded(job.name, unkept)] if unkept else []
         if not whole and len(found.chairs) == 1:
             return [*events, stopping], departure  # whoever comes in its stead is another job
@@ -171,6 +193,7 @@ class TakerBack:
         name, uids = departure.found.name, {pod.metadata.uid for pod in departure.going}
         self.observer.evicting.pop(name, None)
         self.cache.sent_away -= uids
+        self._rests[name] = self._clock.monotonic() + STAYS_S, told
         for other in self.promises:
             mine = self.promises.get(other)
             if mine is not None and not uids.isdisjoint(mine.leavers.values()):
@@ -196,6 +219,8 @@ class TakerBack:
 
     def promise(self, start: Start) -> list[Event]:
         """Its places are kept until those are gone who must leave, and until its pods are there."""
+        if told := next((self._staying[name] for name in start.after if name in self._staying), ""):
+            return [_failed(start.job, (), told)]
         return [self._promise(start.job, start.placements, start.after)]
 
     def _promise(self, name: str, places: Sequence[Placement], after: Sequence[str]) -> Event:
@@ -230,7 +255,7 @@ class TakerBack:
     def forget_all(self) -> None:
         """Whoever leads from now on has promised nothing."""
         for name in self.promises:
-            self.forget(name)
+            self._disappoint(name, "somebody else has led since")
 
     def _disappoint(self, name: str, told: str, rests: bool = False) -> None:
         if unkept := self.forget(name):
@@ -292,12 +317,20 @@ class TakerBack:
     def expire(self) -> None:
         """Nothing is kept for ever."""
         now = self._clock.monotonic()
+        self._rests = {name: rest for name, rest in self._rests.items() if rest[0] > now}
         for name in self.promises:
             mine = self.promises.get(name)
             if mine is not None and mine.until < now:
                 late = ", ".join(sorted(mine.leavers)[:4])
                 told = f"{late} did not leave in time" if late else f"its pods did not come within {PROMISE_S:g} s"
                 self._disappoint(name, told, rests=True)
+
+
+def _words(action: Evict | Move) -> str:
+    """Why, for the owner to read: who gains is named only within one namespace."""
+    namespace, gains = action.job.partition("/")[0], action.beneficiary.partition("/")[0]
+    told = str(action.reason)
+    return told if gains in ("", namespace) else "its places go to a job of another namespace that has a claim to them"
 
 
 def _failed(name: str, places: Sequence[Placement], told: str) -> ActionFailed:
