@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.kube.conftest import Schedulers, bound, condition, wait_for
+from gpuyard.cli.main import run
+from tests.e2e.kube.conftest import Schedulers, Scheduling, bound, condition, wait_for
 from tests.support.kube.cluster import Cluster, environment
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod, pod_spec
 
@@ -37,6 +41,68 @@ def test_jobs_nodes_and_reasons_of_a_cluster_are_told(cluster: Cluster, kubelets
     assert "needs 6 GPUs" in told["reason"]["message"]
     assert "n0" in yard(cluster, "nodes", "--kube")
     assert "default/gang" in yard(cluster, "plan", "--kube")
+
+
+@pytest.fixture
+def looks(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str]]:
+    """Types a command in this process: its exit code, and all it wrote."""
+    monkeypatch.setenv("KUBECONFIG", cluster.scheduler_kubeconfig())
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*args: str) -> tuple[int, str]:
+        code = run(args)
+        return code, "".join(capsys.readouterr())
+
+    return call
+
+
+def timeless(answer: Any) -> Any:
+    """An answer without what changes with the hour it is given at."""
+    if isinstance(answer, list):
+        return [timeless(each) for each in answer]
+    if not isinstance(answer, dict):
+        return answer
+    return {key: timeless(value) for key, value in answer.items() if key not in ("timing", "in_the_way", "now")}
+
+
+def test_every_verb_that_only_looks_looks_at_a_cluster_too(
+    cluster: Cluster,
+    kubelets: FakeKubelets,
+    scheduling: Scheduling,
+    looks: Callable[..., tuple[int, str]],
+    tmp_path: Path,
+):
+    kubelets.add(FakeNode("n0", gpus=4), FakeNode("n1", gpus=4))
+    cluster.create(pod("theirs", 1, scheduler="default-scheduler", nodeName="n1"))
+    scheduling()
+    cluster.create(indexed_job("train", 3))
+    wait_for(lambda: len(bound(cluster)) == 4, "it is bound beside theirs")
+    cluster.create(pod("claims", 0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]))
+    cluster.create(indexed_job("gang", 6))
+    wait_for(lambda: len(cluster.pods()) == 11, "all pods are there")
+
+    def answer(*args: str) -> Any:
+        code, text = looks(*args, "-o", "json")
+        assert code == 0, text
+        return json.loads(text)
+
+    assert "4 of 8 GPUs free" in looks("free", "--kube")[1]
+    (queue,) = answer("queues", "--kube")
+    assert (queue["name"], queue["used"], queue["waiting"]) == ("default", 3, 2)
+    assert {node["name"] for node in answer("nodes", "--kube")} == {"n0", "n1"}
+    assert answer("alerts", "--kube") is not None
+    code, text = looks("why", "claims", "--kube")
+    assert (code, "ClaimUnsupported" in text) == (0, True)
+    code, text = looks("defrag", "--kube")
+    assert (code, "--dry-run" in text) == (2, True)
+
+    file = tmp_path / "moment.yaml"
+    file.write_text(looks("snapshot", "--kube", "-o", "yaml")[1])
+    assert timeless(answer("plan", str(file))) == timeless(answer("plan", "--kube"))
+    for verb in (("free",), ("frag",), ("defrag", "--dry-run"), ("why", "default/gang"), ("jobs",)):
+        assert timeless(answer(*verb, "--snapshot", str(file))) == timeless(answer(*verb, "--kube"))
 
 
 def test_a_snapshot_of_a_cluster_is_answered_as_the_cluster_is(cluster: Cluster, kubelets: FakeKubelets, tmp_path):

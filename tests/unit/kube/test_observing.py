@@ -34,6 +34,11 @@ class Seen:
         document["status"] = {"phase": "Running" if node else "Pending"}
         self.cache.pods.put(msgspec.convert(document, PodObject))
 
+    def stranger(self, name: str, node: str = "n0", **spec: Any) -> None:
+        document = pod(name, 0, scheduler="default-scheduler", nodeName=node, **spec)
+        document["metadata"] |= {"namespace": "kube-system", "uid": name}
+        self.cache.others.put(msgspec.convert(document | {"status": {"phase": "Running"}}, PodObject))
+
     def budget(self, name: str, allowed: int, labels: dict[str, str], generation: int = 1, observed: int = 1) -> None:
         document = {
             "metadata": {"name": name, "namespace": "default", "uid": name, "generation": generation},
@@ -109,3 +114,13 @@ def test_a_budget_that_covers_nobody_of_ours_is_not_told(seen: Seen):
     seen.told()
     seen.budget("theirs", 1, {"app": "elsewhere"})
     assert seen.told() == []
+
+
+def test_what_others_take_of_a_node_is_counted_with_their_slots_and_ports(seen: Seen):
+    seen.told()
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    seen.stranger("proxy", containers=[{"name": "main", "ports": ports, "resources": {"requests": {"cpu": "2"}}}])
+    seen.stranger("dns")
+    seen.told()
+    taken = seen.observer.nodes["n0"].taken
+    assert (taken.cpu, dict(taken.extras)) == (3000, {"pods": 2, "port/TCP/80": 1})

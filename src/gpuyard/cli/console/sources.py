@@ -59,9 +59,13 @@ def read(path: str, clock: Clock | None = None) -> ReadSnapshot:
 
 def job_named(snapshot: Snapshot, name: str) -> Job:
     """The job of that name; `NotFound` with the nearest one otherwise."""
-    for job in snapshot.jobs:
-        if job.name == name:
-            return job
+    found = [job for job in snapshot.jobs if job.name == name]
+    found = found or [job for job in snapshot.jobs if job.name.endswith(f"/{name}")]  # a cluster's, by its last name
+    if len(found) == 1:
+        return found[0]
+    if found:
+        named = ", ".join(job.name for job in found[:4])
+        raise NotFound(f"There are {len(found)} jobs of the name '{name}': {named}.")
     hint = nearest(name, (job.name for job in snapshot.jobs))
     raise NotFound(f"There is no job '{name}' in the snapshot.{hint or ' `yard jobs` lists them.'}")
 

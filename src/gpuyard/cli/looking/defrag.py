@@ -13,6 +13,8 @@ from gpuyard.model.snapshot import Snapshot
 
 BY_POLICY = "A running yard tidies up in the hours and within the budget that its policy gives it (`defragment`)"
 
+IN_PICTURE = "A snapshot is a picture of a yard: no job in it can be moved"
+
 
 @options.command(
     "defrag",
@@ -31,7 +33,7 @@ def defrag(dry_run: bool, path: str, form: str) -> None:
     Nobody waits for it, so it must pay: gain and cost are both GPU-seconds.
     """
     if not dry_run:
-        why = "A snapshot is a picture of a yard: no job in it can be moved" if path else BY_POLICY
+        why = IN_PICTURE if path not in ("", options.KUBE) else BY_POLICY
         raise Refused(f"{why}. Add --dry-run to see the proposal and its bill; nothing is disturbed.")
     write(sources.read(path).snapshot, form)
 

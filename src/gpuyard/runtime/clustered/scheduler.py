@@ -75,7 +75,8 @@ def read_cluster(access: KubeAccess, site: Snapshot, clock: Clock, dice: Dice, s
     world = KubernetesWorld(WorldSettings(access, site, scheduler), clock, dice)
     world.start()
     try:
-        return replace(world.open(), now=clock.now())
+        world.open()
+        return replace(world.snapshot(), now=clock.now())
     finally:
         world.close()
 

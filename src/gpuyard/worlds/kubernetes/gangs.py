@@ -255,3 +255,12 @@ def _like(known: Gathered, pod: PodObject, name: str, owners: Owners, places: Pl
     begun = moment(pod.status.start_time) if pod.status.start_time and placed else None
     job = replace(known.job, name=name, submitted=pods.submitted(pod), started=begun, placements=placed)
     return replace(known, name=name, job=job, chairs=chairs, hindrance=hindrance)
+
+
+def refused_job(name: str, gang: Sequence[PodObject], refusal: Refusal, queue: str) -> Job:
+    """A gang that cannot be had here, as people are shown it: held, and why. The brain is never asked about it."""
+    found = pods.task_of(gang[0])
+    group = replace(found if isinstance(found, TaskGroup) else TaskGroup(), tasks=len(gang), min=len(gang))
+    made = min(map(pods.submitted, gang))
+    user = gang[0].metadata.namespace
+    return Job(name, one_group(group), queue=queue, user=user, submitted=made, on_hold=True, held_for=str(refusal))

@@ -197,7 +197,8 @@ class ClusterObserver:
         """What others use of it, and what ours hold beyond their requests."""
         theirs = pods.load_of(self._strangers(node))
         ours = [pods.excess_of(pod) for pod in self._ours_on(node)]
-        return Load(theirs.cpu + sum(each.cpu for each in ours), theirs.memory + sum(each.memory for each in ours))
+        cpu, memory = sum(each.cpu for each in ours), sum(each.memory for each in ours)
+        return replace(theirs, cpu=theirs.cpu + cpu, memory=theirs.memory + memory)
 
     def _strangers(self, node: str) -> list[PodObject]:
         return [self.cache.others.objects[key] for key in sorted(self.cache.strangers.get(node, ()))]
