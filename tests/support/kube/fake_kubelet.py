@@ -106,7 +106,8 @@ class FakeKubelets:
             where = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
             failed = {"status": {"phase": "Failed", "conditions": [target]}}
             with contextlib.suppress(ApiError):
-                self.cluster.call("PATCH", f"{where}/status", failed, STRATEGIC)
+                if pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                    self.cluster.call("PATCH", f"{where}/status", failed, STRATEGIC)
             self.cluster.delete(where, 0)
 
     def finish(self, prefix: str) -> None:

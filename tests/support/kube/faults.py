@@ -99,6 +99,9 @@ class FaultProxy:
             await self._stopping.wait()
             for task in list(self._watches):
                 task.cancel()
+            for each in list(runner.server.connections) if runner.server is not None else ():
+                if each.transport is not None:
+                    each.transport.abort()
             await runner.cleanup()
         await asyncio.sleep(0.2)
 

@@ -30,17 +30,23 @@ def wrongs(cluster: Cluster) -> list[str]:
 
 
 def half_bound(cluster: Cluster) -> list[str]:
-    """Gangs of indexed Jobs of which some are bound and some are not, who has ended counted with those that are."""
-    jobs = {job["metadata"]["uid"]: job for job in cluster.get("/apis/batch/v1/jobs")["items"]}
+    """Gangs of indexed Jobs of which some are bound and some are not, of those that have not ended."""
+    jobs = {job["metadata"]["uid"]: job for job in cluster.get("/apis/batch/v1/jobs")["items"] if is_gang(job)}
     there: Counter[str] = Counter()
     for pod in cluster.get("/api/v1/pods")["items"]:
         owner = next((each["uid"] for each in pod["metadata"].get("ownerReferences", ())), "")
-        there[owner] += is_bound(pod) and not is_leaving(pod) and pod["status"]["phase"] != "Failed"
+        there[owner] += is_bound(pod) and not is_leaving(pod) and not is_over(pod)
     return [
-        f"{job['metadata']['name']}: {there[uid]} of {job['spec']['completions']} are bound"
+        f"{job['metadata']['name']}: {there[uid]} of {left} are bound"
         for uid, job in jobs.items()
-        if job["spec"].get("completionMode") == "Indexed" and 0 < there[uid] < job["spec"]["completions"]
+        if 0 < there[uid] < (left := job["spec"]["completions"] - job["status"].get("succeeded", 0))
     ]
+
+
+def is_gang(job: dict[str, Any]) -> bool:
+    """An indexed Job that is not over."""
+    over = {each["type"] for each in job["status"].get("conditions", ()) if each["status"] == "True"}
+    return job["spec"].get("completionMode") == "Indexed" and not over & {"Complete", "Failed", "SuccessCriteriaMet"}
 
 
 def _devices(held: Iterable[Pod]) -> list[str]:
