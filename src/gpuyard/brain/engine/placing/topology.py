@@ -204,7 +204,10 @@ def _best_share(shape: Shape, node: int, island: int) -> devices.Pick | None:
 def _pack(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> list[tuple[int, int]] | None:
     """How many tasks on which nodes: descend into the domain with least room that holds all, else use the fewest."""
     room = shape.room[region.start : region.stop]
-    if wish.most == 1 and len(columns.levels) == 1:
+    if not len(room):
+        return None
+    levels = _with_a_choice(columns, region, wish)
+    if wish.most == 1 and len(levels) == 1:
         best = int(shape.score[region.start : region.stop].argmax())
         return [(region.start + best, 1)] if room[best] > 0 else None
     if wish.most == 1:
@@ -213,10 +216,18 @@ def _pack(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> li
             return [(region.start + int(holding[0]), 1)] if len(holding) else None
     elif int(np.minimum(room, wish.tasks).sum()) < wish.tasks:
         return None
-    levels = columns.level_names
+    return _descend(columns, shape, region, levels, wish)
+
+
+def _with_a_choice(columns: Columns, region: Region, wish: GroupWish) -> list[str]:
+    """Levels to descend by: from the one that it prefers, if any, without those of which the region is one domain."""
+    levels, last = columns.level_names, region.stop - 1
     if wish.preferred in levels:
         levels = levels[levels.index(wish.preferred) :]  # fewest domains of the level it cares about
-    return _descend(columns, shape, region, levels, wish)
+    if last <= region.start:
+        return [NODE]
+    lying = ((name, columns.level(name).domain) for name in levels if name != NODE)
+    return [*(name for name, domain in lying if domain[region.start] != domain[last]), NODE]
 
 
 def _descend(
