@@ -7,7 +7,6 @@ import asyncio
 import json
 import statistics
 import tempfile
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ AIMS = {"of_kube_scheduler": 5.0, "of_ceiling": 0.8}
 
 
 async def main(wish: argparse.Namespace) -> None:
-    """Every part that is wished for, on one API server."""
+    """Every part that is wished for, on one API server; what was measured so far is kept after every round."""
     if "cache" in wish.part:
         keep("kube-cache", await cached.measure(wish.cached))
     if set(wish.part) == {"cache"}:
@@ -38,41 +37,30 @@ async def main(wish: argparse.Namespace) -> None:
         try:
             await making.make_nodes(client, wish.nodes)
             print(f"{wish.nodes} nodes", flush=True)
-            for part in PARTS:
-                if part in wish.part and part != "cache":
-                    keep(f"kube-{part}", await measures(cluster, client, wish)[part]())
+            if "latency" in wish.part:
+                keep("kube-latency", await latency.measure(cluster, client, wish.alone))
+            await compare(cluster, client, wish)
         finally:
             await client.close()
             cluster.stop()
 
 
-def measures(
-    cluster: Cluster, client: KubeClient, wish: argparse.Namespace
-) -> dict[str, Callable[[], Awaitable[dict[str, Any]]]]:
-    """How each part is measured."""
-    return {
-        "singles": lambda: compare(cluster, client, "singles", wish.pods, wish),
-        "gangs": lambda: compare(cluster, client, "gangs", wish.gangs, wish),
-        "latency": lambda: latency.measure(cluster, client, wish.alone),
-    }
-
-
-async def compare(
-    cluster: Cluster, client: KubeClient, workload: str, count: int, wish: argparse.Namespace
-) -> dict[str, Any]:
+async def compare(cluster: Cluster, client: KubeClient, wish: argparse.Namespace) -> None:
     """Every subject, round by round, each round beginning with another."""
-    found: dict[str, list[Measured]] = {name: [] for name in wish.subject}
+    counts = {"singles": wish.pods, "gangs": wish.gangs}
+    found: dict[str, dict[str, list[Measured]]] = {
+        part: {name: [] for name in wish.subject} for part in counts if part in wish.part
+    }
     for round_ in range(wish.rounds):
         turn = round_ % len(wish.subject)
-        for name in (*wish.subject[turn:], *wish.subject[:turn]):
-            measured = await subjects.run(cluster, client, name, workload, count)
-            found[name].append(measured)
-            print(f"  {workload} {round_ + 1} {name:<16} {told(asdict(measured))}", flush=True)
-    middle = {name: median(rounds) for name, rounds in found.items()}
-    for name, each in middle.items():
-        print(f"{workload}, median: {name:<16} {told(each)}", flush=True)
-    size = {"nodes": wish.nodes, workload: count, "rounds": wish.rounds}
-    return {**size, "subjects": middle, "ratios": ratios(found), "aims": AIMS}
+        for workload, all_of_it in found.items():
+            for name in (*wish.subject[turn:], *wish.subject[:turn]):
+                measured = await subjects.run(cluster, client, name, workload, counts[workload])
+                all_of_it[name].append(measured)
+                print(f"  {workload} {round_ + 1} {name:<16} {told(asdict(measured))}", flush=True)
+            size = {"nodes": wish.nodes, workload: counts[workload], "rounds": round_ + 1}
+            middle = {name: median(rounds) for name, rounds in all_of_it.items()}
+            keep(f"kube-{workload}", {**size, "subjects": middle, "ratios": ratios(all_of_it), "aims": AIMS})
 
 
 def median(rounds: list[Measured]) -> dict[str, float]:
