@@ -21,6 +21,8 @@ DURATION_S = 9.0
 RENEW_S = 6.0
 """After so long without having renewed it we do nothing more."""
 RETRY_S = 1.5
+STAND_BY_S = 0.5
+"""How often who does not lead looks whether it may: one that was let go is taken within a second."""
 CALL_S = 2.5
 """No call lasts longer, so that a write of a leader that is none any more is over before the next one begins."""
 
@@ -75,7 +77,8 @@ class Election:
                 self.trouble = ""
             except (ApiUnreachable, msgspec.MsgspecError) as error:
                 self.trouble = str(error)
-            await self._clock.sleep(RETRY_S * (0.8 + 0.4 * self._dice.random()))
+            rest = RETRY_S if self.held() else STAND_BY_S
+            await self._clock.sleep(rest * (0.8 + 0.4 * self._dice.random()))
 
     async def resign(self) -> None:
         """Let somebody else have it at once. Nothing of ours may be under way any more."""

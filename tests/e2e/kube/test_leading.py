@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import signal
+import urllib.request
 from collections import Counter
 
 import pytest
 
-from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, leads, wait_for
+from gpuyard.worlds.kubernetes.acting.remember import unpack
+from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, holder, leads, wait_for
 from tests.support.kube import truth
-from tests.support.kube.cluster import Cluster
+from tests.support.kube.cluster import Cluster, free_ports
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 
 pytestmark = pytest.mark.slow
+
+
+def probe(port: int) -> str:
+    """What is said at /readyz; nothing where nobody listens yet."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 @pytest.fixture
@@ -43,6 +55,26 @@ def test_told_to_stop_the_leader_hands_over_at_once(cluster: Cluster, both: tupl
     cluster.create(pod("after", 1))
     wait_for(lambda: "after" in bound(cluster), "the other one places pods")
     assert leads(cluster, second)
+
+
+def test_what_the_leader_remembers_is_there_for_the_next_one_and_probes_tell_who_leads(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+):
+    kubelets.add(FakeNode("n0"))
+    ports = free_ports(2)
+    first = schedulers("--lease", "--probes", f"127.0.0.1:{ports[0]}")
+    wait_for(lambda: probe(ports[0]).startswith("leads: yes\nsynced: yes"), "the first leads and says so")
+    second = schedulers("--lease", "--probes", f"127.0.0.1:{ports[1]}")
+    cluster.create(pod("once", 1, notes={"run-s": 1}))
+    wait_for(lambda: {each["status"]["phase"] for each in cluster.pods()} == {"Succeeded"}, "a pod has run")
+    wait_for(lambda: probe(ports[1]).startswith("leads: no\nsynced: yes"), "the second is ready and does not lead")
+    assert first.stop() == 0
+    kept = cluster.get("/api/v1/namespaces/gpuyard-system/configmaps/gpuyard-memory")["binaryData"]["memory"]
+    assert unpack(kept.encode()).memory
+    wait_for(lambda: probe(ports[1]).startswith("leads: yes"), "the second leads")
+    assert leads(cluster, second)
+    assert second.stop() == 0
+    assert holder(cluster) == ""
 
 
 def test_a_leader_that_was_frozen_past_its_lease_does_nothing_when_it_thaws(

@@ -308,6 +308,7 @@ class Cluster:
         self.delete("/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background")
         self.delete("/apis/apps/v1/namespaces/default/deployments?propagationPolicy=Background")
         self.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets")
+        self.delete("/api/v1/namespaces/gpuyard-system/configmaps/gpuyard-memory")
         self.delete("/api/v1/nodes")
 
         def empty() -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpuyard.model.outside.ports import Clock
     from gpuyard.model.snapshot import Snapshot
     from gpuyard.runtime.clustered.scheduler import ClusterScheduler
+    from gpuyard.server.cluster_probes import ProbeDoor
     from gpuyard.server.clustered import ClusterDoor
 
 ROLES = ("scheduler", "nodes")
@@ -47,6 +48,7 @@ ROLES = ("scheduler", "nodes")
     metavar="TIME",
     help="How long a pod may take to begin on its node; then its gang is tried elsewhere, once.",
 )
+@click.option("--probes", default="", metavar="HOST:PORT", help="Answer /livez and /readyz there, for a kubelet.")
 @click.option("--listen", default="", metavar="HOST:PORT", help="Also tell callers what their own tokens let them see.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate for --listen beyond this machine.")
 @click.option("--key", default="", metavar="FILE", help="Its private key.")
@@ -82,7 +84,24 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) 
         access, site, given["name"], identity, elects=given["elects"], start_timeout=_duration(given["start_timeout"])
     )
     running = scheduler.ClusterScheduler(settings, clock, SystemDice())
-    _until_told(running, _door(running, clock, given) if given["listen"] else None)
+    probes = _probes(running, given["probes"]) if given["probes"] else None
+    _until_told(running, _door(running, clock, given) if given["listen"] else None, probes)
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise click.UsageError(f"{option} is HOST:PORT, such as 127.0.0.1:7412 or 0.0.0.0:8443.")
+    return host.strip("[]"), int(port)
+
+
+def _probes(running: ClusterScheduler, text: str) -> ProbeDoor:
+    from gpuyard.server.cluster_probes import ProbeDoor
+
+    try:
+        return ProbeDoor(*_address("--probes", text), running.readiness)
+    except OSError as error:
+        raise Refused(f"--probes {text}: {error.strerror or error}") from None
 
 
 def _duration(text: str) -> float:
@@ -123,17 +142,17 @@ def _door(running: ClusterScheduler, clock: Clock, given: dict[str, Any]) -> Clu
     from gpuyard.server.clustered import ClusterDoor
     from gpuyard.server.doors.listening import Tcp
 
-    host, _, port = given["listen"].rpartition(":")
-    if not host or not port.isdecimal():
-        raise click.UsageError("--listen is HOST:PORT, such as 127.0.0.1:7412 or 0.0.0.0:8443.")
-    where = Tcp(host.strip("[]"), int(port), given["certificate"], given["key"])
+    host, port = _address("--listen", given["listen"])
+    where = Tcp(host, port, given["certificate"], given["key"])
     return ClusterDoor(TenantDesk(running.world, clock), where)
 
 
-def _until_told(running: ClusterScheduler, door: ClusterDoor | None) -> None:
+def _until_told(running: ClusterScheduler, door: ClusterDoor | None, probes: ProbeDoor | None) -> None:
     told = threading.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: told.set())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    if probes is not None:
+        probes.start()  # that it is not ready, while the cluster is read
     running.start()
     settings = running.world.settings
     terminal.say(f"Scheduling pods of {settings.scheduler} on {settings.access.server} as {settings.identity}.")
@@ -141,9 +160,10 @@ def _until_told(running: ClusterScheduler, door: ClusterDoor | None) -> None:
         door.start()
         terminal.say(f"Callers are answered at {door.url}, by what their own tokens let them see.")
     told.wait()
-    if door is not None:
-        door.stop()
-    running.close()
+    running.close()  # first of all: another may lead at once
+    for each in (door, probes):
+        if each is not None:
+            each.stop()
 
 
 def site_of(path: str, now: float) -> Snapshot:

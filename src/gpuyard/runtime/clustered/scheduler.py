@@ -9,27 +9,42 @@ import asyncio
 import gc
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuyard.brain import new_nodes
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.new_nodes import WaitingTold
 from gpuyard.kube import credentials
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
+from gpuyard.model.actions import Plan, Reserve
 from gpuyard.model.errors import Denied
 from gpuyard.model.outside.ports import Clock, Dice
-from gpuyard.model.snapshot import Snapshot
+from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.clock import SteadyClock
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.pace import Pace
 from gpuyard.runtime.driving.recovery import Recovery
+from gpuyard.worlds.kubernetes.acting.remember import Keepsake
 from gpuyard.worlds.kubernetes.world import KubernetesWorld, WorldSettings
 
 __all__ = ["ClusterScheduler", "WorldSettings", "found", "read_cluster"]
 
 SWITCH_S = 0.001
 """Two threads share one interpreter here; the one that binds must not wait five milliseconds for its turn."""
+HANDED_OVER_S = 60.0
+"""So long a new leader keeps free what the one before it kept; every plan of its own works that out anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReadiness:
+    """How a scheduler stands: as little as a kubelet must know."""
+
+    leads: bool
+    synced: bool
+    heard_s: float
+    turns: bool
 
 
 class ClusterScheduler:
@@ -37,8 +52,12 @@ class ClusterScheduler:
 
     def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
         self._unexplained = ""
-        self.world = KubernetesWorld(replace(settings, explain=self._explain), SteadyClock(clock), dice)
+        self._reserved: tuple[Reservation, ...] = ()
+        self._clock = clock
+        wired = replace(settings, explain=self._explain, gives=self._give, takes=self._take)
+        self.world = KubernetesWorld(wired, SteadyClock(clock), dice)
         self.loop = Loop(self.world, clock, leadership=self.world)
+        self.loop.heard = self._heard
         self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop))
 
     def start(self) -> None:
@@ -54,9 +73,33 @@ class ClusterScheduler:
         self.world.close()
         self.driver.close()
 
+    def readiness(self) -> ClusterReadiness:
+        """How it stands, for whoever watches it; may be asked from any thread and before `start`."""
+        synced, heard_s = self.world.sight()
+        return ClusterReadiness(synced and self.world.held(), synced, heard_s, not self.driver.stuck)
+
     def trouble(self) -> str:
         """What is wrong, in one sentence; nothing if all is well."""
         return self.world.trouble() or self.driver.trouble() or self._unexplained
+
+    def _heard(self, plan: Plan) -> None:
+        reserves = (action for action in plan.actions if isinstance(action, Reserve))
+        self._reserved = tuple(Reservation(each.job, each.placements, each.until) for each in reserves)
+
+    def _give(self) -> Keepsake:
+        """What the next leader should know; both are values, so that any thread may read them."""
+        return Keepsake(self.loop.memory.to_document(), self._reserved)
+
+    def _take(self, kept: Keepsake) -> None:
+        """What the leader before us knew. What it kept free stays so until we have seen for ourselves."""
+        until = self._clock.now() + HANDED_OVER_S
+        try:
+            memory = Memory.from_document(kept.memory)
+        except Exception:  # noqa: BLE001 -- whatever was written there, pods are placed
+            return
+        self.loop.memory = memory if kept.memory else self.loop.memory
+        reserved = (replace(each, until=min(until, each.until or until)) for each in kept.reservations)
+        self.loop.fleet.reservations = tuple(reserved)
 
     def _explain(self, snapshot: Snapshot) -> Mapping[str, WaitingTold]:
         """Whatever goes wrong while explaining, pods are placed and the next question is answered."""

@@ -132,7 +132,13 @@ class Driver:
             return "another control plane has taken over; this one changes nothing"
         if self._recovery is not None and self._recovery.failing:
             return str(self._recovery.last)
+        return f"the turn that began {self._lasts():.0f} s ago does not end" if self.stuck else ""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a turn has hung."""
+        return self._lasts() > STUCK_S
+
+    def _lasts(self) -> float:
         begun = self._turning_since
-        if begun is not None and (lasts := self._clock.monotonic() - begun) > STUCK_S:
-            return f"the turn that began {lasts:.0f} s ago does not end"
-        return ""
+        return 0.0 if begun is None else self._clock.monotonic() - begun

@@ -102,6 +102,10 @@ class Following:
         """Whether all there is has been seen once."""
         return self._found and not self._unknown and all(each.synced.is_set() for each in self.reflectors)
 
+    def heard_s(self) -> float:
+        """How long ago the server was last heard, of the kind of objects that was heard of least."""
+        return self._clock.monotonic() - min((each.heard_at for each in self.reflectors), default=0.0)
+
     def trouble(self) -> str:
         """Why something is not followed now, if it is not."""
         return self._trouble or next((each.trouble for each in self.reflectors if each.trouble), "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from gpuyard.worlds.kubernetes.acting.ending import Ender
 from gpuyard.worlds.kubernetes.acting.nominate import Nominator
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
+from gpuyard.worlds.kubernetes.acting.remember import Give, Keepsake, MemoryKeeper
 from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
@@ -48,6 +49,8 @@ CROWD = 256
 CROWD_S = 0.5
 """With so many bindings in flight the driver wakes this seldom: nothing would be decided that could be sent."""
 SYNC_S = 120.0
+PARTING_S = 0.5
+"""So long whoever stops writes down what the next one should know; then it lets go all the same."""
 IDLE_S = 5.0
 
 T = TypeVar("T")
@@ -70,6 +73,11 @@ class WorldSettings:
     """So long a pod may take to begin once it has its node; images of many gigabytes are pulled meanwhile."""
     explain: Explain = lambda _snapshot: {}
     """What those are told who wait."""
+    memory: str = "gpuyard-system/gpuyard-memory"
+    """The ConfigMap of what the next leader is to know."""
+    gives: Give = Keepsake
+    takes: Callable[[Keepsake], None] = lambda _kept: None
+    """Hears, before the first plan of a new leader, what the one before it kept."""
 
 
 def reading_of(settings: WorldSettings) -> ReadingSettings:
@@ -102,7 +110,6 @@ class KubernetesWorld:
         self._turned_at = 0.0
         self._ours = False
         """Whether the picture is one that we have the right to act on."""
-        """Who gives the whole account of why gangs wait; set before `start`."""
         self.cache.news = self._has_news
         self.cache.refused_by_node = self.observer.avoidance.refused_by
         self._tasks: set[asyncio.Task[None]] = set()
@@ -140,6 +147,7 @@ class KubernetesWorld:
         self.binder = Binder(self.client, self._clock, self._may_act, self.starter.failed)
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
         self.teller.hindrance = self.observer.hindrance
+        self.keeper = MemoryKeeper(self.client, self.settings.memory, self._clock)
         self.starter.binder, self.starter.teller = self.binder, self.teller
         self.starter.preparer = VolumePreparer(
             self.client, self.cache, self.observer.storage, self._clock, self._may_act
@@ -153,6 +161,7 @@ class KubernetesWorld:
         works = [self.following.run(self.settings.scheduler)]
         if self.settings.identity:
             works += [self.teller.run(self._may_act, self._moment, self.settings.explain), self._tend()]
+            works.append(self.keeper.run(self._may_act, self.settings.gives))
             works.append(Nominator(self.client, self.observer, self._clock).run(self._may_act))
             if self.settings.elects:
                 works.append(self.election.run())
@@ -188,8 +197,12 @@ class KubernetesWorld:
                 await self.teller.write_event(pod, "StartTimeout", words)
 
     async def _let_go(self) -> None:
-        self._ours = False
+        """Nothing is begun any more; what is under way ends; the next one finds what is remembered, and may lead."""
+        led, self._ours = self._may_act(), False
         await self.binder.settle()
+        if led:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.keeper.keep(self.settings.gives), PARTING_S)
         if self.settings.identity and self.settings.elects:
             await self.election.resign()
 
@@ -214,6 +227,11 @@ class KubernetesWorld:
     def held(self) -> bool:
         """Whether we lead, and the picture that was decided on is one that we got as the leader."""
         return self._ours and self._leads()
+
+    def sight(self) -> tuple[bool, float]:
+        """Whether all of the cluster is known, and how many seconds ago it was last heard of."""
+        known = self._up.is_set() and self.following.synced()
+        return known, self.following.heard_s() if known else 0.0
 
     def _leads(self) -> bool:
         return bool(self.settings.identity) and (not self.settings.elects or self.election.held())
@@ -299,6 +317,7 @@ class KubernetesWorld:
         if leads and not self._ours:
             self.taker.forget_all()
             await self.following.list_anew()  # who has just come to lead has seen all that was done before
+            self.settings.takes(await self.keeper.recall())
         events = [*self._failures(), *[event async for event in self._events()]]
         if leads:
             self.taker.tend()
