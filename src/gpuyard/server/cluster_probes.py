@@ -7,6 +7,7 @@ long.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -63,6 +64,7 @@ class _ProbeServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], ask: Callable[[], Readiness]) -> None:
         self.ask = ask
         self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
