@@ -11,7 +11,9 @@ import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any
+
+from gpuyard.runtime.clustered.scheduler import ClusterReadiness
 
 MOST_AT_ONCE = 16
 ANSWER_S = 2.0
@@ -19,30 +21,10 @@ HEARD_S = 150.0
 """A server that is there is heard about every minute; one that was not for so long is not followed any more."""
 
 
-class Readiness(Protocol):
-    """How a scheduler stands."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether it may act."""
-
-    @property
-    def synced(self) -> bool:
-        """Whether all there is has been seen once."""
-
-    @property
-    def heard_s(self) -> float:
-        """How long ago the API server was heard, of the kind of objects that was heard of least."""
-
-    @property
-    def turns(self) -> bool:
-        """Whether no turn has hung."""
-
-
 class ProbeDoor:
     """Open from `start` to `stop`."""
 
-    def __init__(self, host: str, port: int, ask: Callable[[], Readiness]) -> None:
+    def __init__(self, host: str, port: int, ask: Callable[[], ClusterReadiness]) -> None:
         self._server = _ProbeServer((host, port), ask)
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
@@ -61,7 +43,7 @@ class _ProbeServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], ask: Callable[[], Readiness]) -> None:
+    def __init__(self, address: tuple[str, int], ask: Callable[[], ClusterReadiness]) -> None:
         self.ask = ask
         self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -112,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is worth a line."""
 
 
-def verdict(now: Readiness) -> str:
+def verdict(now: ClusterReadiness) -> str:
     """For whoever looks."""
     heard = f"{now.heard_s:.1f} s ago" if now.synced else "never all of it"
     return f"leads: {_yes(now.leads)}\nsynced: {_yes(now.synced)}\nheard: {heard}\nturns: {_yes(now.turns)}\n"
