@@ -13,7 +13,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from gpuyard.runtime.clustered.scheduler import ClusterReadiness
+from gpuyard.runtime.clustered.readiness import ClusterReadiness
 
 MOST_AT_ONCE = 16
 ANSWER_S = 2.0

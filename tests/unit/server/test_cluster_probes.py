@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuyard.runtime.clustered.scheduler import ClusterReadiness
+from gpuyard.runtime.clustered.readiness import ClusterReadiness
 from gpuyard.server.cluster_probes import HEARD_S, MOST_AT_ONCE, ProbeDoor
 from tests.support.kube.cluster import until
 

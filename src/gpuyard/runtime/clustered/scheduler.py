@@ -9,7 +9,7 @@ import asyncio
 import gc
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpuyard.brain import new_nodes
 from gpuyard.brain.engine.picture.memory import Memory
@@ -22,6 +22,7 @@ from gpuyard.model.errors import Denied
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.clock import SteadyClock
+from gpuyard.runtime.clustered.readiness import ClusterReadiness
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.pace import Pace
@@ -35,16 +36,6 @@ SWITCH_S = 0.001
 """Two threads share one interpreter here; the one that binds must not wait five milliseconds for its turn."""
 HANDED_OVER_S = 60.0
 """So long a new leader keeps free what the one before it kept; every plan of its own works that out anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterReadiness:
-    """How a scheduler stands: as little as a kubelet must know."""
-
-    leads: bool
-    synced: bool
-    heard_s: float
-    turns: bool
 
 
 class ClusterScheduler:
