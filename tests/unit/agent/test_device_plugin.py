@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from gpuyard.agent.device_plugin import offers
 from gpuyard.agent.device_plugin import v1beta1_pb2 as api
 from gpuyard.agent.device_plugin.plugin import Plugin
 from gpuyard.agent.device_plugin.registering import ENDPOINT, Registering
@@ -220,3 +221,58 @@ def _until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+# --- parts of GPUs -------------------------------------------------------------------------------
+
+
+def offered(name: str, parts: int = 1, cut: bool = False) -> dict[str, Plugin]:
+    _, watch = records.watched(name)
+    found = {resource: Plugin(offer=offer) for resource, offer in offers.offers(watch.look(), parts, cut).items()}
+    for plugin in found.values():
+        plugin.see(watch.view, 0.0)
+    return found
+
+
+def test_a_gpu_whose_time_is_shared_is_offered_in_parts_and_not_whole():
+    (plugin,) = offered(NAME, parts=3).values()
+    assert list(offered(NAME, parts=3)) == ["nvidia.com/gpu.shared"]
+    assert len(plugin.devices) == 24
+    two = [f"{UUIDS[0]}::0", f"{UUIDS[0]}::2"]
+    assert plugin.hand(two).cdi == (f"nvidia.com/gpu={UUIDS[0]}",)  # the same GPU is given once
+    assert all(len(device.uuid) <= 63 for device in plugin.devices)  # the kubelet's bound
+
+
+def test_slices_are_offered_by_profile_where_that_is_wanted_and_a_cut_gpu_never_whole():
+    found = offered("synthetic-h100x2-mig", cut=True)
+    assert {resource: len(plugin.devices) for resource, plugin in found.items()} == {
+        "nvidia.com/gpu": 0, "nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-3g.40gb": 2,
+    }  # fmt: skip
+    first = found["nvidia.com/mig-3g.40gb"].devices[0]
+    assert found["nvidia.com/mig-3g.40gb"].hand([first.uuid]).cdi == (f"nvidia.com/gpu={first.uuid}",)
+    assert list(offered("synthetic-h100x2-mig")) == ["nvidia.com/gpu"]
+
+
+def test_a_slice_is_as_well_as_its_gpu():
+    _, watch = records.watched("synthetic-h100x2-mig", NvmlFault("ecc", gpu=0))
+    plugin = Plugin(offer=offers.slices("3g.40gb"))
+    plugin.see(watch.look(), 0.0)
+    assert [device.healthy for device in plugin.devices] == [False, False]
+    other = Plugin(offer=offers.slices("1g.10gb"))
+    other.see(watch.view, 0.0)
+    assert all(device.healthy for device in other.devices)
+
+
+def test_every_resource_has_a_socket_of_its_own(tmp_path: Path):
+    kubelet = FakeKubelet(tmp_path)
+    kubelet.start()
+    made = [Registering(plugin, lambda _: None, tmp_path, name) for name, plugin in offered(NAME, 2, True).items()]
+    made += [Registering(Plugin(), lambda _: None, tmp_path)]
+    for each in made:
+        each.look()
+    assert {(each.resource_name, each.endpoint) for each in kubelet.registered} == {
+        ("nvidia.com/gpu.shared", "gpuyard-gpu.shared.sock"), ("nvidia.com/gpu", ENDPOINT),
+    }  # fmt: skip
+    for each in made:
+        each.stop()
+    kubelet.stop()

@@ -10,22 +10,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuyard.agent import discovery, verdicts
-from gpuyard.agent.nvml.facts import told
+from gpuyard.agent.device_plugin import offers
+from gpuyard.agent.device_plugin.offers import Offer, PluginDevice
 from gpuyard.agent.watching import MachineView
 
 CDI_KIND = "nvidia.com/gpu"
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-
-
-@dataclass(frozen=True, slots=True)
-class PluginDevice:
-    """One GPU as the kubelet is told of it; `grades` are its NVLink island, PCIe switch and NUMA node."""
-
-    uuid: str
-    healthy: bool
-    numa: int = -1
-    grades: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +34,12 @@ class Plugin:
     """The devices of one resource; any thread may ask."""
 
     def __init__(
-        self, chosen: Callable[[Collection[str], int], Sequence[str]] | None = None, by_variable: bool = False
+        self,
+        chosen: Callable[[Collection[str], int], Sequence[str]] | None = None,
+        by_variable: bool = False,
+        offer: Offer = offers.whole,
     ) -> None:
+        self._offer = offer
         self._chosen = chosen
         """Who knows which GPUs a pod was bound to, if anybody does."""
         self._by_variable = by_variable
@@ -59,21 +53,8 @@ class Plugin:
         return self._devices
 
     def see(self, view: MachineView, now: float) -> None:
-        """What a look has found. GPUs cut into slices cannot be had whole, so they are not among them."""
-        whole = [gpu for gpu in view.gpus if not told(gpu.facts.mig)]
-        facts = [gpu.facts for gpu in whole]
-        pairs = view.machine.pairs if view.machine is not None else ()
-        grades = list(
-            zip(
-                discovery.islands_of(facts), discovery.switches_of(facts, pairs), discovery.numa_of(facts, pairs),
-                strict=True,
-            )
-        )  # fmt: skip
-        found = tuple(
-            PluginDevice(gpu.facts.uuid, _is_well(verdicts.health(gpu, now)), _numa(told(gpu.facts.numa)), grade)
-            for gpu, grade in zip(whole, grades, strict=True)
-        )
-        self._tell(tuple(sorted(found, key=lambda device: device.uuid)))
+        """What a look has found."""
+        self._tell(tuple(sorted(self._offer(view, now), key=lambda device: device.uuid)))
 
     def _tell(self, devices: tuple[PluginDevice, ...]) -> None:
         with self._news:
@@ -100,19 +81,13 @@ class Plugin:
 
     def hand(self, uuids: Sequence[str]) -> Handed:
         """What a container is given that was promised these. Never refused because another choice was better."""
-        strange = sorted(set(uuids) - {device.uuid for device in self._devices})
+        known = {device.uuid: device.cdi for device in self._devices}
+        strange = sorted(set(uuids) - set(known))
         if strange:
-            raise UnknownDevice(f"no GPU {', '.join(strange)} was ever on this machine")
-        variables = {VISIBLE: ",".join(uuids)} if self._by_variable else {}
-        return Handed(tuple(f"{CDI_KIND}={uuid}" for uuid in uuids), variables)
-
-
-def _is_well(judged: verdicts.GpuHealth) -> bool:
-    return judged.verdict in ("healthy", "suspect")
-
-
-def _numa(node: int | None) -> int:
-    return -1 if node is None else node
+            raise UnknownDevice(f"no device {', '.join(strange)} was ever on this machine")
+        names = list(dict.fromkeys(known[uuid] for uuid in uuids))
+        variables = {VISIBLE: ",".join(names)} if self._by_variable else {}
+        return Handed(tuple(f"{CDI_KIND}={name}" for name in names), variables)
 
 
 def _nearest(devices: Sequence[PluginDevice], size: int) -> list[str]:

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuyard.agent.device_plugin import wire
+from gpuyard.agent.device_plugin.offers import WHOLE
 from gpuyard.agent.device_plugin.plugin import Plugin
 from gpuyard.agent.device_plugin.wire import PluginServer
 
 FOLDER = pathlib.Path("/var/lib/kubelet/device-plugins")
 KUBELET = "kubelet.sock"
 ENDPOINT = "gpuyard-gpu.sock"
-RESOURCE = "nvidia.com/gpu"
+RESOURCE = WHOLE
 LOOK_S = 1.0
 
 
@@ -56,6 +57,11 @@ class Registering:
         self._leave()
 
     @property
+    def endpoint(self) -> str:
+        """The name of its socket: a kubelet tells plugins apart by it."""
+        return ENDPOINT if self.resource == RESOURCE else f"gpuyard-{self.resource.rpartition('/')[2]}.sock"
+
+    @property
     def is_ready(self) -> bool:
         """Whether a kubelet knows every device, now."""
         return self._server is not None and self._server.is_heard
@@ -71,9 +77,9 @@ class Registering:
 
     def _register(self, kubelet: tuple[int, int]) -> None:
         self._leave()
-        self._server = PluginServer(self.plugin, self.folder / ENDPOINT, self._wake.set)
+        self._server = PluginServer(self.plugin, self.folder / self.endpoint, self._wake.set)
         try:
-            wire.register(self.folder / KUBELET, ENDPOINT, self.resource)
+            wire.register(self.folder / KUBELET, self.endpoint, self.resource)
         except ConnectionError as error:
             self._leave()
             self._tell(str(error))

@@ -14,7 +14,8 @@ from typing import Any
 import grpc
 
 from gpuyard.agent.device_plugin import v1beta1_pb2 as api
-from gpuyard.agent.device_plugin.plugin import Plugin, PluginDevice, UnknownDevice
+from gpuyard.agent.device_plugin.offers import PluginDevice
+from gpuyard.agent.device_plugin.plugin import Plugin, UnknownDevice
 
 VERSION = "v1beta1"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"

@@ -82,6 +82,9 @@ def _given(path: str) -> Path | None:
 @click.option("--deadline", default="45s", show_default=True, metavar="TIME", help="How long NVML may take.")
 @click.option("--device-plugin", is_flag=True, help="Also offer the GPUs to this node's kubelet, as nvidia.com/gpu.")
 @click.option("--kubelet-folder", default="", metavar="FOLDER", help="Its sockets.  [default: /var/lib/kubelet/...]")
+@click.option("--shared", default=1, show_default=True, type=click.IntRange(1, 64), metavar="PARTS",
+              help="Offer each GPU as so many parts of its time, as nvidia.com/gpu.shared.")  # fmt: skip
+@click.option("--mig", is_flag=True, help="Also offer MIG slices, as nvidia.com/mig-PROFILE.")
 @click.option("--gpu-node", is_flag=True, help="Also keep this node's GpuNode on the cluster.")
 @click.option("--kubeconfig", default="", metavar="FILE", help="The cluster that binds pods here; in a pod its own.")
 @click.option("--node-name", envvar="NODE_NAME", default="", help="This node's name there.  [default: the host's]")
@@ -113,6 +116,8 @@ class AgentWish:
     deadline: str
     device_plugin: bool
     kubelet_folder: str
+    shared: int
+    mig: bool
     gpu_node: bool
     kubeconfig: str
     node_name: str
@@ -135,37 +140,47 @@ def _watch(wish: AgentWish) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: daemon.stop())
         url = f"{'https' if wish.certificate else 'http'}://{wish.host}:{server.port}/metrics"
-        plugin = _device_plugin(wish, daemon)
+        plugins = _device_plugins(wish, daemon)
         record = _gpu_node(wish, daemon)
         terminal.say(f"Metrics: {url}, for bearers of the token in {folder / serving.TOKEN_FILE}")
         daemon.run()
-        for each in (plugin, record):
-            if each is not None:
-                each.stop()
+        for each in (*plugins, *((record,) if record is not None else ())):
+            each.stop()
         server.close()
     finally:
         daemon.watch.close()
 
 
-def _device_plugin(wish: AgentWish, daemon: Daemon) -> Registering | None:
+def _device_plugins(wish: AgentWish, daemon: Daemon) -> list[Registering]:
     """The GPUs of every look, for the kubelet; nothing is registered before the first."""
     if not wish.device_plugin:
-        return None
+        return []
     try:
         from gpuyard.agent.device_plugin.registering import FOLDER, Registering
     except ImportError as error:
         raise Refused(f"The device plugin needs gRPC ({error}): pip install 'gpuyard[kubelet]'.") from None
+    from gpuyard.agent.device_plugin.offers import WHOLE, offers
     from gpuyard.agent.device_plugin.plugin import Plugin
 
     folder = _given(wish.kubelet_folder) or FOLDER
     account = _account(wish, daemon, folder)
-    plugin = Plugin(account.chosen)
-    made = Registering(plugin, daemon.say, folder, tell_ready=_readiness(account, daemon))
     daemon.pods = account
-    daemon.look()
-    plugin.see(daemon.watch.view, daemon.clock.now())
-    daemon.heard = plugin.see
-    made.start()
+    view = daemon.look()
+    plugins = {
+        resource: Plugin(account.chosen if resource == WHOLE else None, offer=offer)
+        for resource, offer in offers(view, wish.shared, wish.mig).items()
+    }
+
+    def heard(view: MachineView, now: float) -> None:
+        for plugin in plugins.values():
+            plugin.see(view, now)
+
+    heard(view, daemon.clock.now())
+    daemon.heard = heard
+    made = [Registering(plugin, daemon.say, folder, resource) for resource, plugin in plugins.items()]
+    made[0].tell_ready = _readiness(account, daemon)
+    for each in made:
+        each.start()
     return made
 
 
