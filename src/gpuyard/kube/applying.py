@@ -28,6 +28,8 @@ PLURALS = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }  # fmt: skip
+DEFAULTING = "MutatingAdmissionPolicy"
+"""Kinds that only add defaults: older clusters do without them, and people write those themselves."""
 VOLATILE = ("resourceVersion", "managedFields", "generation", "creationTimestamp", "uid")
 
 
@@ -38,6 +40,7 @@ class InstallOutcome(Enum):
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     REFUSED = "refused"
+    LEFT_OUT = "left out"
     GONE = "gone"
     ABSENT = "not there"
 
@@ -77,6 +80,8 @@ async def apply(client: KubeClient, document: dict[str, Any], force: bool = Fals
         return InstallStep(what, InstallOutcome.REFUSED, before.why())
     params = {"fieldManager": MANAGER, "force": "true" if force else "false"}
     reply = await client.send("PATCH", path, json.dumps(document).encode(), APPLY, params)
+    if reply.status == 404 and document["kind"].startswith(DEFAULTING):
+        return InstallStep(what, InstallOutcome.LEFT_OUT, "this cluster has no such kind; Kubernetes 1.36 has")
     if not reply.ok:
         return InstallStep(what, InstallOutcome.REFUSED, _why(reply))
     if document["kind"] == "CustomResourceDefinition" and not await _established(client, path):

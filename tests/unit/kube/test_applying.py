@@ -1,0 +1,65 @@
+"""One object after another, made or told why not; against a server that says what no real one can be made to say."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gpuyard.kube import applying
+from gpuyard.kube.applying import InstallOutcome, InstallStep
+from gpuyard.kube.client import KubeClient
+from gpuyard.runtime.clock import SystemClock
+from tests.support.kube.fake_server import FakeServer
+
+
+def applied(document: dict[str, Any], get: tuple[int, Any], patch: tuple[int, Any]) -> InstallStep:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        code, body = get if request.method == "GET" else patch
+        return web.json_response(body, status=code)
+
+    async def session() -> InstallStep:
+        async with FakeServer(answer) as server:
+            client = await KubeClient(server.access, SystemClock()).open()
+            try:
+                return await applying.apply(client, document)
+            finally:
+                await client.close()
+
+    return asyncio.run(session())
+
+
+def thing(kind: str, **more: Any) -> dict[str, Any]:
+    version = "admissionregistration.k8s.io/v1" if kind.startswith("Mutating") else "v1"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "x", **more}}
+
+
+NO = (404, {"message": "the server could not find the requested resource"})
+
+
+def test_defaults_that_an_older_cluster_does_not_know_are_left_out_and_nothing_else_is():
+    assert applied(thing("MutatingAdmissionPolicy"), NO, NO).outcome is InstallOutcome.LEFT_OUT
+    assert applied(thing("ServiceAccount", namespace="gone"), NO, NO).outcome is InstallOutcome.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        ({"resourceVersion": "1", "managedFields": [1]}, {"resourceVersion": "2"}, InstallOutcome.UNCHANGED),
+        ({"labels": {"a": "b"}}, {"labels": {"a": "c"}}, InstallOutcome.CHANGED),
+    ],
+)
+def test_what_only_the_server_counts_is_no_change(before: Any, after: Any, outcome: InstallOutcome):
+    document = thing("Namespace")
+    step = applied(document, (200, thing("Namespace", **before)), (200, thing("Namespace", **after)))
+    assert step.outcome is outcome
+
+
+def test_who_has_settled_it_otherwise_is_named_with_the_way_to_take_it_over():
+    conflict = (409, {"message": 'Apply failed with 1 conflict: conflict with "helm": .rules'})
+    step = applied(thing("Namespace"), (200, thing("Namespace")), conflict)
+    assert step.outcome is InstallOutcome.REFUSED
+    assert '"helm"' in str(step)
+    assert "--force" in str(step)
