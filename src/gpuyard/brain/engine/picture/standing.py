@@ -181,8 +181,10 @@ class Standing:
         self._enter(row)
 
     def _resettle(self, row: JobRow) -> None:
-        """A job of the fleet's takes the places the world tells of now; all that is not about places stands."""
-        self._demand(row, -1)
+        """A job of the fleet's takes the places the world tells of now; all that is not about places stands. So does
+        what it asks for, unless that counts only while it runs; what it costs may be another amount elsewhere."""
+        count = self._demand if row.queue == NO_QUEUE or row.job.on_hold else self._count_wanted
+        count(row, -1)
         self._count_size(row, -1)
         self.waiting_lines.leave(row)  # in a line it stands by what it was
         for held in row.held[::-1]:
@@ -192,7 +194,7 @@ class Standing:
         row.running = bool(row.held)
         if row.job.time_limit is not None:
             _keep_if(self._running_limited, row, row.running)
-        self._demand(row, 1)
+        count(row, 1)
         self._count_size(row, 1)
         self._note(row)
 
@@ -256,6 +258,9 @@ class Standing:
             row.wanted = []
             return
         self._count_demand(row, sign)
+        self._count_wanted(row, sign)
+
+    def _count_wanted(self, row: JobRow, sign: int) -> None:
         wanted = self.demand[row.queue]
         for r, amount in enumerate(self.wanted(row) if sign == 1 else row.wanted):
             wanted[r] += sign * amount
