@@ -13,14 +13,17 @@ from gpuyard.brain.engine.picture.memory import Evictions, Memory
 from gpuyard.brain.engine.placing import fragmentation
 from gpuyard.model.events import (
     ActionFailed,
+    GpuHealthChanged,
     JobEvicted,
     JobGone,
+    NodeLost,
     NodeSeen,
     TasksAssigned,
     TasksEnded,
     TasksRunning,
     TasksStopping,
 )
+from gpuyard.model.node import Health
 from gpuyard.model.reasons import Code, Reason
 from tests.support.moments import moment
 from tests.support.pictures import differences, picture
@@ -125,3 +128,25 @@ def test_who_keeps_apart_and_is_gone_is_heeded_by_nobody_however_often_it_began(
     fleet.apply([TasksEnded("j", places), TasksRunning("j", places, at=found.now)])
     fleet.apply([JobGone("j")])
     assert fleet.company.apart == {}
+
+
+def test_tasks_that_end_are_counted_one_after_the_other_and_their_numbers_are_never_run_again():
+    fleet = Fleet(moment(TWO))
+    places = fleet.jobs["j"].placements
+    fleet.apply([TasksEnded("j", places[:1], failed=1), TasksEnded("j", places[1:], failed=1)])
+    group = fleet.jobs["j"].group
+    assert (group.succeeded, group.failed, group.ended) == (0, 2, (0, 1))
+    fleet = Fleet(moment(TWO))
+    fleet.apply([TasksEnded("j", places[:1], succeeded=1), TasksEnded("j", places[1:], succeeded=1)])
+    assert (fleet.jobs["j"].group.succeeded, fleet.jobs["j"].group.failed) == (2, 0)
+
+
+def test_a_device_of_a_node_that_is_only_just_seen_falls_sick_and_of_one_that_is_gone_nobody_speaks():
+    fleet = Fleet(moment(TWO))
+    n0 = fleet.columns.nodes[0]
+    fleet.apply([NodeSeen(replace(n0, name="n1")), GpuHealthChanged("n1", 2, Health.SICK)])
+    fleet.apply([GpuHealthChanged("n0", 3, Health.SICK)])
+    sick = {node.name: [gpu.index for gpu in node.gpus if gpu.health is Health.SICK] for node in fleet.columns.nodes}
+    assert sick == {"n0": [3], "n1": [2]}
+    told = fleet.apply([GpuHealthChanged("n9", 0, Health.SICK), NodeLost("n1"), GpuHealthChanged("n1", 0, Health.SICK)])
+    assert told == [f"an event speaks of node {name}, which nobody has seen" for name in ("n9", "n1")]

@@ -193,7 +193,7 @@ class RoomMaker:
         if not self.row.single:
             return []
         found = dict.fromkeys(gang.shapes(self.draft, self.row, 0))
-        return [shape for shape in found if not shape.careful] or list(found)
+        return [shape for shape in found if not shape.careful]
 
     def odd(self) -> bool:
         """Whether node by node may miss a way: several groups, islands, spreading, neighbours."""
