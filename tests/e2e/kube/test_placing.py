@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.kube.conftest import Schedulers, bound, condition, wait_for
+from tests.e2e.kube.conftest import Scheduling, bound, condition, wait_for
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 
@@ -15,9 +15,9 @@ def phases(cluster: Cluster) -> dict[str, str]:
     return {each["metadata"]["name"]: each["status"]["phase"] for each in cluster.pods()}
 
 
-def test_a_pod_is_placed_runs_and_succeeds(cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers):
+def test_a_pod_is_placed_runs_and_succeeds(cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):
     kubelets.add(FakeNode("n0"))
-    schedulers()
+    scheduling()
     cluster.create(pod("train", 2, notes={"run-s": 0.2}))
     wait_for(lambda: phases(cluster) == {"train": "Succeeded"}, "the pod has succeeded")
     (train,) = cluster.pods()
@@ -26,10 +26,10 @@ def test_a_pod_is_placed_runs_and_succeeds(cluster: Cluster, kubelets: FakeKubel
 
 
 def test_an_indexed_job_starts_whole_and_its_job_completes(
-    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling
 ):
     kubelets.add(FakeNode("n0", gpus=4), FakeNode("n1", gpus=4))
-    schedulers()
+    scheduling()
     cluster.create(indexed_job("gang", 8, notes={"run-s": 0.2}))
 
     def complete() -> bool:
@@ -41,10 +41,10 @@ def test_an_indexed_job_starts_whole_and_its_job_completes(
 
 
 def test_a_gang_that_does_not_fit_binds_nobody_and_every_member_is_told_why(
-    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling
 ):
     kubelets.add(FakeNode("n0", gpus=4))
-    schedulers()
+    scheduling()
     cluster.create(indexed_job("gang", 6))
 
     def told() -> bool:
@@ -59,10 +59,10 @@ def test_a_gang_that_does_not_fit_binds_nobody_and_every_member_is_told_why(
     wait_for(lambda: len(bound(cluster)) == 6, "the gang is bound whole")
 
 
-def test_pods_of_others_take_what_they_take(cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers):
+def test_pods_of_others_take_what_they_take(cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):
     kubelets.add(FakeNode("n0", gpus=4))
     cluster.create(pod("theirs", 3, scheduler="default-scheduler", nodeName="n0"))
-    schedulers()
+    scheduling()
     cluster.create(pod("two", 2))
     cluster.create(pod("one", 1))
     wait_for(lambda: bound(cluster) == {"theirs": "n0", "one": "n0"}, "only what fits beside them is bound")
@@ -70,9 +70,9 @@ def test_pods_of_others_take_what_they_take(cluster: Cluster, kubelets: FakeKube
     wait_for(lambda: bound(cluster) == {"two": "n0", "one": "n0"}, "what they leave is used")
 
 
-def test_a_gated_pod_waits_until_its_gate_is_lifted(cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers):
+def test_a_gated_pod_waits_until_its_gate_is_lifted(cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):
     kubelets.add(FakeNode("n0", gpus=4))
-    schedulers()
+    scheduling()
     cluster.create(pod("gated", 1, schedulingGates=[{"name": "x/y"}]))
     cluster.create(pod("free", 1))
     wait_for(lambda: bound(cluster) == {"free": "n0"}, "only the other is bound")
@@ -85,9 +85,9 @@ def test_a_gated_pod_waits_until_its_gate_is_lifted(cluster: Cluster, kubelets: 
     wait_for(lambda: len(bound(cluster)) == 2, "it is bound too")
 
 
-def test_a_closed_node_gets_nothing_new(cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers):
+def test_a_closed_node_gets_nothing_new(cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):
     kubelets.add(FakeNode("n0"), FakeNode("n1"))
     cluster.merge("/api/v1/nodes/n0", {"spec": {"unschedulable": True}})
-    schedulers()
+    scheduling()
     cluster.create(pod("one", 1))
     wait_for(lambda: bound(cluster) == {"one": "n1"}, "it lies on the node that is open")

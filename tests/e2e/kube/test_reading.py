@@ -28,25 +28,11 @@ def yard(cluster: Cluster, *args: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def test_jobs_nodes_and_reasons_of_a_cluster_are_told(cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers):
-    kubelets.add(FakeNode("n0", gpus=4))
-    schedulers()
-    cluster.create(pod("train", 3))
-    wait_for(lambda: bound(cluster) == {"train": "n0"}, "it is bound")
-    cluster.create(indexed_job("gang", 6))
-    wait_for(lambda: len(cluster.pods()) == 7 and condition(cluster.pods()[0]).get("message"), "its pods are told why")
-    listed = {job["name"]: job["phase"] for job in json.loads(yard(cluster, "jobs", "--kube", "-o", "json"))}
-    assert listed == {"default/train": "running", "default/gang": "waiting"}
-    told = json.loads(yard(cluster, "why", "default/gang", "--kube", "-o", "json"))
-    assert "needs 6 GPUs" in told["reason"]["message"]
-    assert "n0" in yard(cluster, "nodes", "--kube")
-    assert "default/gang" in yard(cluster, "plan", "--kube")
+Looks = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def looks(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str]]:
+def looks(cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Looks:
     """Types a command in this process: its exit code, and all it wrote."""
     monkeypatch.setenv("KUBECONFIG", cluster.scheduler_kubeconfig())
     monkeypatch.setenv("COLUMNS", "200")
@@ -56,6 +42,23 @@ def looks(
         return code, "".join(capsys.readouterr())
 
     return call
+
+
+def test_jobs_nodes_and_reasons_of_a_cluster_are_told(
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling, looks: Looks
+):
+    kubelets.add(FakeNode("n0", gpus=4))
+    scheduling()
+    cluster.create(pod("train", 3))
+    wait_for(lambda: bound(cluster) == {"train": "n0"}, "it is bound")
+    cluster.create(indexed_job("gang", 6))
+    wait_for(lambda: len(cluster.pods()) == 7 and condition(cluster.pods()[0]).get("message"), "its pods are told why")
+    listed = {job["name"]: job["phase"] for job in json.loads(yard(cluster, "jobs", "--kube", "-o", "json"))}
+    assert listed == {"default/train": "running", "default/gang": "waiting"}
+    told = json.loads(looks("why", "default/gang", "--kube", "-o", "json")[1])
+    assert "needs 6 GPUs" in told["reason"]["message"]
+    assert "n0" in looks("nodes", "--kube")[1]
+    assert "default/gang" in looks("plan", "--kube")[1]
 
 
 def timeless(answer: Any) -> Any:
@@ -71,7 +74,7 @@ def test_every_verb_that_only_looks_looks_at_a_cluster_too(
     cluster: Cluster,
     kubelets: FakeKubelets,
     scheduling: Scheduling,
-    looks: Callable[..., tuple[int, str]],
+    looks: Looks,
     tmp_path: Path,
 ):
     kubelets.add(FakeNode("n0", gpus=4), FakeNode("n1", gpus=4))
@@ -105,19 +108,21 @@ def test_every_verb_that_only_looks_looks_at_a_cluster_too(
         assert timeless(answer(*verb, "--snapshot", str(file))) == timeless(answer(*verb, "--kube"))
 
 
-def test_a_snapshot_of_a_cluster_is_answered_as_the_cluster_is(cluster: Cluster, kubelets: FakeKubelets, tmp_path):
+def test_a_snapshot_of_a_cluster_is_answered_as_the_cluster_is(
+    cluster: Cluster, kubelets: FakeKubelets, looks: Looks, tmp_path: Path
+):
     kubelets.add(FakeNode("n0", gpus=4), FakeNode("n1", gpus=4))
     cluster.create(indexed_job("gang", 6))
     cluster.create(pod("alone", 4))
     wait_for(lambda: len(cluster.pods()) == 7, "all pods are there")
     file = tmp_path / "moment.json"
-    file.write_text(yard(cluster, "snapshot", "--kube", "-o", "json"))
-    live = json.loads(yard(cluster, "plan", "--kube", "-o", "json"))["actions"]
-    assert json.loads(yard(cluster, "plan", str(file), "-o", "json"))["actions"] == live != []
+    file.write_text(looks("snapshot", "--kube", "-o", "json")[1])
+    live = json.loads(looks("plan", "--kube", "-o", "json")[1])["actions"]
+    assert json.loads(looks("plan", str(file), "-o", "json")[1])["actions"] == live != []
 
 
 def test_the_disruption_budgets_of_a_cluster_are_those_of_the_picture(
-    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers, looks: Looks
 ):
     kubelets.add(FakeNode("n0"))
     schedulers()
@@ -141,7 +146,7 @@ def test_the_disruption_budgets_of_a_cluster_are_those_of_the_picture(
         return int(budget.get("status", {}).get("disruptionsAllowed", 0))
 
     wait_for(lambda: allowed() == 1, "its controller has counted")
-    (told,) = json.loads(yard(cluster, "snapshot", "--kube", "-o", "json"))["budgets"]
+    (told,) = json.loads(looks("snapshot", "--kube", "-o", "json")[1])["budgets"]
     assert (told["name"], told["allowed"], len(told["jobs"])) == ("default/pdb", 1, 3)
 
 
