@@ -132,9 +132,14 @@ def test_a_queue_as_json_has_its_quota_use_and_fair_share(look):
 
 def test_jobs_show_their_phase_and_why(look):
     lines = look("jobs").lines
-    assert "wide  research  waiting  1×8       8   1h  Fragmented" in lines
-    assert "old   research  running  1×2       2   2h  Preempted" in lines
-    assert "api   serving   running  2×1       2   1h  -" in lines
+    assert "wide  research  waiting  1×8       8   1h    -  Fragmented" in lines
+    assert "old   research  running  1×2       2   2h   2h  Preempted" in lines
+    assert "api   serving   running  2×1       2   1h   1h  -" in lines
+
+
+def test_age_goes_on_counting_from_the_submission_when_a_job_begins_to_run(look):
+    (line,) = (line for line in look("jobs").lines if line.startswith("prep"))
+    assert line.split()[5:7] == ["1h", "1m"]
 
 
 def test_a_job_as_json_has_the_snapshot_s_keys_phase_and_reason(look):

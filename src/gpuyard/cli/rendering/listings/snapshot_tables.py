@@ -270,8 +270,13 @@ def _job_gpus(row: ListedJob) -> str:
 
 
 def _age(row: ListedJob) -> str:
-    since = row.job.submitted if row.job.started is None else row.job.started
-    return words.duration(row.snapshot.now - since)
+    """Since it was submitted, whatever has become of it; no file makes it younger than its run."""
+    came = min(row.job.submitted, row.job.submitted if row.job.started is None else row.job.started)
+    return words.duration(row.snapshot.now - came)
+
+
+def _run_time(row: ListedJob) -> str:
+    return "-" if row.job.started is None else words.duration(row.snapshot.now - row.job.started)
 
 
 def _job_defaults(job: Job) -> Document:
@@ -313,6 +318,7 @@ JOBS: Listing[ListedJob] = Listing(
         column("SHAPE", lambda row: words.shape(row.job)),
         column("GPUS", _job_gpus, right=True),
         column("AGE", _age, right=True),
+        column("RUN", _run_time, right=True),
         column("REASON", lambda row: row.reason.code.value if row.reason else "-"),
         column("USER", lambda row: row.job.user or "-", wide=True),
         column("CLASS", lambda row: row.job.job_class.value, wide=True),
