@@ -61,7 +61,7 @@ class Agent:
         sockets = self.node.room.kubelet_folder() / "device-plugins"
         command = [sys.executable, "-m", "gpuyard", "--state", str(self.folder / "state"), "agent", "--port", "0"]
         command += ["--nvml-replay", str(records.path(MACHINE)), "--faults", str(self.faults), "--every", "0.5s"]
-        command += ["--device-plugin", "--kubelet-folder", str(sockets), "--kubeconfig", self.account]
+        command += ["--device-plugin", "--gpu-node", "--kubelet-folder", str(sockets), "--kubeconfig", self.account]
         with (self.folder / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--node-name", self.node.name], stdout=log, stderr=log, env=environment()
@@ -91,7 +91,7 @@ def agent(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     made = Agent(node, tmp_path_factory.mktemp("agent"))
     made.start()
     try:
-        wait_for(lambda: node.gpus() == (8, 8), f"eight GPUs are offered: {made.log()}")
+        wait_for(lambda: node.gpus() == (8, 8) and inventory(node) == UUIDS, "eight GPUs are offered and known by name")
         yield made
     finally:
         made.stop()
@@ -104,6 +104,12 @@ def is_served(cluster: Cluster, path: str) -> bool:
     except ApiError:
         return False
     return True
+
+
+def inventory(node: RealNode) -> list[str]:
+    """The GPUs that its GpuNode names."""
+    found = {each["metadata"]["name"]: each for each in node.cluster.get(gpu_nodes.GPU_NODES.path)["items"]}
+    return [gpu["uuid"] for gpu in found.get(node.name, {"spec": {}})["spec"].get("gpus", ())]
 
 
 def plugin_ready(node: RealNode) -> str:

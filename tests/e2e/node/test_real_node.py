@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.node.conftest import phases, wait_for
+from tests.e2e.node.conftest import UUIDS, held, phases, wait_for
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.real_node import RealNode, real_pod
 
@@ -55,3 +55,15 @@ def test_a_pod_that_is_told_to_stop_is_gone_and_the_node_goes_on(cluster: Cluste
     cluster.delete("/api/v1/namespaces/default/pods/long")
     wait_for(lambda: not cluster.pods(), "it is gone")
     assert node.is_ready()
+
+
+def test_the_gpus_that_our_scheduler_chose_are_those_that_the_kubelet_gives(
+    cluster: Cluster, node: RealNode, scheduler: Path
+):
+    for name, gpus in (("a", 1), ("b", 3), ("c", 4)):
+        cluster.create(real_pod(name, "hold", gpus=gpus))
+    wait_for(lambda: phases(cluster) == dict.fromkeys("abc", "Running"), "all of them run")
+    notes = {pod["metadata"]["name"]: pod["metadata"]["annotations"] for pod in cluster.pods()}
+    chosen = {name: tuple(sorted(about["gpuyard.dev/gpus"].split(","))) for name, about in notes.items()}
+    assert held(node) == chosen
+    assert sorted(gpu for gpus in chosen.values() for gpu in gpus) == sorted(UUIDS)
