@@ -316,7 +316,8 @@ class KubernetesWorld:
         leads = self._leads()
         if leads and not self._ours:
             self.taker.forget_all()
-            await self.following.list_anew()  # who has just come to lead has seen all that was done before
+            if self.settings.elects:  # who has just come to lead has seen all that was done before; who is alone has
+                await self.following.list_anew()
             self.settings.takes(await self.keeper.recall())
         events = [*self._failures(), *[event async for event in self._events()]]
         if leads:
