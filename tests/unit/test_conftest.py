@@ -36,6 +36,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     """A small suite under our conftest, outside CI, untouched by the options of the suite it runs in."""
     for name in ("CI", "HYPOTHESIS_PROFILE", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(CONFTEST.parents[1]))  # it names fixtures by their package
     pytester.makeconftest(CONFTEST.read_text())
     return pytester
 

@@ -20,7 +20,8 @@ from tests.support.scenario import Scenario, load_all
 
 ROOT = Path(__file__).resolve().parents[3]
 KINDS = ["snapshot", "job", "policy", "queue"]
-FENCE = re.compile(r"^```ya?ml\n(apiVersion: gpuyard\.dev/v1\n.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```ya?ml\n(apiVersion: gpuyard\.dev/v1\n(?!kind: Queue\n).*?)^```", re.MULTILINE | re.DOTALL)
+"""Queues with an apiVersion are objects of a cluster and have a shape of their own."""
 
 
 def examples() -> Iterator[tuple[str, str]]:

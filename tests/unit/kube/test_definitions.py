@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
+import yaml
 
 from gpuyard.files.format.entries import QueueEntry
 from gpuyard.kube import manifests
@@ -18,6 +21,7 @@ from gpuyard.worlds.kubernetes import queues
 from gpuyard.worlds.kubernetes.asking.marks import SCHEDULERS_OWN
 from gpuyard.worlds.kubernetes.queues import QueueObject, camel
 
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "kubernetes.md"
 ROLES = [
     (name, document)
     for name in ("scheduler.yaml", "agent.yaml", "nodes.yaml", "tenants.yaml")
@@ -33,6 +37,17 @@ def queue(name: str, **spec: object) -> QueueObject:
 def test_a_queue_of_a_cluster_has_the_fields_of_a_queue_of_a_file():
     fields = {camel(field.name) for field in dataclasses.fields(QueueEntry)} - {"name", "users", "groups"}
     assert set(queues.spec_schema()["properties"]) == fields | {"namespaces"}
+
+
+def test_the_queues_of_the_guide_keep_to_the_schema():
+    blocks = re.findall(
+        r"^```yaml\n(apiVersion: gpuyard\.dev/v1\nkind: Queue\n.*?)^```", GUIDE.read_text(), re.M | re.S
+    )
+    shown = [each for block in blocks for each in yaml.safe_load_all(block)]
+    assert len(shown) >= 3
+    for each in shown:
+        assert set(each["spec"]) <= set(queues.spec_schema()["properties"])
+        jsonschema.validate(each["spec"], queues.spec_schema())
 
 
 def test_a_gpu_node_has_the_fields_that_agents_write():
