@@ -15,6 +15,8 @@ from typing import Any
 from gpuyard.kube.client import ApiRefused, ApiReply, KubeClient
 
 MANAGER = "gpuyard-install"
+MADE_BY = "app.kubernetes.io/managed-by"
+"""The label by which what was made here is known when it is to go."""
 APPLY = "application/apply-patch+yaml"
 ESTABLISHED_S = 60.0
 LOOK_S = 0.2
@@ -41,6 +43,7 @@ class InstallOutcome(Enum):
     UNCHANGED = "unchanged"
     REFUSED = "refused"
     LEFT_OUT = "left out"
+    LEFT = "left alone"
     GONE = "gone"
     ABSENT = "not there"
 
@@ -96,10 +99,18 @@ async def apply(client: KubeClient, document: dict[str, Any], force: bool = Fals
 
 
 async def remove(client: KubeClient, document: dict[str, Any]) -> InstallStep:
-    """It is gone, or going."""
-    what = name_of(document)
-    body = json.dumps({"propagationPolicy": "Background"}).encode()
-    reply = await client.send("DELETE", path_of(document), body)
+    """It is gone, or going. What bears the name and not our label somebody else made, and it stays."""
+    what, path = name_of(document), path_of(document)
+    found = await client.get(path)
+    if found.status == 404:
+        return InstallStep(what, InstallOutcome.ABSENT)
+    if not found.ok:
+        return InstallStep(what, InstallOutcome.REFUSED, found.why())
+    metadata = json.loads(found.body)["metadata"]
+    if document["metadata"]["labels"][MADE_BY] != metadata.get("labels", {}).get(MADE_BY):
+        return InstallStep(what, InstallOutcome.LEFT, f"it does not bear our label {MADE_BY}: somebody else made it")
+    body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
+    reply = await client.send("DELETE", path, json.dumps(body).encode())
     if reply.status == 404:
         return InstallStep(what, InstallOutcome.ABSENT)
     return (

@@ -63,3 +63,33 @@ def test_who_has_settled_it_otherwise_is_named_with_the_way_to_take_it_over():
     assert step.outcome is InstallOutcome.REFUSED
     assert '"helm"' in str(step)
     assert "--force" in str(step)
+
+
+def removed(document: dict[str, Any], there: dict[str, Any] | None) -> tuple[InstallStep, list[Any]]:
+    deleted: list[Any] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "DELETE":
+            deleted.append(await request.json())
+        return web.json_response(there or {}, status=200 if there else 404)
+
+    async def session() -> InstallStep:
+        async with FakeServer(answer) as server:
+            client = await KubeClient(server.access, SystemClock()).open()
+            try:
+                return await applying.remove(client, document)
+            finally:
+                await client.close()
+
+    return asyncio.run(session()), deleted
+
+
+def test_what_bears_our_name_and_was_made_by_somebody_else_is_not_taken_away():
+    ours = {applying.MADE_BY: "yard-install", "part": "a"}
+    document = thing("Deployment", labels=ours)
+    step, deleted = removed(document, thing("Deployment", uid="u1", labels={"part": "a"}))
+    assert (step.outcome, deleted) == (InstallOutcome.LEFT, [])
+    step, deleted = removed(document, thing("Deployment", uid="u1", labels={applying.MADE_BY: "yard-install"}))
+    assert step.outcome is InstallOutcome.GONE
+    assert [body["preconditions"] for body in deleted] == [{"uid": "u1"}]
+    assert removed(document, None)[0].outcome is InstallOutcome.ABSENT

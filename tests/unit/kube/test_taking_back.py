@@ -118,7 +118,7 @@ class Stage:
 
     def pod(self, name: str, job: str = "gang", node: str = "", **more: Any) -> None:
         """A pod of a Job, or of nobody; with a node it runs there."""
-        document = pod(name, 1, **({"nodeName": node} if node else {}), **more.pop("wishes", {}))
+        document = pod(name, more.pop("gpus", 1), **({"nodeName": node} if node else {}), **more.pop("wishes", {}))
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": True}
         index = {"batch.kubernetes.io/job-completion-index": name.rsplit("-", 1)[1][:1]} if job else {}
         document["metadata"] |= {"namespace": "default", "uid": more.pop("uid", name), "annotations": index}
@@ -229,6 +229,25 @@ def test_it_is_resumed_once_it_has_a_place_and_its_pods_are_sent_there_by_their_
     stage.taker.tend()
     assert sorted(stage.sent) == [("gang-0-b", "n0", "gang-0-b"), ("gang-1-b", "n0", "gang-1-b")]
     assert {place.uid for place in stage.told().placements} == {"gang-0-b", "gang-1-b"}
+
+
+def test_pods_that_come_back_asking_for_more_than_was_kept_for_them_wait_as_all_do():
+    stage = Stage(gpus=8)
+    stage.taken_back()
+    stage.taker.promise(Start("default/gang", places(0, 1), WHY))
+    stage.taker.tend()
+    stage.settle()
+    stage.job(spec=stage.api.objects[GANG]["spec"], status={"conditions": []})
+    for name in ("gang-0-b", "gang-1-b"):  # its template was changed while it was suspended
+        stage.pod(name, gpus=4)
+    stage.look()
+    stage.taker.tend()
+    assert stage.sent == []
+    (told,) = stage.taker.failures
+    assert isinstance(told, ActionFailed)
+    assert "asks for more" in told.reason.message
+    waiting = stage.told()
+    assert (waiting.placements, waiting.task_groups()[0].request.gpus) == ((), 4)
 
 
 def test_it_is_not_resumed_before_its_controller_has_heard_of_the_suspension(stage: Stage):
@@ -383,7 +402,10 @@ def test_a_mark_speaks_of_its_owners_namespace_alone_and_one_that_cannot_be_read
     assert mark is not None
     (remembered,) = kept_back.remembered(owner, mark)
     assert (remembered.metadata.namespace, remembered.metadata.uid, remembered.spec.node_name) == ("team", "", "")
-    assert kept_back.mark_of(Metadata(annotations={SUSPENDED: "for others"})) is None
+    deep = '{"x":' + "[" * 50_000 + "]" * 50_000 + "}"
+    endless = '{"at": 1e300}'
+    for text in ("for others", deep, endless):
+        assert kept_back.mark_of(Metadata(annotations={SUSPENDED: text})) is None
 
 
 def test_who_gains_is_named_on_an_owner_of_the_same_namespace_alone(stage: Stage):

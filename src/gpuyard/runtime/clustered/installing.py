@@ -23,7 +23,7 @@ from gpuyard.worlds.kubernetes.gathering import controllers
 
 EXCEPTED = ("kube-system", "gpu-operator")
 """Namespaces whose pods may name their node and have their GPUs from others: the vendor's validator does both."""
-MANAGED_BY = {"app.kubernetes.io/managed-by": "yard-install", "app.kubernetes.io/part-of": "gpuyard"}
+MANAGED_BY = {applying.MADE_BY: "yard-install", "app.kubernetes.io/part-of": "gpuyard"}
 NODES_MANAGER = "gpuyard-nodes"
 """The name under which labels are copied to nodes."""
 CONDITION = "GpusHealthy"
@@ -183,12 +183,9 @@ def _done(what: str, ok: bool, why: str) -> InstallStep:
 
 async def _remove_namespace(client: KubeClient, namespace: str) -> InstallStep:
     """Only where we made it: what somebody else made may hold more than ours."""
-    document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    found = await client.get(applying.path_of(document))
-    labels = json.loads(found.body)["metadata"].get("labels", {}) if found.ok else {}
-    if found.ok and MANAGED_BY.items() <= labels.items():
-        return await applying.remove(client, document)
-    return InstallStep(applying.name_of(document), InstallOutcome.UNCHANGED if found.ok else InstallOutcome.ABSENT)
+    return await applying.remove(
+        client, _marked({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    )
 
 
 @dataclass(frozen=True, slots=True)

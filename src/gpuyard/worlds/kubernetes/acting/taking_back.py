@@ -232,6 +232,8 @@ class TakerBack:
         made = self.promises.make(name, places, leavers, until)
         self.cache.awaited.add(name)
         job = self.observer.jobs[name]
+        if (mine := self.promises.get(name)) is not None:
+            mine.asked = {group.name: group.request for group in job.task_groups()} | mine.asked
         self._set_placements(job, (*job.placements, *made))
         self.cache.look_at(name)
         return TasksAssigned(name, tuple(made), self._clock.now())
@@ -285,6 +287,9 @@ class TakerBack:
         if waited_for:
             mine.until = self._clock.monotonic() + PROMISE_S
         free = self.observer.free.get(name, {})
+        if group := mine.outgrown(self.observer.jobs[name], free):
+            self._disappoint(name, f"its group {group} asks for more, or for other GPUs, than was kept for it")
+            return
         by_uid = {pod.metadata.uid: pod for pod in self.cache.gang(name)}
         come = []
         for chair, seat in matched(mine.places, free):

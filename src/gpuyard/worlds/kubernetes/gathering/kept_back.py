@@ -8,6 +8,7 @@ that whoever leads next knows what this one knew. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +17,8 @@ from gpuyard.worlds.kubernetes.asking.marks import GPUS, JOB, SUSPENDED, TASK
 
 VALUE_MAX = 1024
 """Annotations that are longer are left out: what matters to us is a word."""
+LAST = 2.0**32
+"""No moment that we have written is later."""
 LEFT = "1970-01-01T00:00:00Z"
 """A pod that is only remembered has left long ago."""
 
@@ -24,7 +27,7 @@ class Mark(Projection, frozen=True):
     """What is written."""
 
     why: str = ""
-    at: float = 0.0
+    at: Annotated[float, msgspec.Meta(ge=0.0, lt=LAST)] = 0.0
     pods: list[PodObject] | None = None
 
 
@@ -38,7 +41,7 @@ def mark_of(owner: Metadata | None) -> Mark | None:
         return None
     try:
         return _decoder.decode(told)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return None
 
 

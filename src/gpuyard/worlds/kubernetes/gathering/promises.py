@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
+from gpuyard.model.resources import Request
 
 Chair = tuple[str, int]
 """A group and a number."""
@@ -25,6 +26,16 @@ class Promised:
     """Pods that must be gone first: their keys, and the uid of each."""
     until: float = float("inf")
     """By the clock that only counts up; after that it is forgotten."""
+    asked: dict[str, Request] = field(default_factory=dict)
+    """What a member of each group asked for when its place was kept: pods that come may ask for something else."""
+
+    def outgrown(self, job: Job, come: Collection[Chair]) -> str:
+        """A group of which pods have come that ask for more than was kept for them; "" if there is none."""
+        groups = {group.name: group.request for group in job.task_groups()}
+        for name in sorted({chair[0] for chair in come}):
+            if name in self.asked and name in groups and not _is_within(groups[name], self.asked[name]):
+                return name
+        return ""
 
 
 class Promises:
@@ -78,6 +89,14 @@ class Promises:
         unborn = Counter(chair[0] for chair in mine.places if chair not in born)
         gang = _with_fewer_absent(job.gang, unborn)
         return replace(job, gang=gang, placements=(*job.placements, *mine.places.values()))
+
+
+def _is_within(now: Request, kept: Request) -> bool:
+    """Whether the place still suits: the same devices, and no more of anything else."""
+    same = (now.gpus, now.share, now.gpu_memory, now.mig) == (kept.gpus, kept.share, kept.gpu_memory, kept.mig)
+    had = dict(kept.extras)
+    fewer = all(amount <= had.get(name, 0) for name, amount in now.extras)
+    return same and fewer and now.cpu <= kept.cpu and now.memory <= kept.memory
 
 
 def _with_fewer_absent(bundle: Bundle, unborn: Mapping[str, int]) -> Bundle:
