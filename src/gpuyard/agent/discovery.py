@@ -10,9 +10,10 @@ import os
 import pathlib
 import platform
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from gpuyard.agent.nvml import plausible
-from gpuyard.agent.nvml.facts import DeviceFacts, MachineFacts, Pair, told
+from gpuyard.agent.nvml.facts import DeviceFacts, MachineFacts, Nic, Pair, told
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import UNLIMITED
 
@@ -125,6 +126,27 @@ def _joined(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
 def _ranked(numbers: Sequence[int]) -> list[int]:
     order = {number: rank for rank, number in enumerate(dict.fromkeys(numbers))}
     return [order[number] for number in numbers]
+
+
+# --- NICs ----------------------------------------------------------------------------------------
+
+Nearness = Literal["switch", "numa", "node"]
+
+
+def near(nic: Nic, gpus: Sequence[DeviceFacts]) -> tuple[Nearness, list[DeviceFacts]]:
+    """The GPUs that are nearest to a NIC and what they share with it: a PCIe switch, a NUMA node, or the machine."""
+    if behind := [gpu for gpu in gpus if _share_a_switch(nic.pci_path, told(gpu.pci_path) or "")]:
+        return "switch", behind
+    numa = told(nic.numa)
+    if numa is not None and numa >= 0 and (beside := [gpu for gpu in gpus if told(gpu.numa) == numa]):
+        return "numa", beside
+    return "node", list(gpus)
+
+
+def _share_a_switch(one: str, other: str) -> bool:
+    """Whether a bridge lies above both: a port of the host leads to one device, and to two through a switch alone."""
+    shared = os.path.commonpath([os.path.dirname(one), os.path.dirname(other)])
+    return bool(shared) and not os.path.basename(shared).startswith("pci")
 
 
 # --- the rest of the machine ---------------------------------------------------------------------

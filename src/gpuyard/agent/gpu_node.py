@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from gpuyard.agent import discovery, verdicts
-from gpuyard.agent.nvml.facts import told
+from gpuyard.agent.nvml.facts import DeviceFacts, Nic, told
 from gpuyard.agent.watching import GpuView, MachineView
 from gpuyard.kube.client import ApiReply, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.definitions.gpu_nodes import (
     GPU_NODES,
+    NICS_MAX,
     GpuNodeObject,
     GpuNodeSpec,
     GpuNodeStatus,
     NodeGpu,
     NodeGpuHealth,
+    NodeNic,
     SliceFacts,
 )
 from gpuyard.kube.objects import AnyObject, Condition
@@ -68,8 +70,23 @@ def spec_of(view: MachineView, plugin: bool = False) -> GpuNodeSpec | None:
     ]
     return GpuNodeSpec(
         driver=told(machine.driver) or "", cuda=told(machine.cuda) or "", clique=discovery.clique_of(facts), gpus=gpus,
-        plugin=plugin,
+        plugin=plugin, nics=[_nic(nic, facts) for nic in machine.nics[:NICS_MAX]],
     )  # fmt: skip
+
+
+def _nic(nic: Nic, gpus: Sequence[DeviceFacts]) -> NodeNic:
+    near, nearest = discovery.near(nic, gpus)
+    numa = told(nic.numa)
+    return NodeNic(
+        name=nic.name,
+        kind=nic.kind,
+        bus=nic.bus,
+        numa=numa if numa is not None and numa >= 0 else None,
+        state=told(nic.state) or "",
+        speed_mbps=told(nic.speed_mbps) or 0,
+        near=near,
+        gpus=[gpu.uuid for gpu in nearest],
+    )
 
 
 def status_of(view: MachineView, now: float) -> GpuNodeStatus:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuyard.agent import verdicts
+from gpuyard.agent import discovery, verdicts
 from gpuyard.agent.job_use import JobUse
 from gpuyard.agent.nvml.facts import NotTold, Readings, told
 from gpuyard.agent.watching import GpuView, MachineView
@@ -139,6 +139,7 @@ def families(export: Export) -> Iterator[Family]:
     xids = tuple((labels, float(view.xids[-1][1] if view.xids else 0)) for view, labels in labelled if view.readings)
     yield Family(f"{PREFIX}DEV_XID_ERRORS", "The last Xid that was seen; 0: none.", "gauge", xids)
     yield from _own(export)
+    yield _nics(export.view)
     yield from _jobs(export)
 
 
@@ -183,6 +184,19 @@ def _own(export: Export) -> Iterator[Family]:
     if view.looks:
         age = max(0.0, export.now - view.at)
         yield _one("gpuyard_agent_look_age_seconds", "Since the last look.", "gauge", age)
+
+
+def _nics(view: MachineView) -> Family:
+    """Where NICs lie. Not whether their link is up: that was read with what does not change, and may be long ago."""
+    facts = [gpu.facts for gpu in view.gpus]
+    found = [(nic, discovery.near(nic, facts)) for nic in (view.machine.nics if view.machine is not None else ())]
+    series = tuple(
+        ({"nic": nic.name, "kind": nic.kind, "pci_bus_id": nic.bus, "near": near, "gpu": str(gpu.index),
+          "UUID": gpu.uuid}, 1.0)
+        for nic, (near, nearest) in found
+        for gpu in nearest
+    )  # fmt: skip
+    return Family("gpuyard_nic_near_gpu", "1 for the GPUs nearest to a NIC: switch, numa or node.", "gauge", series)
 
 
 def _one(name: str, words: str, kind: Kind, value: float) -> Family:

@@ -99,6 +99,24 @@ class DeviceFacts(Struct, frozen=True):
     """With the clique: which GPUs of other nodes it reaches; empty where the fabric ends with the node."""
     fabric_clique: Count = UNASKED
     fabric_health: Count = UNASKED
+    pci_path: Words = UNASKED
+    """The bridges from the host down to it, as the kernel has them."""
+
+
+NicClass = Literal["infiniband", "net"]
+
+
+class Nic(Struct, frozen=True):
+    """One network device under one of the names that the kernel gives it; `kind` is whose list it stands in."""
+
+    name: str
+    kind: NicClass
+    bus: str
+    pci_path: str = ""
+    numa: Count = UNASKED
+    state: Words = UNASKED
+    """Of its link, in the kernel's word: `active` of RDMA, `up` of the rest."""
+    speed_mbps: Count = UNASKED
 
 
 class Pair(Struct, frozen=True):
@@ -129,6 +147,7 @@ class MachineFacts(Struct, frozen=True, tag="machine"):
     gpus: tuple[DeviceFacts, ...] = ()
     pairs: tuple[Pair, ...] = ()
     unseen: tuple[Unseen, ...] = ()
+    nics: tuple[Nic, ...] = ()
 
 
 Fault = Literal["", "lost", "reset required"]

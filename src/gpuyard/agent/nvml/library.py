@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, Literal
 
-from gpuyard.agent.nvml import gpm
+from gpuyard.agent.nvml import gpm, nics
 from gpuyard.agent.nvml.facts import (
     FAILED,
     NOT_SUPPORTED,
@@ -128,7 +128,8 @@ OVER_ALL_LINKS = (138, 139)
 class Library:
     """NVML, opened. A machine without it has none: `Unopened` says why."""
 
-    def __init__(self, nvml: Any = None) -> None:
+    def __init__(self, nvml: Any = None, sys: pathlib.Path = nics.SYS) -> None:
+        self._sys = sys
         self._nvml = nvml or _driver()
         try:
             self._nvml.nvmlInit()
@@ -161,15 +162,17 @@ class Library:
             gpus=gpus,
             pairs=tuple(self._pairs(gpus, [handle for _, handle in known])),
             unseen=tuple(unseen),
+            nics=nics.nics(self._sys),
         )
 
     def _facts(self, index: int, handle: Any) -> DeviceFacts:
-        nvml = self._nvml
+        nvml, bus = self._nvml, _bus(self._nvml.nvmlDeviceGetPciInfo(handle))
         return DeviceFacts(
             index=index,
             uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
             name=_text(nvml.nvmlDeviceGetName(handle)),
-            bus=_bus(nvml.nvmlDeviceGetPciInfo(handle)),
+            bus=bus,
+            pci_path=nics.pci_path(self._sys, sysfs_name(bus)),
             links=tuple(self._links(handle)),
             slices=tuple(self._slices(handle)),
             numa=_ask(nvml, _numa, handle),

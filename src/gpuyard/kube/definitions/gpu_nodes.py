@@ -49,6 +49,24 @@ class NodeGpu(Projection, frozen=True):
     slices: Annotated[list[SliceFacts], Meta(max_length=16)] = []  # noqa: RUF012  msgspec copies it
 
 
+class NodeNic(Projection, frozen=True):
+    """One network device, and the GPUs that are nearest to it: behind one PCIe switch, on one NUMA node, or all."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    kind: Literal["infiniband", "net"] = "net"
+    bus: Word = ""
+    numa: Annotated[int, Meta(ge=0, le=2**31)] | None = None
+    """None where the machine does not tell."""
+    state: Word = ""
+    speed_mbps: Count = 0
+    near: Literal["switch", "numa", "node"] = "node"
+    gpus: Annotated[list[Word], Meta(max_length=64)] = []  # noqa: RUF012  msgspec copies it
+    """By UUID."""
+
+
+NICS_MAX = 64
+
+
 class GpuNodeSpec(Projection, frozen=True):
     """What does not change from one look to the next."""
 
@@ -59,6 +77,7 @@ class GpuNodeSpec(Projection, frozen=True):
     plugin: bool = False
     """Whether our own device plugin hands them out, so that a pod gets the very ones that were chosen for it."""
     gpus: Annotated[list[NodeGpu], Meta(max_length=64)] = []  # noqa: RUF012  msgspec copies it
+    nics: Annotated[list[NodeNic], Meta(max_length=NICS_MAX)] = []  # noqa: RUF012  msgspec copies it
 
 
 class NodeGpuHealth(Projection, frozen=True):
