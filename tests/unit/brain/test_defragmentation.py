@@ -361,3 +361,10 @@ def test_nobody_is_moved_onto_gpus_that_are_less_healthy_but_whoever_finds_sound
 def test_a_gang_of_which_a_member_is_going_is_left_to_end():
     going = [{"node": "n0", "gpus": [0]}, {"node": "n0", "gpus": [1], "terminating": True}]
     assert moved(propose(SCATTERED, {"small": {"at": going, "tasks": 2, "min": 1, "gpus": 1}})) == {"half": ["n0"]}
+
+
+def test_an_elastic_job_that_must_stay_together_is_moved_with_its_extra_and_has_as_many_tasks_as_before():
+    elastic = {"tasks": 2, "min": 1, "topology": {"required": "node"}, "at": ["n0:0", "n0:1"]}
+    plan = propose(SCATTERED, {"small": elastic})
+    assert moved(plan) == {"small": ["n1", "n1"]}
+    assert fits(plan, 8) == (0, 1)

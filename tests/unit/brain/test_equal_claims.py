@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Evict, Plan
 from gpuyard.model.job import Job, Placement, TaskGroup, one_group
-from gpuyard.model.node import Gpu, Node
+from gpuyard.model.node import Budget, Gpu, Node
 from gpuyard.model.queue import Allowance, Queue
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
@@ -77,6 +78,28 @@ def test_only_the_first_of_equal_claims_is_searched_for(followed: list[str]):
     stopped = [action.job for action in plan.actions if isinstance(action, Evict)]
     assert len(stopped) == 16
     assert set(stopped) - set(followed) == {"h3-3"}
+
+
+BUDGET = {"budgets": (Budget("all", jobs=("h0-0", "h0-1"), max_unavailable=1),)}
+SLICED = {
+    "nodes": (
+        Node("mig", model="A100-SXM4-40GB", gpus=(Gpu(0, slices=("3g.20gb", "3g.20gb")),), cpu=16_000, memory=1 << 36),
+    )
+}
+CORES = {"queues": (Queue("other", quota=Allowance(0, cpu=8000)),)}
+
+
+@pytest.mark.parametrize("more", [BUDGET, SLICED, CORES], ids=["budgets", "slices", "several resources"])
+def test_every_claim_is_searched_for_where_more_than_gpus_has_a_say(more: dict[str, Any], followed: list[str]):
+    queues = (Queue("claimant", quota=Allowance(16 * WHOLE)), Queue("holder"))
+    snapshot = fleet_of(4, holder, [claimant(i) for i in range(16)], *queues)
+    planned(snapshot)
+    assert len(followed) == 15
+    followed.clear()
+    wider: dict[str, Any] = {name: (*getattr(snapshot, name), *added) for name, added in more.items()}
+    plan = planned(replace(snapshot, **wider))
+    assert followed == []
+    assert any(isinstance(action, Evict) for action in plan.actions)
 
 
 def test_a_claim_after_the_last_that_may_be_taken_takes_nothing(followed: list[str], monkeypatch: pytest.MonkeyPatch):

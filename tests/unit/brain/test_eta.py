@@ -128,3 +128,19 @@ def test_a_job_that_this_plan_starts_has_its_whole_limit_before_it():
     assert eta.limit_end(draft, row) == NOW + HOUR, "as if it ran"
     draft.remember(row)
     assert eta.limit_end(draft, row) == NOW + 2 * HOUR
+
+
+def test_a_gang_of_which_one_task_moves_begins_its_time_limit_anew():
+    draft = draft_of(
+        "nodes: [{name: n0, gpus: 4}]\njobs: [{name: g, tasks: 2, started: -1h, time_limit: 3h, at: ['n0:0', 'n0:1']}]"
+    )
+    row = draft.fleet.jobs["g"]
+    assert eta.limit_end(draft, row) == NOW + 2 * HOUR
+    draft.remember(row)
+    last = row.held[-1]
+    draft.tx.lift(row, last)
+    assert eta.limit_end(draft, row) == NOW + 2 * HOUR, "it shrank, and runs on where it stood"
+    draft.tx.put(row, last._replace(gpus=(3,)))
+    assert eta.limit_end(draft, row) == NOW + 3 * HOUR
+    draft.tx.put(row, last)
+    assert eta.limit_end(draft, row) == NOW + 2 * HOUR, "it grew"

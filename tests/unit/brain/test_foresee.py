@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gpuyard.brain import foresee
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import outlook
 from gpuyard.model.events import JobGone, TasksEnded
-from gpuyard.model.job import Bundle
-from gpuyard.model.resources import UNLIMITED, WHOLE
+from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.resources import UNLIMITED, WHOLE, Request
 from tests.support.moments import moment
 
 
@@ -77,3 +80,10 @@ def test_a_claim_refused_a_moment_ago_is_asked_again_in_time_only_if_something_h
     assert quiet == now + fleet.policy.reserve_after, "a reservation comes due, nothing else"
     fleet.apply([JobGone("x")])
     assert decide(fleet, first.memory, now + 1).plan.look_again_at == now + fleet.policy.claim_again
+
+
+def test_counting_how_often_a_gang_fits_stops_at_the_most_anybody_asks_for(monkeypatch: pytest.MonkeyPatch):
+    snapshot, group = moment("nodes: [{name: n0, gpus: 4}]"), TaskGroup(request=Request(gpus=1))
+    assert foresee.fits(snapshot, group) == 4
+    monkeypatch.setattr(foresee, "MOST_FITS", 3)
+    assert foresee.fits(snapshot, group) == 3

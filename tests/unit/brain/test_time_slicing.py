@@ -10,6 +10,7 @@ from gpuyard.brain.engine.picture import precedence
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory, TimeSlices
+from gpuyard.brain.engine.queueing.ordering import Bucket
 from tests.support.moments import moment
 
 NOW = 1_767_225_600.0
@@ -94,3 +95,14 @@ def test_where_more_waits_than_the_fleet_could_run_nobody_comes_first():
     jobs = "{name: j, times: 2, gpus: GPUS, submitted: -2h}"
     assert promoted(jobs.replace("GPUS", "2")) == ["j0", "j1"]
     assert promoted(jobs.replace("GPUS", "3")) == []
+
+
+@pytest.mark.parametrize(("gpus", "gained"), [(4, True), (8, False)])
+def test_lifting_is_said_to_gain_something_only_if_enough_falls_free_for_somebody(gpus: int, gained: bool):
+    jobs = f"{LONG}, {SHORT.replace('gpus: 4', f'gpus: {gpus}')}"
+    text = f"nodes: [{{name: n0, gpus: 4}}]\npolicy: {{order: {{by: sjf, time_slicing: true}}}}\njobs: [{jobs}]"
+    draft = Draft(Fleet(moment(text)), Memory(), NOW)
+    row = draft.fleet.jobs["short"]
+    blocked = Bucket(row.queue, draft.fleet.shortfall(row), (row,))
+    assert time_slicing.lift_later(draft, [blocked]) == gained
+    assert runs(draft) == ([] if gained else ["long"])
