@@ -56,8 +56,12 @@ def build(desk: TenantDesk) -> Starlette:
     async def unknown(request: Request, error: Exception) -> Response:
         return answers.mistake(401, str(error))
 
+    async def broken(request: Request, error: Exception) -> Response:
+        """Its words may name what the caller may not know of; whoever runs the scheduler finds them in its log."""
+        return answers.mistake(500, f"{type(error).__name__} while the moment was worked out.", answers.BUG)
+
     app = Starlette(routes=[Route("/api/v1/snapshot", snapshot, methods=["GET"])])
     app.add_exception_handler(Stranger, unknown)
     app.add_exception_handler(GpuYardError, answers.refused)
-    app.add_exception_handler(Exception, answers.refused)
+    app.add_exception_handler(Exception, broken)
     return app

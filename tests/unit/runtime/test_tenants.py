@@ -14,11 +14,11 @@ from gpuyard.files import snapshot_document
 from gpuyard.kube.client import ApiReply
 from gpuyard.model.actions import Start
 from gpuyard.model.errors import Busy
-from gpuyard.model.job import Job, TaskGroup, one_group
+from gpuyard.model.job import Bundle, Job, Placement, TaskGroup, one_group
 from gpuyard.model.node import Budget, Gpu, Node
 from gpuyard.model.queue import NO_LIMIT, Queue
 from gpuyard.model.resources import Request
-from gpuyard.model.snapshot import Snapshot
+from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.clustered.tenants import Stranger, TenantDesk, masked
 
@@ -45,13 +45,31 @@ MOMENT = Snapshot(
     ),
     budgets=(Budget("team-b/secret-budget", jobs=("team-b/secret",), allowed=1),),
 )
+ROLES = Bundle("", (TaskGroup("secret-a"), Bundle("secret-c", (TaskGroup("secret-b"),), 1)), 2)
+GROUPED = job("team-b/roles-secret", submitted=4.0, gang=ROLES, placements=(Placement("n0", group="secret-b"),))
+OF_GROUPS = replace(
+    MOMENT,
+    jobs=(*MOMENT.jobs, GROUPED),
+    budgets=(*MOMENT.budgets, Budget("team-b/secret-b", covers=((GROUPED.name, "secret-b"),), allowed=1)),
+    reservations=(Reservation(GROUPED.name, (Placement("n0", group="secret-a"),)),),
+)
 
 
 def test_nothing_of_what_others_wrote_is_left():
-    said = json.dumps(snapshot_document(masked(MOMENT, {"team-a"})))
+    said = json.dumps(snapshot_document(masked(OF_GROUPS, {"team-a"})))
     assert "secret" not in said
     assert "team-b" not in said
     assert "team-a/mine" in said
+
+
+def test_the_groups_of_others_go_by_one_name_wherever_they_are_told_of():
+    moment = masked(OF_GROUPS, {"team-a"})
+    theirs = next(each for each in moment.jobs if each.name == "somebody-3")
+    first, second = (group.name for group in theirs.task_groups())
+    assert [place.group for place in theirs.placements] == [second]
+    assert [place.group for each in moment.reservations for place in each.placements] == [first]
+    assert [budget.covers for budget in moment.budgets] == [(), (("somebody-3", second),)]
+    assert all(group.name == "main" for each in moment.jobs if each != theirs for group in each.task_groups())
 
 
 def test_the_next_plan_is_the_same_under_other_names():

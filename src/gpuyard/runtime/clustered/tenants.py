@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import msgspec
 
 from gpuyard.kube.client import ApiReply
 from gpuyard.model.errors import Broken, Busy, Denied
-from gpuyard.model.job import Bundle, Job, TaskGroup
+from gpuyard.model.job import MAIN, Bundle, Job, Placement, TaskGroup
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.serving import masking
@@ -134,27 +134,56 @@ def masked(moment: Snapshot, namespaces: Iterable[str]) -> Snapshot:
     families = {
         family: f"family-{number}" for number, family in enumerate(sorted({j.family for j in moment.jobs if j.family}))
     }
-    jobs = tuple(_wordless(job, families) if job.name in hidden else job for job in moment.jobs)
+    groups = {job.name: _group_names(job) for job in moment.jobs if job.name in hidden}
+    jobs = tuple(_wordless(job, families, groups[job.name]) if job.name in hidden else job for job in moment.jobs)
     budgets = tuple(
-        budget if _namespace(budget.name) in theirs else replace(budget, name=f"budget-{number}")
+        replace(
+            budget,
+            name=budget.name if _namespace(budget.name) in theirs else f"budget-{number}",
+            covers=tuple((job, groups.get(job, {}).get(group, group)) for job, group in budget.covers),
+        )
         for number, budget in enumerate(moment.budgets)
     )
-    return masking.renamed(replace(moment, jobs=jobs, budgets=budgets), {}, hidden)
+    reservations = tuple(
+        replace(each, placements=_placed(each.placements, groups.get(each.job, {}))) for each in moment.reservations
+    )
+    return masking.renamed(replace(moment, jobs=jobs, budgets=budgets, reservations=reservations), {}, hidden)
 
 
-def _wordless(job: Job, families: dict[str, str]) -> Job:
-    held_for = "on hold" if job.held_for else ""
-    return replace(job, gang=_bare(job.gang), family=families.get(job.family, ""), held_for=held_for)
+GroupNames = Mapping[str, str]
+"""Of one job: its groups as people named them, and what they go by."""
 
 
-def _bare(bundle: Bundle) -> Bundle:
+def _group_names(job: Job) -> GroupNames:
+    """Sorted as before, for the brain takes groups by their names where nothing else tells them apart."""
+    named = sorted({group.name for group in job.task_groups()} - {MAIN})
+    return {MAIN: MAIN} | {name: f"group-{number:04}" for number, name in enumerate(named)}
+
+
+def _wordless(job: Job, families: dict[str, str], groups: GroupNames) -> Job:
     return replace(
-        bundle, groups=tuple(_bare(each) if isinstance(each, Bundle) else _plain(each) for each in bundle.groups)
+        job,
+        gang=_bare(job.gang, groups),
+        family=families.get(job.family, ""),
+        held_for="on hold" if job.held_for else "",
+        placements=_placed(job.placements, groups),
     )
 
 
-def _plain(group: TaskGroup) -> TaskGroup:
-    return replace(group, labels=(), near=(), apart=(), even=())
+def _placed(placements: Iterable[Placement], groups: GroupNames) -> tuple[Placement, ...]:
+    return tuple(replace(place, group=groups.get(place.group, place.group)) for place in placements)
+
+
+def _bare(bundle: Bundle, groups: GroupNames, name: str = "") -> Bundle:
+    inside = (
+        _bare(each, groups, f"{name or 'bundle'}-{number}") if isinstance(each, Bundle) else _plain(each, groups)
+        for number, each in enumerate(bundle.groups)
+    )
+    return replace(bundle, name=name, groups=tuple(inside))
+
+
+def _plain(group: TaskGroup, groups: GroupNames) -> TaskGroup:
+    return replace(group, name=groups[group.name], labels=(), near=(), apart=(), even=())
 
 
 def _namespace(name: str) -> str:

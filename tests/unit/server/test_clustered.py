@@ -1,0 +1,31 @@
+"""The door to a cluster's moment: what it says where something goes wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from gpuyard.server import clustered
+
+SHOWN = {"Authorization": "Bearer somebody"}
+
+
+class BrokenDesk:
+    """Stumbles over a job of somebody else."""
+
+    def snapshot(self, token: str) -> Any:
+        raise KeyError("team-b/secret")
+
+
+def test_a_mistake_of_ours_names_nobodys_jobs():
+    client = TestClient(clustered.build(BrokenDesk()), raise_server_exceptions=False)  # type: ignore[arg-type]
+    told = client.get("/api/v1/snapshot", headers=SHOWN)
+    assert told.status_code == 500
+    assert "KeyError" in told.text
+    assert "secret" not in told.text
+
+
+def test_who_shows_no_token_is_told_so_before_anybody_is_asked():
+    client = TestClient(clustered.build(BrokenDesk()))  # type: ignore[arg-type]
+    assert client.get("/api/v1/snapshot").status_code == 401
