@@ -117,7 +117,7 @@ class Watch:
     def _seen(self, at: float, sample: Sample) -> MachineView:
         believed = plausible.believable(sample, [view.facts for view in self.view.gpus])
         readings = {gpu.uuid: gpu for gpu in believed.gpus}
-        if set(readings) - set(self.view.by_uuid()):
+        if _told_of(believed) - _known(self.view):
             self._due = 0  # somebody new: what it is will be asked at the next look
         gpus = tuple(self._one(at, view, readings.get(view.facts.uuid), sample) for view in self.view.gpus)
         return replace(
@@ -150,6 +150,16 @@ class Watch:
             self.view, at=at, gpus=gpus, trouble=trouble, since=since, looks=self.view.looks + 1,
             failures=self.view.failures + 1,
         )  # fmt: skip
+
+
+def _told_of(sample: Sample) -> set[str]:
+    """GPUs and slices that readings came of."""
+    return {gpu.uuid for gpu in sample.gpus} | {each.uuid for gpu in sample.gpus for each in gpu.slices}
+
+
+def _known(view: MachineView) -> set[str]:
+    facts = [gpu.facts for gpu in view.gpus]
+    return {gpu.uuid for gpu in facts} | {each.uuid for gpu in facts for each in gpu.slices}
 
 
 HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE = 0x8, 0x40, 0x80

@@ -140,7 +140,7 @@ def test_every_reading_is_checked_or_named_as_one_that_needs_none():
     absurd: dict[str, int | float] = {
         name: -(10**6)
         for name in Readings.__struct_fields__
-        if name not in ("uuid", "index", "processes", "xids", "fault")
+        if name not in ("uuid", "index", "processes", "xids", "fault", "slices")
     }
     _, watch = records.watched(NAME, NvmlFault("set", gpu=0, set=absurd))
     first = watch.look().gpus[0].readings

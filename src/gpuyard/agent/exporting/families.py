@@ -1,18 +1,20 @@
 """A machine's GPUs as metric families, under the names and labels of NVIDIA's dcgm-exporter, so that dashboards work.
 
 Used by the agent's own /metrics and by the embedded yard's. What was not told has no series: no 0 stands for it, and no
-last value. MIG devices share most sensors with their GPU, so the GPU's series are told once, without a profile.
+last value. MIG devices share most sensors with their GPU, so the GPU's series are told once, without a profile; what
+NVML tells of GPU instances (`slices`) is told of those, and not of the GPU again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuyard.agent import discovery, verdicts
 from gpuyard.agent.job_use import JobUse
-from gpuyard.agent.nvml.facts import NotTold, Readings, told
+from gpuyard.agent.nvml.facts import DeviceFacts, NotTold, Readings, SliceReadings, told
 from gpuyard.agent.watching import GpuView, MachineView
 
 Kind = Literal["gauge", "counter"]
@@ -129,13 +131,16 @@ FIELDS: tuple[DcgmField, ...] = (
     DcgmField("PROF_DRAM_ACTIVE", "gauge", "Share of memory bandwidth in use.", lambda r: r.dram_active),
 )
 PREFIX = "DCGM_FI_"
+_COMPUTE = re.compile(r"^\d+c\.")
+"""What the profile of a part of an instance has before the instance's own: `1c.3g.40gb`."""
 
 
 def families(export: Export) -> Iterator[Family]:
     """All of them, those without a series included."""
     labelled = [(view, each) for view in export.view.gpus for each in _labels(export, view)]
+    instances = [each for view in export.view.gpus for each in _instances(export, view)]
     for field_ in FIELDS:
-        yield _family(field_, labelled)
+        yield _family(field_, labelled, instances)
     xids = tuple((labels, float(view.xids[-1][1] if view.xids else 0)) for view, labels in labelled if view.readings)
     yield Family(f"{PREFIX}DEV_XID_ERRORS", "The last Xid that was seen; 0: none.", "gauge", xids)
     yield from _own(export)
@@ -143,28 +148,79 @@ def families(export: Export) -> Iterator[Family]:
     yield from _jobs(export)
 
 
-def _family(field_: DcgmField, labelled: Sequence[tuple[GpuView, Mapping[str, str]]]) -> Family:
+def _family(
+    field_: DcgmField, labelled: Sequence[tuple[GpuView, Mapping[str, str]]], instances: Sequence[Instance]
+) -> Family:
+    parts = _divided(OF_INSTANCES[field_.name], instances) if field_.name in OF_INSTANCES else []
+    divided = {labels["UUID"] for labels, _ in parts}
     series = []
     for view, labels in labelled:
         value = field_.value(view.readings) if view.readings is not None else None
-        if value is not None and not isinstance(value, NotTold):
+        if value is not None and not isinstance(value, NotTold) and view.facts.uuid not in divided:
             series.append((labels, float(value)))
-    return Family(PREFIX + field_.name, field_.words, field_.kind, tuple(series))
+    return Family(PREFIX + field_.name, field_.words, field_.kind, (*series, *parts))
 
 
 def _labels(export: Export, view: GpuView) -> list[dict[str, str]]:
     """Those of dcgm-exporter, all of them on every series, once for each holder."""
-    facts, minor = view.facts, told(view.facts.minor)
+    return _held(_device_labels(export, view.facts), export.holders.get(view.facts.uuid, ()))
+
+
+def _device_labels(export: Export, facts: DeviceFacts) -> dict[str, str]:
+    minor = told(facts.minor)
     host = {"Hostname": export.hostname} if export.old_hostname_label else {}
     device = f"nvidia{facts.index if minor is None else minor}"
-    own = {
+    return {
         "gpu": str(facts.index), "UUID": facts.uuid, "pci_bus_id": facts.bus.upper(), "device": device,
         "modelName": facts.name, "GPU_I_PROFILE": "", "GPU_I_ID": "", "hostname": export.hostname, **host,
     }  # fmt: skip
+
+
+def _held(own: Mapping[str, str], holders: Sequence[GpuHolder]) -> list[dict[str, str]]:
     return [
-        own | {"namespace": who.namespace, "pod": who.pod, "container": who.container, "hpc_job": who.job}
-        for who in export.holders.get(facts.uuid) or (GpuHolder(),)
+        {**own, "namespace": who.namespace, "pod": who.pod, "container": who.container, "hpc_job": who.job}
+        for who in holders or (GpuHolder(),)
     ]
+
+
+# --- GPU instances -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One GPU instance of MIG, for one of its holders."""
+
+    labels: Mapping[str, str]
+    readings: SliceReadings
+
+
+OF_INSTANCES: Mapping[str, Callable[[SliceReadings], float | NotTold]] = {
+    "DEV_FB_USED": lambda r: _per_mib(r.memory_used),
+    "DEV_FB_FREE": lambda r: _per_mib(r.memory_free),
+}
+"""What NVML tells of them. A GPU of whose instances it is told has no line of its own there, as with dcgm-exporter, or
+every sum would be doubled."""
+
+
+def _divided(
+    value: Callable[[SliceReadings], float | NotTold], instances: Sequence[Instance]
+) -> list[tuple[Mapping[str, str], float]]:
+    found = [(each.labels, value(each.readings)) for each in instances]
+    return [(labels, float(told_)) for labels, told_ in found if not isinstance(told_, NotTold)]
+
+
+def _instances(export: Export, view: GpuView) -> Iterator[Instance]:
+    """Each once, by its number: the devices that are cut out of one instance have one memory."""
+    read = {each.uuid: each for each in view.readings.slices} if view.readings is not None else {}
+    devices = [each for each in view.facts.slices if each.uuid in read and told(each.gpu_instance) is not None]
+    own = _device_labels(export, view.facts)
+    for number in dict.fromkeys(told(each.gpu_instance) for each in devices):
+        mates = [each for each in devices if told(each.gpu_instance) == number]
+        holders = dict.fromkeys(who for each in mates for who in export.holders.get(each.uuid, ()))
+        profile = _COMPUTE.sub("", mates[0].profile)
+        labels = {**own, "GPU_I_PROFILE": profile, "GPU_I_ID": str(number)}
+        for each in _held(labels, list(holders) or export.holders.get(view.facts.uuid, ())):
+            yield Instance(each, read[mates[0].uuid])
 
 
 def _own(export: Export) -> Iterator[Family]:

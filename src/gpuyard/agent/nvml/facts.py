@@ -160,6 +160,14 @@ class GpuProcess(Struct, frozen=True):
     memory: Count = UNASKED
 
 
+class SliceReadings(Struct, frozen=True):
+    """What NVML tells of one MIG device now. Its memory is its GPU instance's, which other devices may share."""
+
+    uuid: str
+    memory_used: Count = UNASKED
+    memory_free: Count = UNASKED
+
+
 class Readings(Struct, frozen=True):
     """What one GPU is like now. Counters count since the driver was loaded, unless their name says otherwise."""
 
@@ -217,6 +225,7 @@ class Readings(Struct, frozen=True):
     """Those that came since the last look."""
     fault: Fault = ""
     """What NVML answered instead, if any call was answered so."""
+    slices: tuple[SliceReadings, ...] = ()
 
 
 class Sample(Struct, frozen=True, tag="sample"):

@@ -28,6 +28,7 @@ from gpuyard.agent.nvml.facts import (
     Pair,
     Readings,
     Sample,
+    SliceReadings,
     Trouble,
     Unseen,
     told,
@@ -191,13 +192,18 @@ class Library:
             version = _ask(self._nvml, lambda n, h, port=port: int(n.nvmlDeviceGetNvLinkVersion(h, port)), handle)
             yield Link(port, active, REMOTES.get(told(kind) or 0, "unknown"), told(bus) or "", version)
 
-    def _slices(self, handle: Any) -> Iterator[MigSlice]:
+    def _parts(self, handle: Any) -> Iterator[Any]:
+        """The MIG devices of a GPU: as many as could be are asked for, and those that are answer."""
         nvml = self._nvml
         most = _ask(nvml, lambda n, h: int(n.nvmlDeviceGetMaxMigDeviceCount(h)), handle)
         for index in range(told(most) or 0):
             part = _ask(nvml, lambda n, h, index=index: n.nvmlDeviceGetMigDeviceHandleByIndex(h, index), handle)
-            if isinstance(part, NotTold):  # as many as could be are asked for
-                continue
+            if not isinstance(part, NotTold):
+                yield part
+
+    def _slices(self, handle: Any) -> Iterator[MigSlice]:
+        nvml = self._nvml
+        for part in self._parts(handle):
             profile = _text(nvml.nvmlDeviceGetName(part)).rpartition("MIG ")[2]
             yield MigSlice(
                 profile,
@@ -235,7 +241,16 @@ class Library:
         said = {value.error for value in values.values() if isinstance(value, NotTold)}
         fault: Fault = "lost" if IS_LOST in said else "reset required" if NEEDS_RESET in said else ""
         xids = came if isinstance(came, NotTold) else came.get(uuid, ())
-        return Readings(uuid=uuid, index=index, xids=xids, fault=fault, **values)
+        slices = tuple(self._slice_readings(handle))
+        return Readings(uuid=uuid, index=index, xids=xids, fault=fault, slices=slices, **values)
+
+    def _slice_readings(self, handle: Any) -> Iterator[SliceReadings]:
+        nvml = self._nvml
+        for part in self._parts(handle):
+            uuid = told(_ask(nvml, lambda n, h: _text(n.nvmlDeviceGetUUID(h)), part))
+            if uuid:
+                memory = {name: _ask(nvml, READINGS[name], part) for name in ("memory_used", "memory_free")}
+                yield SliceReadings(uuid, **memory)
 
     def _handles(self) -> tuple[list[tuple[int, Any]], list[Unseen]]:
         nvml, found, unseen = self._nvml, [], []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuyard.agent.nvml.facts import UNKNOWN, DeviceFacts, NotTold, Readings, Sample, changed, told
+from gpuyard.agent.nvml.facts import UNKNOWN, DeviceFacts, NotTold, Readings, Sample, SliceReadings, changed, told
 
 RANGES: Mapping[str, tuple[float, float]] = {
     "utilization": (0, 100), "memory_utilization": (0, 100), "encoder": (0, 100), "decoder": (0, 100),
@@ -21,7 +21,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 """Wider than any GPU there is; whatever is not named here counts something, and is at least 0."""
 COUNTER_MAX = (1 << 63) - 1
-NAMES = ("uuid", "index", "processes", "xids", "fault")
+NAMES = ("uuid", "index", "processes", "xids", "fault", "slices")
 
 
 def believable(sample: Sample, known: Iterable[DeviceFacts]) -> Sample:
@@ -45,6 +45,19 @@ def _checked(readings: Readings, facts: DeviceFacts | None) -> Readings:
         name: NotTold(UNKNOWN, f"it cannot be {value}")
         for name in Readings.__struct_fields__
         if name not in NAMES and not _fits(value := getattr(readings, name), bounds.get(name, (0, COUNTER_MAX)))
+    }
+    slices = tuple(_checked_slice(each, facts) for each in readings.slices)
+    return changed(readings, slices=slices, **wrong) if wrong or slices else readings
+
+
+def _checked_slice(readings: SliceReadings, facts: DeviceFacts | None) -> SliceReadings:
+    """What its own size bounds; where that is not told, its GPU's."""
+    own = next((told(each.memory) for each in facts.slices if each.uuid == readings.uuid), None) if facts else None
+    most = own or (told(facts.memory) if facts else None) or COUNTER_MAX
+    wrong = {
+        name: NotTold(UNKNOWN, f"it cannot be {value}")
+        for name in ("memory_used", "memory_free")
+        if not _fits(value := getattr(readings, name), (0, most))
     }
     return changed(readings, **wrong) if wrong else readings
 
