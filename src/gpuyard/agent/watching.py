@@ -115,14 +115,24 @@ class Watch:
     # --- what does -------------------------------------------------------------------------------
 
     def _seen(self, at: float, sample: Sample) -> MachineView:
-        believed = plausible.believable(sample, [view.facts for view in self.view.gpus])
-        readings = {gpu.uuid: gpu for gpu in believed.gpus}
+        believed = self._believed(sample)
         if _told_of(believed) - _known(self.view):
-            self._due = 0  # somebody new: what it is will be asked at the next look
+            believed = self._meet(sample)
+        readings = {gpu.uuid: gpu for gpu in believed.gpus}
         gpus = tuple(self._one(at, view, readings.get(view.facts.uuid), sample) for view in self.view.gpus)
         return replace(
             self.view, at=at, gpus=_in_order(gpus), trouble=None, since=0.0, looks=self.view.looks + 1
         )  # fmt: skip
+
+    def _believed(self, sample: Sample) -> Sample:
+        return plausible.believable(sample, [view.facts for view in self.view.gpus])
+
+    def _meet(self, sample: Sample) -> Sample:
+        """Somebody new: what it is is asked at once. If that was just done in vain, the next look asks."""
+        fresh, self._due = self._due == SURVEY_EVERY, 0
+        if not fresh:
+            self._survey()
+        return self._believed(sample)
 
     def _one(self, at: float, view: GpuView, readings: Readings | None, sample: Sample) -> GpuView:
         if readings is None:

@@ -128,12 +128,24 @@ def test_a_gpu_that_was_reset_is_not_blamed_for_what_was_before():
     assert watch.look().gpus[2].xids == ()
 
 
-def test_a_gpu_that_appears_is_known_at_the_second_look():
+def test_a_gpu_that_appears_is_known_at_the_very_look_that_finds_it():
     asked, watch = records.watched(NAME, NvmlFault("lost", until=10, gpu=7))
     assert len(watch.look().gpus) == 7
     asked.at = 10.0
+    view = watch.look()
+    assert [gpu.state for gpu in view.gpus] == ["seen"] * 8
+    assert view.machine is not None
+    assert len(view.machine.gpus) == 8
+
+
+def test_a_gpu_that_nothing_is_told_of_but_readings_hides_no_other():
+    asked, watch = records.watched(NAME)
     watch.look()
-    assert [gpu.state for gpu in watch.look().gpus] == ["seen"] * 8
+    sample = asked.sample()
+    assert isinstance(sample, Sample)
+    asked.instead = changed(sample, gpus=(*sample.gpus, changed(sample.gpus[0], uuid="GPU-new", index=8)))
+    for _ in range(3):
+        assert [gpu.state for gpu in watch.look().gpus] == ["seen"] * 8
 
 
 def test_every_reading_is_checked_or_named_as_one_that_needs_none():
