@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way import floors, victims
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.preemption import Takers
 from gpuyard.brain.engine.picture.draft import Draft
@@ -241,3 +241,18 @@ def test_sets_of_victims_are_compared_in_the_order_of_the_rule():
     assert takers.key((own, one)) == (
         True, True, True, True, 70, 0, 4 * hour + 120 * WHOLE, 2, 2, max(youth["own"], youth["one"]),
     )  # fmt: skip
+
+
+def test_what_stopping_loses_for_each_gpu_is_what_is_not_saved_and_the_warm_up():
+    draft = draft_of(yard("{name: a, started: -2h, checkpoint: {last: -5m}, warm_up: 4m, at: 'n0:0-3'}"))
+    assert floors.lost(draft, draft.fleet.jobs["a"]) == (5 + 4) * 60.0
+
+
+def test_three_restarts_of_its_family_say_how_long_it_warms_up_and_two_do_not():
+    draft = draft_of(yard("{name: a, started: -2h, at: 'n0:0'}"))
+    row = draft.fleet.jobs["a"]
+    expected = row.warm_up
+    draft.warm_ups = {row.family: (500.0, 900.0)}
+    assert victims.warm_up(draft, row) == expected
+    draft.warm_ups = {row.family: (500.0, 900.0, 700.0)}
+    assert victims.warm_up(draft, row) == 700.0
