@@ -69,6 +69,8 @@ def test_a_job_of_ones_own_goes_on_though_the_scheduler_has_marked_it(ann: Perso
     ann.call("PATCH", path, {"metadata": {"labels": {"mine": "yes"}}}, MERGE)
     with pytest.raises(ApiError, match="written by the scheduler"):
         ann.call("PATCH", path, {"metadata": {"annotations": {"gpuyard.dev/suspended": None}}}, MERGE)
+    with pytest.raises(ApiError, match="written by the scheduler"):
+        installed.call("PATCH", f"{path}/status", {"metadata": {"annotations": {"gpuyard.dev/suspended": "x"}}}, MERGE)
     ann.call("DELETE", f"{path}?propagationPolicy=Background")
 
 
