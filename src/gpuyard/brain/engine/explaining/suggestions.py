@@ -57,6 +57,13 @@ def starts(draft: Draft, row: JobRow) -> bool:
         return gang.place(draft, row)
 
 
+def _would_start(draft: Draft, row: JobRow, stand_in: JobRow) -> bool:
+    """Whether the job would start as the stand-in: its placed members would come anew and count nowhere meanwhile."""
+    with draft.trial():
+        draft.tx.lift_all(row, [held for held in row.held if not held.terminating])
+        return starts(draft, stand_in)
+
+
 def _probe(draft: Draft, row: JobRow, job: Job) -> JobRow:
     return draft.fleet.probe(row, replace(job, placements=()))
 
@@ -71,7 +78,9 @@ def _more_quota(draft: Draft, row: JobRow, reason: Reason) -> Iterator[Suggestio
     raised = _raised(draft, row)
     if raised:
         yield Suggestion(f"raise {' and '.join(raised)}", "quota")
-    if reason.code is Code.OVER_QUOTA and starts(draft, _probe(draft, row, replace(row.job, preemptible=True))):
+    if reason.code is Code.OVER_QUOTA and _would_start(
+        draft, row, _probe(draft, row, replace(row.job, preemptible=True))
+    ):
         yield Suggestion("submit it as preemptible: it may then borrow above quota", "preemptible")
 
 
@@ -214,7 +223,7 @@ def _other_model(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     if not row.job.models:
         return
     for model in draft.fleet.columns.models:
-        if model and starts(draft, _probe(draft, row, replace(row.job, models=(model,)))):
+        if model and _would_start(draft, row, _probe(draft, row, replace(row.job, models=(model,)))):
             yield Suggestion(f"allow {model}", "model")
 
 
@@ -226,7 +235,7 @@ def _other_level(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
         return
     order = (*draft.fleet.columns.level_names, NVLINK)
     for level in (*reversed(order[: order.index(required)]), ""):
-        if starts(draft, _probe(draft, row, replace(row.job, gang=_with_level(bundle, required, level)))):
+        if _would_start(draft, row, _probe(draft, row, replace(row.job, gang=_with_level(bundle, required, level)))):
             change = (
                 f"require the same {level} instead of the same {required}"
                 if level
@@ -258,7 +267,7 @@ def _smaller_gang(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
     low, high = 0, row.group.min - 1
     while low < high:
         middle = (low + high + 1) // 2
-        if starts(draft, _with_tasks(draft, row, middle)):
+        if _would_start(draft, row, _with_tasks(draft, row, middle)):
             low = middle
         else:
             high = middle - 1
@@ -289,7 +298,7 @@ def _other_size(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
         request = replace(row.group.request, gpus=gpus)
         group = replace(row.group, request=request, tasks=tasks, min=tasks)
         other = _probe(draft, row, replace(row.job, gang=_with_group(row.job.gang, group)))
-        if starts(draft, other):
+        if _would_start(draft, row, other):
             places = _places(draft, other)
             each = gpu_words(gpus * WHOLE)
             asked = each if tasks == 1 else f"{tasks} tasks of {each}"
