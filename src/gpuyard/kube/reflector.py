@@ -133,7 +133,7 @@ class Reflector(Generic[S]):
                     raise
             except _Expired:
                 self._version, failures = "", 0
-            except (GpuYardError, msgspec.MsgspecError) as error:
+            except (GpuYardError, msgspec.MsgspecError, RecursionError) as error:
                 self.trouble = str(error)
                 failures = failures + 1 if self.events == before else 1
                 await self._clock.sleep(self._rest(failures, error))

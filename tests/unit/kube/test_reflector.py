@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from aiohttp import web
+
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.objects import AnyObject
 from gpuyard.kube.reflector import ObjectKind, Reflector
@@ -170,3 +172,15 @@ def test_an_event_of_a_megabyte_is_read():
     big["object"]["metadata"]["annotations"] = {"x": "y" * (3 << 20)}
     kept, *_ = played(stream(big, bookmark(2, ends=True), then=30), until=lambda _k, _s, r: r.synced.is_set())
     assert kept.names == {"a"}
+
+
+def test_an_object_deeper_than_can_be_read_is_trouble_that_is_told_and_tried_again():
+    async def deep(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await answer.write(b'{"type":"ADDED","object":{"spec":' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}}\n")
+        return answer
+
+    good = stream(added("a", 1), bookmark(2, ends=True), then=30)
+    kept, server, _ = played(deep, good, until=lambda _k, _s, r: r.synced.is_set())
+    assert (kept.names, len(server.asked)) == ({"a"}, 2)
