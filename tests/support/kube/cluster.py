@@ -305,17 +305,23 @@ class Cluster:
 
     def clean(self) -> None:
         """Nobody's jobs, pods and nodes: the next test begins with none."""
-        self.delete("/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background")
-        self.delete("/apis/apps/v1/namespaces/default/deployments?propagationPolicy=Background")
-        self.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets")
         self.delete("/api/v1/namespaces/gpuyard-system/configmaps/gpuyard-memory")
         self.delete("/api/v1/nodes")
+        self.empty("default")
 
-        def empty() -> bool:
-            self.delete("/api/v1/namespaces/default/pods?gracePeriodSeconds=0", 0)
-            return not self.pods() and not self.get("/apis/batch/v1/namespaces/default/jobs")["items"]
+    def empty(self, namespace: str) -> None:
+        """Nothing of what people make is left there, nor anybody who would make it anew."""
+        jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        self.delete(f"{jobs}?propagationPolicy=Background")
+        self.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments?propagationPolicy=Background")
+        self.delete(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets")
 
-        until(empty, 60, "everything is gone")
+        def gone() -> bool:
+            self.delete(f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0", 0)
+            return not self.pods(namespace) and not self.get(jobs)["items"]
+
+        until(gone, 60, f"everything in {namespace} is gone")
+        self.delete(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
 
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.kube.conftest import Scheduler, condition, wait_for
-from tests.e2e.kube.installed.conftest import Person, yard
+from tests.e2e.kube.installed.conftest import TEAMS, Person, yard
 from tests.support.kube.cluster import ApiError, Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, pod
 
@@ -21,11 +21,13 @@ QUEUES = "/apis/gpuyard.dev/v1/queues"
 
 @pytest.fixture
 def nodes(installed: Cluster) -> Iterator[FakeKubelets]:
+    for namespace in TEAMS:
+        installed.empty(namespace)
     kubelets = FakeKubelets(installed)
     yield kubelets
-    for namespace in ("team-a", "team-b"):
-        installed.delete(f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0", 0)
     installed.delete("/api/v1/nodes")
+    for namespace in TEAMS:
+        installed.empty(namespace)
     installed.delete(QUEUES)
     kubelets.stop()
 
