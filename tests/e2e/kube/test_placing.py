@@ -10,6 +10,8 @@ from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job,
 
 pytestmark = pytest.mark.slow
 
+SAFE, UNDISTURBED = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
+
 
 def phases(cluster: Cluster) -> dict[str, str]:
     return {each["metadata"]["name"]: each["status"]["phase"] for each in cluster.pods()}
@@ -23,6 +25,7 @@ def test_a_pod_is_placed_runs_and_succeeds(cluster: Cluster, kubelets: FakeKubel
     (train,) = cluster.pods()
     assert train["spec"]["nodeName"] == "n0"
     assert train["metadata"]["annotations"]["gpuyard.dev/job"] == "default/train"
+    assert SAFE not in train["metadata"]["annotations"]
 
 
 def test_an_indexed_job_starts_whole_and_its_job_completes(
@@ -38,6 +41,8 @@ def test_an_indexed_job_starts_whole_and_its_job_completes(
 
     wait_for(complete, "the Job is complete")
     assert [how for _, _, how in kubelets.admissions[-8:]] == ["admitted"] * 8
+    notes = [each["metadata"]["annotations"] for each in cluster.pods()]
+    assert [(each[SAFE], each[UNDISTURBED]) for each in notes] == [("false", "true")] * 8
 
 
 def test_a_gang_that_does_not_fit_binds_nobody_and_every_member_is_told_why(

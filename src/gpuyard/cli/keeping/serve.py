@@ -48,6 +48,11 @@ ROLES = ("scheduler", "nodes")
     metavar="TIME",
     help="How long a pod may take to begin on its node; then its gang is tried elsewhere, once.",
 )
+@click.option(
+    "--stay-marks/--no-stay-marks",
+    default=True,
+    help="Mark members of gangs so that Cluster Autoscaler and Karpenter leave their nodes.  [default: stay-marks]",
+)
 @click.option("--probes", default="", metavar="HOST:PORT", help="Answer /livez and /readyz there, for a kubelet.")
 @click.option("--listen", default="", metavar="HOST:PORT", help="Also tell callers what their own tokens let them see.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate for --listen beyond this machine.")
@@ -81,7 +86,13 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) 
     identity = f"{os.uname().nodename}-{os.getpid()}"
     site = site_of(given["site"], clock.now())
     settings = scheduler.WorldSettings(
-        access, site, given["name"], identity, elects=given["elects"], start_timeout=_duration(given["start_timeout"])
+        access,
+        site,
+        given["name"],
+        identity,
+        elects=given["elects"],
+        start_timeout=_duration(given["start_timeout"]),
+        stay_marks=given["stay_marks"],
     )
     running = scheduler.ClusterScheduler(settings, clock, SystemDice())
     probes = _probes(running, given["probes"]) if given["probes"] else None

@@ -37,7 +37,7 @@ from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller, Explain
-from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, STAY, ReadingSettings
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.following import Following
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
@@ -71,6 +71,8 @@ class WorldSettings:
     elects: bool = True
     start_timeout: float = 600.0
     """So long a pod may take to begin once it has its node; images of many gigabytes are pulled meanwhile."""
+    stay_marks: bool = True
+    """Whether members of gangs bear the marks by which autoscalers leave their nodes alone."""
     explain: Explain = lambda _snapshot: {}
     """What those are told who wait."""
     memory: str = "gpuyard-system/gpuyard-memory"
@@ -95,7 +97,7 @@ class KubernetesWorld:
         self.settings = settings
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
-        self.starter = Starter(self.observer, clock, self._do)
+        self.starter = Starter(self.observer, clock, self._do, STAY if settings.stay_marks else {})
         self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self.starter, clock, self._do)
         self.start_watch = StartWatch(self.observer, self.taker.take, clock, settings.start_timeout)

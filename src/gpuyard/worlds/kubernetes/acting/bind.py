@@ -52,6 +52,8 @@ class Binding:
     place: Placement
     gpus: tuple[str, ...] = ()
     """The very devices, by UUID, where our plugin hands them out."""
+    marks: tuple[tuple[str, str], ...] = ()
+    """For others to read, beside our own."""
 
     @property
     def path(self) -> str:
@@ -60,7 +62,8 @@ class Binding:
 
     def body(self) -> bytes:
         """As the API server takes it: for this uid alone, and what the next leader must know written with it."""
-        notes = {JOB: self.job, TASK: str(self.place.task)} | ({GPUS: ",".join(self.gpus)} if self.gpus else {})
+        own = {JOB: self.job, TASK: str(self.place.task)} | ({GPUS: ",".join(self.gpus)} if self.gpus else {})
+        notes = dict(self.marks) | own
         metadata = {"name": self.name, "namespace": self.namespace, "uid": self.place.uid, "annotations": notes}
         target = {"apiVersion": "v1", "kind": "Node", "name": self.place.node}
         return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})

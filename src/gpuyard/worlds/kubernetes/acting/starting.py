@@ -6,7 +6,7 @@ Called by `world` in its loop. An assumption ends by the API server's word (`cac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpuyard.kube.objects import PodObject
@@ -18,6 +18,7 @@ from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.kubernetes.acting.bind import Binder, Binding, Ending
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
+from gpuyard.worlds.kubernetes.asking.marks import STAY
 from gpuyard.worlds.kubernetes.following import Do
 from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
 
@@ -34,7 +35,8 @@ class Starter:
     teller: ConditionTeller
     preparer: VolumePreparer
 
-    def __init__(self, observer: ClusterObserver, clock: Clock, do: Do) -> None:
+    def __init__(self, observer: ClusterObserver, clock: Clock, do: Do, stay: Mapping[str, str] = STAY) -> None:
+        """`stay` are the marks that keep autoscalers from taking the node of a gang's member away."""
         self.failures: list[Event] = []
         """What is to be told with the next account."""
         self._troubles: Counter[str] = Counter()
@@ -44,6 +46,7 @@ class Starter:
         self._avoidance = observer.avoidance
         self._clock = clock
         self._do = do
+        self._stay = stay
 
     def begin(self, start: Start) -> list[Event]:
         """All of it on its way, or none."""
@@ -92,7 +95,14 @@ class Starter:
         for place, pod in placed:
             self._assume(place, pod)
         bindings = [
-            Binding(job, pod.metadata.namespace, pod.metadata.name, place, self._observer.granted(place))
+            Binding(
+                job,
+                pod.metadata.namespace,
+                pod.metadata.name,
+                place,
+                self._observer.granted(place),
+                self._marks(job, pod),
+            )
             for place, pod in placed
         ]
         if any(self.preparer.wants(pod) for _, pod in placed):
@@ -100,6 +110,13 @@ class Starter:
         else:
             for binding in bindings:
                 self.binder.send(binding)
+
+    def _marks(self, name: str, pod: PodObject) -> tuple[tuple[str, str], ...]:
+        """Of a gang's member those that it does not bear already: whatever its owner wrote there holds."""
+        job = self._observer.jobs.get(name)
+        if job is None or sum(group.tasks for group in job.task_groups()) < 2:
+            return ()
+        return tuple((key, told) for key, told in self._stay.items() if key not in (pod.metadata.annotations or {}))
 
     async def _send_prepared(self, bindings: list[Binding], placed: list[tuple[PodObject, str]]) -> None:
         """Nobody goes before all can: a gang that waited for a volume with half of it bound would hold GPUs twice."""

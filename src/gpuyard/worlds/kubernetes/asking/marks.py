@@ -38,6 +38,9 @@ JOB = OURS + "job"
 GPUS = GRANTED_GPUS
 """On a pod the UUIDs it was given; as a label that every node is seen to bear, the resource its GPUs are had by."""
 
+STAY = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""For autoscalers, on members of gangs: a node that is removed for being little used would stop all of the gang."""
+
 SCHEDULERS_OWN = (JOB, TASK, GPUS, SUSPENDED, ENDED, DEADLINE)
 """Read back as our own memory: nobody else may write them on pods and owners (`manifests/policies.yaml`)."""
 
