@@ -3,7 +3,7 @@
 A file under tests/scenarios/kubernetes holds `scenarios:`, a list of
 
     - name: a sentence saying what the user gets      # unique; the test's id
-      settings: {fractions: true}                     # optional: fields of ReadingSettings
+      settings: {fractions: true}                     # optional: fields of ReadingSettings; levels: [] is the default
       served: [JobSet.jobset.x-k8s.io]                # optional: kinds that the cluster has beside those of its objects
       owners: [jobset-v0.8.yaml]                      # optional: recorded objects of tests/support/kube/owners
       objects: [...]                                  # API objects by their kind; see below
@@ -41,6 +41,7 @@ from gpuyard.files.writing import budget_document, job_document, node_document, 
 from gpuyard.kube import objects as shapes
 from gpuyard.kube import owners as kinds
 from gpuyard.kube import storage
+from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.objects import NodeObject, PodObject, Projection
 from gpuyard.model.job import Job, TaskGroup
 from gpuyard.model.node import Budget, Node, Pool
@@ -48,6 +49,7 @@ from gpuyard.model.queue import Queue
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import company
+from gpuyard.worlds.kubernetes.asking.levels import DEFAULT_LEVELS, Levels, labels_of
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.budgets import budgets_of
@@ -70,9 +72,10 @@ SHAPES: dict[str, type[Projection]] = {
     "PodDisruptionBudget": shapes.BudgetObject, "PersistentVolumeClaim": storage.VolumeClaimObject,
     "PersistentVolume": storage.VolumeObject, "StorageClass": storage.StorageClassObject,
     "ResourceClaim": shapes.DeviceClaimObject, "CSINode": storage.CsiNodeObject,
+    "GpuNode": gpu_nodes.GpuNodeObject,
     **{name.split(".")[0]: kinds.KubeflowObject for name in KUBEFLOW},
 }  # fmt: skip
-CLUSTER_WIDE = {"Node", "PersistentVolume", "StorageClass", "CSINode"}
+CLUSTER_WIDE = {"Node", "PersistentVolume", "StorageClass", "CSINode", "GpuNode"}
 
 Document = dict[str, Any]
 
@@ -182,7 +185,12 @@ class Cluster:
         for node in self.of(NodeObject):
             if nodes.is_managed(node):
                 load = pods.load_of(pod for pod in others if pod.spec.node_name == node.metadata.name)
-                known[node.metadata.name] = nodes.node_of(node, load, settings=self.settings)
+                told = self.objects.get((gpu_nodes.KIND, node.metadata.name))
+                agent = told if isinstance(told, gpu_nodes.GpuNodeObject) else None
+                plain = nodes.node_of(node, load, settings=self.settings)
+                known[node.metadata.name] = nodes.with_agent(plain, agent, self.settings)
+        borne = frozenset(level for node in known.values() for level, _ in node.domains)
+        self.settings = replace(self.settings, borne=borne)
         seats = self._seats([*mine, *others], known)
         foreign = [
             gangs.foreign_of(pod, *seats[pod.metadata.uid])
@@ -227,10 +235,16 @@ class Cluster:
 
 
 def _settings(given: Document) -> ReadingSettings:
-    change: Document = {k: tuple(map(tuple, v)) if k == "levels" else v for k, v in given.items()}
+    change: Document = {k: _levels(v) if k == "levels" else v for k, v in given.items()}
     if "queues" in change:
         change["queues"] = {name: frozenset(spaces or ()) for name, spaces in change["queues"].items()}
-    return replace(ReadingSettings(levels=(("rack", "rack"),)), **change)
+    return replace(ReadingSettings(levels=(("rack", ("rack",)),)), **change)
+
+
+def _levels(given: list[str | list[str]]) -> Levels:
+    """Each by its name, or with the labels that tell it; none given means those that are known anyhow."""
+    named = [(each, labels_of(each)) if isinstance(each, str) else (each[0], tuple(each[1:])) for each in given]
+    return tuple(named) or DEFAULT_LEVELS
 
 
 def _recorded(name: str) -> list[Document]:
@@ -266,7 +280,7 @@ def _with_defaults(document: Document) -> Document:
         **document["metadata"],
     }
     made = {
-        "apiVersion": {"Pod": "v1", "Node": "v1", "Job": "batch/v1"}.get(kind, ""),
+        "apiVersion": {"Pod": "v1", "Node": "v1", "Job": "batch/v1", "GpuNode": "gpuyard.dev/v1"}.get(kind, ""),
         **document,
         "metadata": metadata,
     }

@@ -7,10 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
-from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen
+from gpuyard.kube.owners import PodGroupObject
+from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
 from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.gathering.groups import VOLCANO
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
 from tests.support.kube.fake_kubelet import FakeNode, condition, pod
 from tests.support.pretend import StillClock
@@ -23,10 +26,11 @@ class Seen:
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, DEFAULTS, StillClock(0.0))
 
-    def node(self, name: str = "n0", gpus: int = 8) -> None:
+    def node(self, name: str = "n0", gpus: int = 8, labels: dict[str, str] | None = None) -> None:
         amounts = FakeNode(name, gpus=gpus).amounts
         status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition(True)]}
-        self.cache.nodes.put(msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, NodeObject))
+        metadata = {"name": name, "uid": name, "labels": labels or {}}
+        self.cache.nodes.put(msgspec.convert({"metadata": metadata, "status": status}, NodeObject))
 
     def pod(self, name: str, node: str = "n0", labels: dict[str, str] | None = None, **spec: Any) -> None:
         document = pod(name, 1, labels=labels or {}, **({"nodeName": node} if node else {}), **spec)
@@ -124,3 +128,26 @@ def test_what_others_take_of_a_node_is_counted_with_their_slots_and_ports(seen: 
     seen.told()
     taken = seen.observer.nodes["n0"].taken
     assert (taken.cpu, dict(taken.extras)) == (3000, {"pods": 2, "port/TCP/80": 1})
+
+
+def test_a_clique_that_only_the_agent_tells_is_the_place_of_its_node(seen: Seen):
+    seen.told()
+    told = {"metadata": {"name": "n0", "uid": "g"}, "spec": {"clique": "u.1"}}
+    seen.cache.gpu_nodes.put(msgspec.convert(told, GpuNodeObject))
+    assert seen.told() == [NodeSeen(seen.observer.nodes["n0"])]
+    assert dict(seen.observer.nodes["n0"].domains)["clique"] == "u.1"
+
+
+def test_a_tier_is_another_level_once_nodes_have_one_further_inside(seen: Seen):
+    asked = {"minMember": 1, "networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+    group = {"metadata": {"name": "g", "namespace": "default", "uid": "g"}, "spec": asked}
+    seen.cache.owner_kind(VOLCANO).put(msgspec.convert(group, PodGroupObject))
+    document = pod("p", 1)
+    document["metadata"] |= {"namespace": "default", "uid": "p", "annotations": {"scheduling.k8s.io/group-name": "g"}}
+    seen.cache.pods.put(msgspec.convert(document, PodObject))
+    seen.node("n1", labels={"network.topology.nvidia.com/spine": "s"})
+    seen.told()
+    assert [job.gang.topology.required for job in seen.observer.jobs.values()] == ["spine"]
+    seen.node("n2", labels={"network.topology.nvidia.com/leaf": "l"})
+    seen.told()
+    assert [job.gang.topology.required for job in seen.observer.jobs.values()] == ["block"]

@@ -18,6 +18,7 @@ from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import Amounts, Metadata, NodeObject, NodeTaint, Projection
 from gpuyard.kube.quantities import whole
 from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Effect, Gpu, Health, Load, Node, Taint
+from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY, amount_of
 from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, profile_of
 from gpuyard.worlds.kubernetes.asking.marks import (
@@ -90,7 +91,7 @@ def node_of(
         gpus=gpus,
         cpu=amount_of(CPU, node.status.allocatable),
         memory=amount_of(MEMORY, node.status.allocatable),
-        domains=tuple((level, labels[key]) for level, key in settings.levels if labels.get(key)),
+        domains=levels.domains_of(labels, settings.levels),
         labels=tuple(sorted(seen.items())),
         taints=tuple(_taint(taint) for taint in node.spec.taints or () if _repels(taint, closed)),
         closed=closed,
@@ -200,13 +201,18 @@ _HEALTH = {"sick": Health.SICK, "suspect": Health.SUSPECT, "unknown": Health.SUS
 """What its agent does not know it does not vouch for: such a GPU is used last."""
 
 
-def with_agent(node: Node, found: GpuNodeObject | None) -> Node:
-    """With UUIDs, islands and health of the very devices, where its agent tells of as many as there are.
+def with_agent(node: Node, found: GpuNodeObject | None, settings: ReadingSettings = DEFAULTS) -> Node:
+    """With what its agent tells: its clique; of the very devices UUIDs, islands and health."""
+    if found is None:
+        return node
+    return _in_clique(_with_devices(node, found), found.spec.clique, settings)
+
+
+def _with_devices(node: Node, found: GpuNodeObject) -> Node:
+    """Where its agent tells of as many devices as there are.
 
     Devices that the kubelet holds back and the agent vouches for stay sick: whichever they are, so many are missing.
     """
-    if found is None:
-        return node
     plain = [gpu for gpu in node.gpus if gpu.slices is None]
     facts = [gpu for gpu in sorted(found.spec.gpus, key=lambda gpu: gpu.index) if not gpu.mig]
     if len(facts) != len(plain) or not facts:
@@ -223,6 +229,15 @@ def with_agent(node: Node, found: GpuNodeObject | None) -> Node:
     for gpu in [gpu for gpu in plain if gpu.sick and not told[gpu.index].sick][: max(0, missing)]:
         told[gpu.index] = replace(told[gpu.index], health=Health.SICK)
     return replace(node, gpus=tuple(told.get(gpu.index, gpu) for gpu in node.gpus))
+
+
+def _in_clique(node: Node, clique: str, settings: ReadingSettings) -> Node:
+    """With the other nodes that its GPUs reach over NVLink, also where nobody has copied that to a label."""
+    known = dict(node.labels)
+    if not clique or known.get(levels.GPU_CLIQUE):
+        return node
+    told = {**known, levels.GPU_CLIQUE: clique}
+    return replace(node, domains=levels.domains_of(told, settings.levels))
 
 
 # --- conditions ----------------------------------------------------------------------------------

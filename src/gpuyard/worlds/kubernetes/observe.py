@@ -166,7 +166,7 @@ class ClusterObserver:
         if before is None:
             self._look_at_those_on(name)
         node = nodes.node_of(seen, self._taken(name), before, self.settings, self._holding(name))
-        node = nodes.with_agent(node, self.cache.gpu_nodes.get(name))
+        node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
         if node.closed is None and gpu_nodes.plugin_is_away(self.cache.gpu_nodes.get(name)):
@@ -174,8 +174,16 @@ class ClusterObserver:
         if name in self.avoidance.nodes:
             node = nodes.avoided(node, self.avoidance.nodes[name], 0.0)
         if node != before:
+            self._hear_of_levels(node)
             self.nodes[name] = node
             yield NodeSeen(node)
+
+    def _hear_of_levels(self, node: Node) -> None:
+        """A level that no node bore before may be what a gang's tier means."""
+        found = frozenset(level for level, _ in node.domains)
+        if not found <= self.settings.borne:
+            self.settings = replace(self.settings, borne=self.settings.borne | found)
+            self.cache.look_at_every_gang()
 
     def granted(self, place: Placement) -> tuple[str, ...]:
         """The UUIDs of a place's whole devices, where our own plugin hands them out; else which it gets is nobody's

@@ -37,6 +37,7 @@ from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller, Explain
+from gpuyard.worlds.kubernetes.asking.levels import levels_of
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, STAY, ReadingSettings
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.following import Following
@@ -84,10 +85,8 @@ class WorldSettings:
 
 def reading_of(settings: WorldSettings) -> ReadingSettings:
     """How its objects are read: levels by the names of the site, queues as it has them."""
-    labels = dict(DEFAULTS.levels)
-    levels = tuple((name, labels.get(name, f"topology.gpuyard.dev/{name}")) for name in settings.site.topology)
     queues = {queue.name: frozenset(queue.users) for queue in settings.site.queues}
-    return ReadingSettings((settings.scheduler,), levels or DEFAULTS.levels, queues)
+    return ReadingSettings((settings.scheduler,), levels_of(settings.site.topology), queues=queues)
 
 
 class KubernetesWorld:

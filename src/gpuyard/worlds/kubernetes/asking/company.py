@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpuyard.kube.objects import LabelSelector, Metadata, PodSpec, PodTerm, SpreadConstraint
 from gpuyard.model.job import Evenness, Expression, Neighbour
+from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 
@@ -116,7 +117,7 @@ def _evenness(asked: SpreadConstraint, metadata: Metadata, settings: ReadingSett
 
 
 def _no_level(key: str, settings: ReadingSettings) -> Refusal:
-    known = ", ".join(label for _, label in settings.levels) or "none"
+    known = levels.told(settings.levels)
     told = f"it wants neighbours by {key}, which is no level of this cluster; there is kubernetes.io/hostname, {known}"
     return Refusal(RefusalName.POD_AFFINITY, told)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuyard.kube.objects import GRANTED_GPUS
-from gpuyard.model.topology import NODE
+from gpuyard.worlds.kubernetes.asking.levels import DEFAULT_LEVELS, Levels, meant
 from gpuyard.worlds.kubernetes.asking.volumes import NOTHING_SEEN, Storage
 
 OURS = "gpuyard.dev/"
@@ -47,7 +47,6 @@ SCHEDULERS_OWN = (JOB, TASK, GPUS, SUSPENDED, ENDED, DEADLINE)
 KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"
 KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-HOSTNAME = "kubernetes.io/hostname"
 
 WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 SHARED_GPU = "nvidia.com/gpu.shared"
@@ -59,12 +58,10 @@ class ReadingSettings:
     """What the operator of a cluster settled, as far as reading its objects needs it."""
 
     scheduler_names: tuple[str, ...] = ("gpuyard",)
-    levels: tuple[tuple[str, str], ...] = (
-        ("zone", "topology.kubernetes.io/zone"),
-        ("block", "topology.gpuyard.dev/block"),
-        ("rack", "topology.gpuyard.dev/rack"),
-    )
-    """Levels above the node, outermost first, each with the label of nodes that tells its domain."""
+    levels: Levels = DEFAULT_LEVELS
+    """Levels above the node, outermost first, each with the labels of nodes that tell its domain."""
+    borne: frozenset[str] = frozenset()
+    """Levels of which some node has a domain."""
     queues: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Queues with the namespaces that may use them; none named: all. Without any queue there is `default` alone."""
     has_queues: bool = False
@@ -82,9 +79,7 @@ class ReadingSettings:
 
     def level(self, key: str) -> str:
         """The level that a label, or its own name, means; "" if nobody settled it."""
-        if key in (HOSTNAME, NODE):
-            return NODE
-        return next((level for level, label in self.levels if key in (level, label)), "")
+        return meant(key, self.levels)
 
 
 DEFAULTS = ReadingSettings()

@@ -11,6 +11,7 @@ from dataclasses import replace
 from gpuyard.kube.objects import PodObject
 from gpuyard.kube.owners import NetworkTopology, PodGroupObject, ReplicasObject, TopologyConstraint
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
+from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.marks import GANG, GANG_MIN, GANG_TASKS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.gathering import controllers
@@ -135,15 +136,19 @@ def _levels(asked: TopologyConstraint | None, settings: ReadingSettings) -> Topo
 def known_levels(required: str, preferred: str, settings: ReadingSettings) -> TopologyAsk | Refusal:
     """The levels that labels mean. One that is required and that nobody settled cannot be kept."""
     if required and not settings.level(required):
-        known = ", ".join(f"{level} ({label})" for level, label in settings.levels) or "none"
+        known = levels.told(settings.levels)
         told = f"it requires one domain of {required}, which is no level of this cluster; levels: {known}"
         return Refusal(RefusalName.TOPOLOGY_UNKNOWN, told)
     return TopologyAsk(settings.level(required), settings.level(preferred))
 
 
 def _tier(asked: NetworkTopology, settings: ReadingSettings) -> TopologyAsk | Refusal:
-    """Volcano counts tiers from the inside; one beyond the outermost level asks for nothing."""
-    names = [level for level, _ in reversed(settings.levels)]
+    """Volcano counts tiers from the inside; one beyond the outermost level asks for nothing.
+
+    Levels that no node bears are no tiers; where no node bears any, all count, and who requires one waits for it.
+    """
+    known = [level for level, _ in reversed(settings.levels)]
+    names = [level for level in known if level in settings.borne] or known
     tier = asked.highest_tier_allowed or 0
     level = asked.highest_tier_name or (names[tier - 1] if 0 < tier <= len(names) else "")
     return known_levels(level, "", settings) if asked.mode != "soft" else known_levels("", level, settings)
