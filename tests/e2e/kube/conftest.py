@@ -118,9 +118,9 @@ def scheduling(cluster: Cluster) -> Iterator[Callable[..., ClusterScheduler]]:
     """Starts a scheduler in this process, as `yard serve` does in one of its own; for tests that kill nobody."""
     started: list[ClusterScheduler] = []
 
-    def start(site: str = "", server: str = "") -> ClusterScheduler:
+    def start(site: str = "", server: str = "", name: str = "gpuyard") -> ClusterScheduler:
         access = replace(cluster.access(), server=server or cluster.server)
-        settings = WorldSettings(access, yards.fleet(site), identity="tests", elects=False)
+        settings = WorldSettings(access, yards.fleet(site), name, identity="tests", elects=False)
         started.append(ClusterScheduler(settings, SystemClock(), SystemDice()))
         started[-1].start()
         return started[-1]

@@ -3,62 +3,23 @@ them. Until all of a gang is there and fits, nobody is bound, and everybody is t
 
 from __future__ import annotations
 
-import contextlib
-from functools import partial
-from typing import Any
-
 import pytest
 
 from tests.e2e.kube.conftest import Scheduling, bound, wait_for, wait_for_words
-from tests.support.kube.cluster import ApiError, Cluster, until
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
+from tests.support.kube.foreign_kinds import JOBSET, KAI_GROUP, VOLCANO_GROUP, serve
 
 pytestmark = pytest.mark.slow
 
-KINDS = (
-    ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
-    ("scheduling.volcano.sh", "v1beta1", "PodGroup"),
-    ("scheduling.run.ai", "v2alpha2", "PodGroup"),
-)
 RESEARCH = "queues: [{name: default}, {name: research, quota: 16}]"
 
 
 @pytest.fixture
 def served(cluster: Cluster) -> Cluster:
     """The kinds are installed, with schemas that say nothing."""
-    for group, version, kind in KINDS:
-        with contextlib.suppress(ApiError):  # they are there from the test before
-            cluster.create(definition(group, version, kind))
-        path = f"/apis/{group}/{version}/namespaces/default/{kind.lower()}s"
-        until(partial(is_served, cluster, path), 60, f"{kind} of {group} is served")
-        cluster.delete(path)
+    serve(cluster, (JOBSET, VOLCANO_GROUP, KAI_GROUP))
     return cluster
-
-
-def definition(group: str, version: str, kind: str) -> dict[str, Any]:
-    name = kind.lower()
-    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{name}s.{group}",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1111"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": f"{name}s", "singular": name},
-            "versions": [{"name": version, "served": True, "storage": True, "schema": anything}],
-        },
-    }
-
-
-def is_served(cluster: Cluster, path: str) -> bool:
-    try:
-        return "items" in cluster.get(path)
-    except ApiError:
-        return False
 
 
 def test_a_jobset_is_one_gang_of_all_its_jobs(served: Cluster, kubelets: FakeKubelets, scheduling: Scheduling):

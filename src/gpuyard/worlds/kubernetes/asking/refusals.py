@@ -20,6 +20,8 @@ class RefusalName(Enum):
     TOPOLOGY_UNKNOWN = "TopologyUnknown"
     QUEUE_UNKNOWN = "QueueUnknown"
     QUEUE_FORBIDDEN = "QueueForbidden"
+    NO_COUNTERPART = "NoCounterpart"
+    """Another scheduler's field that is a condition, and for which there is nothing here."""
 
 
 @dataclass(frozen=True, slots=True)

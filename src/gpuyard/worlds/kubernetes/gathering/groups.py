@@ -109,12 +109,24 @@ def _group_roles(group: PodGroupObject, settings: ReadingSettings) -> list[GangR
     """Groups inside the group: KAI's subgroups, Volcano's minimum by task."""
     tasks = [GangRole(name, least=least) for name, least in sorted((group.spec.min_task_member or {}).items())]
     roles: list[GangRole | Refusal] = [*tasks]
+    if group.spec.sub_group_policy:
+        roles.append(_no_counterpart(group, "subGroupPolicy"))
+    above = {inner.parent for inner in group.spec.sub_groups or () if inner.parent}
     for inner in group.spec.sub_groups or ():
+        if inner.name in above:  # its members are those of the groups inside it
+            if inner.topology_constraint is not None or inner.min_sub_group is not None:
+                roles.append(_no_counterpart(group, f"subGroups, of which {inner.name} has others inside it"))
+            continue
         asked = _levels(inner.topology_constraint, settings)
         roles.append(
             asked if isinstance(asked, Refusal) else GangRole(inner.name, None, inner.min_member, topology=asked)
         )
     return roles
+
+
+def _no_counterpart(group: PodGroupObject, field: str) -> Refusal:
+    told = f"its PodGroup {group.metadata.name} has {field}: groups inside groups have no conditions of their own here"
+    return Refusal(RefusalName.NO_COUNTERPART, told)
 
 
 def _topology(group: PodGroupObject, settings: ReadingSettings) -> TopologyAsk | Refusal:

@@ -12,7 +12,7 @@ from gpuyard.files.units import Wrong, read_duration
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import JobClass
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
-from gpuyard.worlds.kubernetes.asking import company
+from gpuyard.worlds.kubernetes.asking import company, unmet
 from gpuyard.worlds.kubernetes.asking.marks import (
     CLASS,
     KUEUE_PREFERRED,
@@ -27,11 +27,17 @@ from gpuyard.worlds.kubernetes.asking.marks import (
 )  # fmt: skip
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
 from gpuyard.worlds.kubernetes.gathering.groups import known_levels
-from gpuyard.worlds.kubernetes.gathering.layouts import Layout
+from gpuyard.worlds.kubernetes.gathering.layouts import Layout, number
 
-_KAI_QUEUE = "kai.scheduler/queue"
+_KAI_QUEUE, _KAI_PREEMPTIBLE = "kai.scheduler/queue", "kai.scheduler/preemptibility"
+_KAI_REQUIRED, _KAI_PREFERRED = (
+    "kai.scheduler/topology-required-placement",
+    "kai.scheduler/topology-preferred-placement",
+)
+_KUEUE_SECONDS = "kueue.x-k8s.io/max-exec-time-seconds"
 _VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"
 _TRUTH = {"true": True, "false": False}
+_KAI_TRUTH = {"preemptible": "true", "non-preemptible": "false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,16 @@ class _Marks:
 
     def __init__(self, layout: Layout, pods: Sequence[PodObject]) -> None:
         self._bearers = [*(pod.metadata for pod in pods), *([layout.owner] if layout.owner else [])]
+        borne = (each for bearer in self._bearers for each in (bearer.annotations, bearer.labels) if each)
+        self._borne = frozenset().union(*borne)
+        """All keys that any of them bears: most marks that are asked about are on nobody."""
         self.remarks: list[Remark] = []
 
     def get(self, *keys: str) -> str:
         """The first there is."""
-        for bearer in self._bearers:
-            for key in keys:
+        there = [key for key in keys if key in self._borne]
+        for bearer in self._bearers if there else ():
+            for key in there:
                 told = bearer.annotation(key) or bearer.label(key)
                 if told:
                     return told
@@ -74,7 +84,7 @@ def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ReadingSettin
     marks = _Marks(layout, pods)
     queue = _queue(marks, layout, pods[0].metadata.namespace, settings)
     topology = _topology(marks, layout, settings)
-    for found in (queue, topology):
+    for found in (_unmet(marks), queue, topology):
         if isinstance(found, Refusal):
             return found
     if any(company.is_soft(pod.spec) for pod in pods):
@@ -89,6 +99,17 @@ def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ReadingSettin
         topology=topology if isinstance(topology, TopologyAsk) else ANYWHERE,
         remarks=tuple(marks.remarks),
     )
+
+
+def _unmet(marks: _Marks) -> Refusal | None:
+    """What another scheduler would have kept to and we cannot; what it would only have tried is remarked."""
+    for key, why in unmet.CONDITIONS.items():
+        if marks.get(key):
+            return Refusal(RefusalName.NO_COUNTERPART, f"it asks by {key} for what is not had here: {why}")
+    for key, instead in unmet.WISHES.items():
+        if marks.get(key):
+            marks.remarks.append(Remark(key, f"{key} is left aside; {instead}"))
+    return None
 
 
 def _queue(marks: _Marks, layout: Layout, namespace: str, settings: ReadingSettings) -> str | Refusal:
@@ -125,7 +146,7 @@ def _priority(pods: Sequence[PodObject]) -> int | None:
 
 def _preemptible(marks: _Marks, layout: Layout) -> bool | None:
     """As it says; else not, if it would not come back by itself."""
-    told = marks.get(PREEMPTIBLE, _VOLCANO_PREEMPTABLE)
+    told = marks.get(PREEMPTIBLE, _VOLCANO_PREEMPTABLE) or _KAI_TRUTH.get(marks.get(_KAI_PREEMPTIBLE), "")
     if told and told not in _TRUTH:
         marks.wrong(PREEMPTIBLE, told, "true or false")
     if told in _TRUTH:
@@ -139,7 +160,10 @@ def _time_limit(marks: _Marks, layout: Layout, pods: Sequence[PodObject]) -> flo
     limits = [float(pod.spec.active_deadline_seconds) for pod in pods if pod.spec.active_deadline_seconds]
     if layout.deadline:
         limits.append(float(layout.deadline))
+    seconds = marks.get(_KUEUE_SECONDS)
     told = marks.get(TIME_LIMIT)
+    if number(seconds):
+        limits.append(float(seconds))
     if told:
         try:
             limits.append(read_duration(told))
@@ -150,7 +174,9 @@ def _time_limit(marks: _Marks, layout: Layout, pods: Sequence[PodObject]) -> flo
 
 def _topology(marks: _Marks, layout: Layout, settings: ReadingSettings) -> TopologyAsk | Refusal:
     asked = known_levels(
-        marks.get(REQUIRED_LEVEL, KUEUE_REQUIRED), marks.get(PREFERRED_LEVEL, KUEUE_PREFERRED), settings
+        marks.get(REQUIRED_LEVEL, KUEUE_REQUIRED, _KAI_REQUIRED),
+        marks.get(PREFERRED_LEVEL, KUEUE_PREFERRED, _KAI_PREFERRED),
+        settings,
     )
     if isinstance(asked, Refusal):
         return asked

@@ -1,0 +1,26 @@
+"""Manifests for kube-scheduler, unmodified, in a namespace that is managed: their pods are ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.kube.installed.conftest import Person
+from tests.support.kube.cluster import Cluster, until
+from tests.support.kube.migrating import manifests
+
+pytestmark = pytest.mark.slow
+
+
+def test_unmodified_manifests_are_ours_in_a_namespace_that_is_managed(installed: Cluster, bob: Person):
+    installed.merge("/api/v1/namespaces/team-b", {"metadata": {"labels": {"gpuyard.dev/managed": "true"}}})
+    try:
+        for document in manifests("kube-scheduler/before"):
+            installed.create({**document, "metadata": {**document["metadata"], "namespace": "team-b"}})
+
+        def ours() -> bool:
+            return [pod["spec"]["schedulerName"] for pod in installed.pods("team-b")] == ["gpuyard"] * 4
+
+        until(ours, 60, "all of their pods ask for our scheduler")
+    finally:
+        installed.merge("/api/v1/namespaces/team-b", {"metadata": {"labels": {"gpuyard.dev/managed": None}}})
+        installed.empty("team-b")

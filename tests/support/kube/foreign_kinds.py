@@ -1,0 +1,52 @@
+"""Kinds of other projects on a test's API server, under schemas that say nothing; tests play their controllers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from tests.support.kube.cluster import ApiError, Cluster, until
+
+Kind = tuple[str, str, str]
+JOBSET: Kind = ("jobset.x-k8s.io", "v1alpha2", "JobSet")
+VOLCANO_GROUP: Kind = ("scheduling.volcano.sh", "v1beta1", "PodGroup")
+VOLCANO_JOB: Kind = ("batch.volcano.sh", "v1alpha1", "Job")
+KAI_GROUP: Kind = ("scheduling.run.ai", "v2alpha2", "PodGroup")
+
+
+def serve(cluster: Cluster, kinds: Iterable[Kind]) -> None:
+    """They are served, and there is nothing of them in the namespace `default`."""
+    for group, version, kind in kinds:
+        with contextlib.suppress(ApiError):  # they are there from the test before
+            cluster.create(definition(group, version, kind))
+        path = f"/apis/{group}/{version}/namespaces/default/{kind.lower()}s"
+        until(partial(is_served, cluster, path), 60, f"{kind} of {group} is served")
+        cluster.delete(path)
+
+
+def definition(group: str, version: str, kind: str) -> dict[str, Any]:
+    name = kind.lower()
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{name}s.{group}",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1111"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": f"{name}s", "singular": name},
+            "versions": [{"name": version, "served": True, "storage": True, "schema": anything}],
+        },
+    }
+
+
+def is_served(cluster: Cluster, path: str) -> bool:
+    try:
+        return "items" in cluster.get(path)
+    except ApiError:
+        return False
