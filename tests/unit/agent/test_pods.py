@@ -17,6 +17,7 @@ from gpuyard.agent.pods.grants import Grant
 from gpuyard.agent.pods.holding import PodHolding
 from gpuyard.agent.pods.readiness import Readiness
 from gpuyard.kube.definitions import gpu_nodes
+from gpuyard.kube.gpu_grants import event_name
 from gpuyard.kube.objects import PodObject
 
 GPU = "nvidia.com/gpu"
@@ -239,3 +240,23 @@ def test_a_plugin_is_away_only_if_that_is_said(status: str, away: bool):
     conditions = {"status": {"conditions": [{"type": "PluginReady", "status": status}]}}
     assert gpu_nodes.plugin_is_away(msgspec.convert(conditions, gpu_nodes.GpuNodeObject)) is away
     assert not gpu_nodes.plugin_is_away(None)
+
+
+def test_what_an_annotation_says_stands_in_the_agents_log_short_and_on_one_line(monkeypatch: pytest.MonkeyPatch):
+    lines: list[str] = []
+    made = account(monkeypatch, Bound([grant("p", "\x1b[2J\nall is well" + "x" * 9000)], []), held("p", c0="b"))
+    made.say = lines.append
+    made.look()
+    (line,) = lines
+    assert line.isprintable()
+    assert len(line) < 200
+
+
+def test_one_difference_is_one_event_whoever_tells_it_first(monkeypatch: pytest.MonkeyPatch):
+    bound = Bound([grant("p", "a")], [])
+    account(monkeypatch, bound, held("p", c0="b")).look()
+    account(monkeypatch, bound, held("p", c0="b")).look()
+    account(monkeypatch, bound, held("p", c0="c")).look()
+    names = [event["metadata"]["name"] for _, _, event in bound.told]
+    assert names[0] == names[1] == event_name("p", "uid-p", "bound to a; the kubelet gave b")
+    assert names[2] != names[0]

@@ -17,6 +17,7 @@ from gpuyard.agent.exporting.families import Family, GpuHolder
 from gpuyard.agent.pods import grants, holding
 from gpuyard.agent.pods.grants import Grant
 from gpuyard.agent.pods.holding import NotToldByKubelet, PodHolding
+from gpuyard.kube.gpu_grants import OTHER_GPUS, event_name, other_gpus
 from gpuyard.model.outside.ports import Clock
 
 READ_S = 0.1
@@ -112,7 +113,7 @@ class PodAccount:
         return {each.key: each for each in told}
 
     def _tell(self, grant: Grant, gpus: tuple[str, ...]) -> None:
-        note = f"bound to {', '.join(grant.gpus)}; the kubelet gave {', '.join(gpus)}"
+        note = other_gpus(grant.gpus, gpus)
         self.say(f"pod {grant.key}: {note}")
         if self.bound is not None:
             namespace = grant.key.partition("/")[0]
@@ -126,12 +127,12 @@ def _event(account: PodAccount, grant: Grant, note: str) -> dict[str, Any]:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{name[:200]}.{int(now * 1e6):x}", "namespace": namespace},
+        "metadata": {"name": event_name(name, grant.uid, note), "namespace": namespace},
         "eventTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": CONTROLLER,
         "reportingInstance": account.node,
         "action": "Allocating",
-        "reason": "OtherGpus",
+        "reason": OTHER_GPUS,
         "type": "Warning",
         "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": grant.uid},
         "note": note[:NOTE_MAX],

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuyard.agent.pods.holding import PodHolding
-from gpuyard.kube.objects import GRANTED_GPUS, Container, PodObject, moment
+from gpuyard.kube.gpu_grants import granted_gpus, other_gpus
+from gpuyard.kube.objects import Container, PodObject, moment
 from gpuyard.kube.quantities import whole
 
 OVER = ("Succeeded", "Failed")
@@ -26,7 +27,7 @@ class Grant:
 
 def granted(pod: PodObject, resource: str) -> Grant | None:
     """None for a pod that has ended, asks for none, or whose binding named none: then nobody minds which it gets."""
-    gpus = tuple(name for name in pod.metadata.annotation(GRANTED_GPUS).split(",") if name)
+    gpus = granted_gpus(pod)
     if not gpus or pod.status.phase in OVER:
         return None
     parts = tuple(_parts(pod.spec.containers or (), gpus, resource))
@@ -71,5 +72,5 @@ def differences(grants: Iterable[Grant], held: Iterable[PodHolding]) -> list[tup
     return [
         (grant, found)
         for grant in sorted(grants, key=lambda each: each.key)
-        if (found := having.get(grant.key, ())) and set(found) != set(grant.gpus)
+        if other_gpus(grant.gpus, found := having.get(grant.key, ()))
     ]

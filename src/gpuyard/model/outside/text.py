@@ -47,6 +47,12 @@ def wrong_variable(text: str) -> str:
     return f"must be letters, digits and _ and not begin with a digit, not {_quoted(text)}"
 
 
+def shown(text: str, most: int = 60) -> str:
+    """Somebody else's text as it can stand in a line of ours: without control characters, cut short."""
+    plain = text if text.isprintable() else ascii(text[: most + 1])[1:-1]
+    return plain if len(plain) <= most else f"{plain[: most - 3]}..."
+
+
 def _wrong_letters(text: str) -> str:
     if _HALF.search(text):
         return f"must be whole UTF-8, and {_quoted(text)} holds half a character"

@@ -185,6 +185,8 @@ class Cache:
         """Keys of pods of ours that are bound, by node."""
         self.unbegun: set[str] = set()
         """Keys of pods of ours that are bound and have not begun."""
+        self.holding_news: set[str] = set()
+        """Keys of pods of ours whose kubelet told something of what they hold, since `device_watch` last looked."""
         self.strangers: dict[str, set[str]] = {}
         """Keys of pods of others, by node."""
         self.members: dict[str, set[str]] = {}
@@ -246,6 +248,8 @@ class Cache:
         if now.spec.node_name and (before is None or not before.spec.node_name):
             self.on.setdefault(now.spec.node_name, set()).add(now.metadata.key)
         self._hear_of_eviction(now)
+        if pods.tells_holding(now) and (before is None or before.status != now.status):
+            self.holding_news.add(now.metadata.key)
         if before is None:
             self._group(now)
         elif not self._is_echo(before, now):

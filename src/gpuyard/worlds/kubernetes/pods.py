@@ -58,6 +58,11 @@ def is_to_begin(pod: PodObject) -> bool:
     return not any(each.state is not None and (each.state.running or each.state.terminated) for each in statuses)
 
 
+def tells_holding(pod: PodObject) -> bool:
+    """Whether its kubelet says which devices it gave."""
+    return any(status.allocated_resources_status for status in pod.status.container_statuses or ())
+
+
 def submitted(pod: PodObject) -> float:
     """When it was made."""
     return moment(pod.metadata.creation_timestamp)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.credentials import KubeAccess
+from gpuyard.kube.gpu_grants import OTHER_GPUS
 from gpuyard.kube.lease import Election
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
 from gpuyard.model.errors import Refused
@@ -27,6 +28,7 @@ from gpuyard.model.policy import PdbRule
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import gangs
 from gpuyard.worlds.kubernetes.acting.bind import Binder
+from gpuyard.worlds.kubernetes.acting.device_watch import DeviceWatch
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
 from gpuyard.worlds.kubernetes.acting.ending import Ender
 from gpuyard.worlds.kubernetes.acting.nominate import Nominator
@@ -100,6 +102,7 @@ class KubernetesWorld:
         self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self.starter, clock, self._do)
         self.start_watch = StartWatch(self.observer, self.taker.take, clock, settings.start_timeout)
+        self.device_watch = DeviceWatch(self.cache)
         self.ender = Ender(self.observer, self._do)
         self.taker.breaks_budgets = settings.site.policy.pdb is not PdbRule.NEVER
         self._clock = clock
@@ -196,6 +199,8 @@ class KubernetesWorld:
         with contextlib.suppress(ApiUnreachable):
             for pod, words in causes:
                 await self.teller.write_event(pod, "StartTimeout", words)
+            for pod, reason, words in self.device_watch.look():
+                await self.teller.write_event(pod, reason, words, once=reason == OTHER_GPUS)
 
     async def _let_go(self) -> None:
         """Nothing is begun any more; what is under way ends; the next one finds what is remembered, and may lead."""

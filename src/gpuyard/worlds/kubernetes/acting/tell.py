@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from gpuyard.kube.client import STRATEGIC, ApiUnreachable, KubeClient
+from gpuyard.kube.gpu_grants import event_name
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Waiting
 from gpuyard.model.outside.ports import Clock
@@ -205,11 +206,12 @@ class ConditionTeller:
             self.told += reply.ok
             self._sent[pod.metadata.uid] = message, self._clock.monotonic()
 
-    async def write_event(self, pod: PodObject, reason: str, text: str) -> None:
-        """A warning about it, for people."""
+    async def write_event(self, pod: PodObject, reason: str, text: str, once: bool = False) -> None:
+        """A warning about it, for people; `once`: not if it has been told this very thing already, by whomever."""
         metadata = pod.metadata
         stamp = _now(self._clock, "microseconds")
-        name = f"{metadata.name[:200]}.{round(self._clock.now() * 1e9):x}"
+        told_at = f"{metadata.name[:200]}.{round(self._clock.now() * 1e9):x}"
+        name = event_name(metadata.name, metadata.uid, text) if once else told_at
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
