@@ -32,6 +32,8 @@ PLURALS = {
 }  # fmt: skip
 DEFAULTING = "MutatingAdmissionPolicy"
 """Kinds that only add defaults: older clusters do without them, and people write those themselves."""
+REVISION = "deployment.kubernetes.io/revision"
+"""An annotation by which the cluster counts for itself, a moment after something was made."""
 VOLATILE = ("resourceVersion", "managedFields", "generation", "creationTimestamp", "uid")
 
 
@@ -93,9 +95,7 @@ async def apply(client: KubeClient, document: dict[str, Any], force: bool = Fals
         )
     if before.status == 404:
         return InstallStep(what, InstallOutcome.MADE)
-    return InstallStep(
-        what, InstallOutcome.UNCHANGED if _settled(before) == _settled(reply) else InstallOutcome.CHANGED
-    )
+    return InstallStep(what, InstallOutcome.UNCHANGED if settled(before) == settled(reply) else InstallOutcome.CHANGED)
 
 
 async def remove(client: KubeClient, document: dict[str, Any]) -> InstallStep:
@@ -107,6 +107,8 @@ async def remove(client: KubeClient, document: dict[str, Any]) -> InstallStep:
     if not found.ok:
         return InstallStep(what, InstallOutcome.REFUSED, found.why())
     metadata = json.loads(found.body)["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return InstallStep(what, InstallOutcome.GONE)
     if document["metadata"]["labels"][MADE_BY] != metadata.get("labels", {}).get(MADE_BY):
         return InstallStep(what, InstallOutcome.LEFT, f"it does not bear our label {MADE_BY}: somebody else made it")
     body = {"propagationPolicy": "Background", "preconditions": {"uid": metadata["uid"]}}
@@ -143,10 +145,13 @@ def _why(reply: ApiReply) -> str:
     return f"others have settled it otherwise: {' '.join(reply.why().split())}; --force takes it over"
 
 
-def _settled(reply: ApiReply) -> dict[str, Any]:
+def settled(reply: ApiReply) -> dict[str, Any]:
+    """The object as people settle it: without what differs from one making to the next."""
     document = json.loads(reply.body)
     kept = {key: value for key, value in document.items() if key != "status"}
-    kept["metadata"] = {key: value for key, value in document["metadata"].items() if key not in VOLATILE}
+    metadata = {key: value for key, value in document["metadata"].items() if key not in VOLATILE}
+    notes = {key: value for key, value in metadata.get("annotations", {}).items() if key != REVISION}
+    kept["metadata"] = {**metadata, "annotations": notes}
     return kept
 
 

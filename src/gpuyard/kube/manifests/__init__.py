@@ -12,6 +12,7 @@ import yaml
 
 NAMESPACE = "gpuyard-system"
 IMAGE = "gpuyard:latest"
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader if it was built: ten times as fast
 
 
 def text(name: str, namespace: str = NAMESPACE, image: str = IMAGE) -> str:
@@ -22,4 +23,4 @@ def text(name: str, namespace: str = NAMESPACE, image: str = IMAGE) -> str:
 
 def documents(name: str, namespace: str = NAMESPACE, image: str = IMAGE) -> list[dict[str, Any]]:
     """Its objects, in the order in which they are made."""
-    return [document for document in yaml.safe_load_all(text(name, namespace, image)) if document]
+    return [document for document in yaml.load_all(text(name, namespace, image), Loader) if document]

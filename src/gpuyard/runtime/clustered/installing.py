@@ -7,29 +7,20 @@ opposite order. What runs on the cluster goes on through both.
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuyard.kube import applying, manifests
 from gpuyard.kube.applying import InstallOutcome, InstallStep
-from gpuyard.kube.client import MERGE, STRATEGIC, ApiRefused, KubeClient
+from gpuyard.kube.client import ApiRefused, KubeClient
 from gpuyard.kube.definitions import gpu_nodes
-from gpuyard.worlds.kubernetes import kinds, queues
-from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
-from gpuyard.worlds.kubernetes.gathering import controllers
+from gpuyard.runtime.clustered import letting_go
+from gpuyard.worlds.kubernetes import queues
 
 EXCEPTED = ("kube-system", "gpu-operator")
 """Namespaces whose pods may name their node and have their GPUs from others: the vendor's validator does both."""
 MANAGED_BY = {applying.MADE_BY: "yard-install", "app.kubernetes.io/part-of": "gpuyard"}
-NODES_MANAGER = "gpuyard-nodes"
-"""The name under which labels are copied to nodes."""
-CONDITION = "GpusHealthy"
-"""Of nodes, by what agents tell."""
-FORGETTING = 30
-"""So often, a second apart, it is tried what a policy forbade that is gone: API servers hear of it a little later."""
 Document = dict[str, Any]
 
 
@@ -133,7 +124,7 @@ async def leaving(client: KubeClient, scheduler: str = "gpuyard") -> Leaving:
         len(await applying.listed(client, gpu_nodes.GPU_NODES.path)),
         placed,
         len(pods) - placed,
-        tuple([owner.key for owner in await _suspended(client)]),
+        tuple([owner.key for owner in await letting_go.suspended(client)]),
     )
 
 
@@ -144,7 +135,7 @@ async def uninstall(client: KubeClient, namespace: str, keep_queues: bool = Fals
             continue
         if document["kind"] == "CustomResourceDefinition":
             if document["spec"]["names"]["kind"] == "GpuNode":  # the first of both: programs and rights are gone
-                async for step in _let_go(client):
+                async for step in letting_go.let_go(client):
                     yield step
             elif keep_queues:
                 continue
@@ -152,76 +143,11 @@ async def uninstall(client: KubeClient, namespace: str, keep_queues: bool = Fals
     yield await _remove_namespace(client, namespace)
 
 
-async def _let_go(client: KubeClient) -> AsyncIterator[InstallStep]:
-    """What we have left on things of others."""
-    for owner in await _suspended(client):
-        yield await _resumed(client, owner)
-    for node in await applying.listed(client, "/api/v1/nodes"):
-        if any(each["type"] == CONDITION for each in node["status"].get("conditions", ())):
-            gone = {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}}
-            path = f"/api/v1/nodes/{node['metadata']['name']}/status"
-            reply = await client.patch(path, json.dumps(gone).encode(), STRATEGIC)
-            yield _done(
-                f"Condition {CONDITION} of Node {node['metadata']['name']}", reply.ok, "" if reply.ok else reply.why()
-            )
-        if any(field.get("manager") == NODES_MANAGER for field in node["metadata"].get("managedFields", ())):
-            name = node["metadata"]["name"]
-            empty = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-            reply = await client.send(
-                "PATCH",
-                f"/api/v1/nodes/{name}",
-                json.dumps(empty).encode(),
-                applying.APPLY,
-                {"fieldManager": NODES_MANAGER},
-            )
-            yield _done(f"Labels that we wrote on Node {name}", reply.ok, "" if reply.ok else reply.why())
-
-
-def _done(what: str, ok: bool, why: str) -> InstallStep:
-    return InstallStep(what, InstallOutcome.GONE if ok else InstallOutcome.REFUSED, why)
-
-
 async def _remove_namespace(client: KubeClient, namespace: str) -> InstallStep:
     """Only where we made it: what somebody else made may hold more than ours."""
     return await applying.remove(
         client, _marked({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Suspended:
-    """Whoever makes pods, and bears our mark."""
-
-    kind: str
-    key: str
-    path: str
-
-
-async def _suspended(client: KubeClient) -> list[_Suspended]:
-    """Of all kinds that we can suspend and that are served there."""
-    found = []
-    for kind in await kinds.served(client, frozenset()):
-        if kind.name in (queues.KIND, gpu_nodes.KIND):
-            continue
-        root, _, plural = kind.objects.path.rpartition("/")
-        for owner in await applying.listed(client, kind.objects.path):
-            metadata = owner["metadata"]
-            if SUSPENDED in metadata.get("annotations", {}):
-                path = f"{root}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
-                found.append(_Suspended(kind.name, f"{metadata['namespace']}/{metadata['name']}", path))
-    return found
-
-
-async def _resumed(client: KubeClient, owner: _Suspended) -> InstallStep:
-    """It makes its pods again; the policy that guards the mark is gone, which API servers hear of a little later."""
-    body = {"metadata": {"annotations": {SUSPENDED: None}}, "spec": controllers.suspension(owner.kind, False)}
-    for _ in range(FORGETTING):
-        reply = await client.patch(owner.path, json.dumps(body).encode(), MERGE)
-        if reply.status != 403:
-            break
-        await asyncio.sleep(1.0)
-    what = f"{owner.kind.partition('.')[0]} {owner.key}, suspended by us and resumed"
-    return _done(what, reply.ok, "" if reply.ok else reply.why())
 
 
 __all__ = [

@@ -19,9 +19,9 @@ from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.definitions.gpu_nodes import GPU_NODES, GpuNodeObject
 from gpuyard.kube.reflector import ObjectKind, Reflector
 from gpuyard.model.outside.ports import Clock, Dice
-from gpuyard.runtime.clustered.installing import CONDITION, NODES_MANAGER
+from gpuyard.runtime.clustered import node_marks
+from gpuyard.runtime.clustered.node_marks import CONDITION, JSON_PATCH, NODES_MANAGER, Taint
 
-JSON_PATCH = "application/json-patch+json"
 AGAIN_S = 300.0
 """So often all are looked at anew: a Node may have been made anew, or somebody let go of a label."""
 RETRY_S = 5.0
@@ -34,8 +34,7 @@ class LabelWish:
     """What is written."""
 
     prefix: str = "nvidia.com/"
-    taint: tuple[str, str, str] | None = None
-    """Key, value and effect."""
+    taint: Taint | None = None
 
 
 def labels_of(found: GpuNodeObject, prefix: str = "nvidia.com/") -> dict[str, str]:
@@ -153,8 +152,8 @@ class NodeLabeller:
             return reply.why()
         node, found = json.loads(reply.body), self.objects.get(name)
         return (
-            await self._write_labels(node, found)
-            or await self._write_taint(node, found)
+            await self._write_taint(node, found)  # first: it is for the node as it was read
+            or await self._write_labels(node, found)
             or (await self._write_condition(node, condition_of(found)) if found is not None else "")
         )
 
@@ -172,17 +171,10 @@ class NodeLabeller:
         return "" if reply.ok else reply.why()
 
     async def _write_taint(self, node: Document, found: GpuNodeObject | None) -> str:
-        if self._wish.taint is None or found is None or not found.spec.gpus:
+        wanted = self._wish.taint if found is not None and found.spec.gpus else None
+        name, body = node["metadata"]["name"], node_marks.taint_patch(node, wanted)
+        if not body:
             return ""
-        key, value, effect = self._wish.taint
-        there = node["spec"].get("taints") or []
-        if any((each["key"], each["effect"]) == (key, effect) for each in there):
-            return ""
-        taint = {"key": key, "effect": effect, **({"value": value} if value else {})}
-        name = node["metadata"]["name"]
-        # the whole list is written, so whoever has changed it since we looked is not to be overwritten
-        tests = [{"op": "test", "path": "/spec/taints", "value": there}] if there else []
-        body = [*tests, {"op": "add", "path": "/spec/taints", "value": [*there, taint]}]
         reply = await self._client.patch(f"/api/v1/nodes/{name}", json.dumps(body).encode(), JSON_PATCH)
         return "" if reply.ok else reply.why()
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gpuyard.kube import applying
+from gpuyard.runtime.clustered import installing
 from tests.support.kube import components
 from tests.support.kube.cluster import ApiError, Cluster, environment, folder_of, until
 from tests.support.kube.fake_kubelet import pod
@@ -125,3 +127,41 @@ def bob(installed: Cluster) -> Person:
 @pytest.fixture
 def admin(installed: Cluster) -> Path:
     return Path(installed.kubeconfig())
+
+
+@pytest.fixture
+def bare(session_bare: Cluster) -> Cluster:
+    """A cluster without us, or with what the test before left of us."""
+    session_bare.clean()
+    until(lambda: is_settled(session_bare), 120, "nothing is on its way out")
+    return session_bare
+
+
+@pytest.fixture(scope="session")
+def session_bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster without us."""
+    components.required()
+    cluster = Cluster(tmp_path_factory.mktemp("bare"))
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+def there(cluster: Cluster) -> set[str]:
+    """Which of all that we could make is there."""
+    found = set()
+    for document in installing.everything("gpuyard-system"):
+        with contextlib.suppress(ApiError):
+            seen = cluster.get(applying.path_of(document))
+            if "deletionTimestamp" not in seen["metadata"]:
+                found.add(applying.name_of(document))
+    return found
+
+
+def is_settled(cluster: Cluster) -> bool:
+    """Whether the namespace is there or not, and not in between: then nothing could be made in it."""
+    try:
+        return "deletionTimestamp" not in cluster.get("/api/v1/namespaces/gpuyard-system")["metadata"]
+    except ApiError as error:
+        return error.code == 404

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -12,80 +10,18 @@ import yaml
 from gpuyard.kube import applying
 from gpuyard.runtime.clustered import installing
 from tests.e2e.kube.installed.conftest import yard
-from tests.support.kube import components
-from tests.support.kube.cluster import ApiError, Cluster, until
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import indexed_job, pod
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster without us."""
-    components.required()
-    cluster = Cluster(tmp_path_factory.mktemp("bare"))
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
-
-
-def there(cluster: Cluster) -> set[str]:
-    """Which of all that we could make is there."""
-    found = set()
-    for document in installing.everything("gpuyard-system"):
-        with contextlib.suppress(ApiError):
-            seen = cluster.get(applying.path_of(document))
-            if "deletionTimestamp" not in seen["metadata"]:
-                found.add(applying.name_of(document))
-    return found
 
 
 def named(text: str, outcome: str) -> set[str]:
     return {line.partition(": ")[0] for line in text.splitlines() if f": {outcome}" in line}
 
 
-def test_an_installation_that_is_cut_off_anywhere_is_finished_by_the_next_and_a_third_changes_nothing(bare: Cluster):
-    admin = bare.kubeconfig()
-    until(lambda: settled(bare), 120, "nothing is on its way out")
-    everything = installing.documents(installing.InstallWish(image="registry.example/gpuyard:1"))
-    for cut in (9,):  # as if it was killed after so many steps
-        for document in everything[:cut]:
-            where = f"{applying.path_of(document)}?fieldManager={applying.MANAGER}"
-            bare.call("PATCH", where, document, applying.APPLY)
-        told = yard(admin, "install", "--image", "registry.example/gpuyard:1")
-        assert there(bare) == {applying.name_of(document) for document in everything}, told
-        assert "refused" not in told
-        again = yard(admin, "install", "--image", "registry.example/gpuyard:1")
-        assert named(again, "unchanged") == there(bare)
-        yard(admin, "uninstall", "--yes")
-        until(lambda: not there(bare), 60, "everything is gone")
-
-
-def settled(cluster: Cluster) -> bool:
-    """Whether the namespace is there or not, and not in between: then nothing could be made in it."""
-    try:
-        return "deletionTimestamp" not in cluster.get("/api/v1/namespaces/gpuyard-system")["metadata"]
-    except ApiError as error:
-        return error.code == 404
-
-
-def test_what_is_taken_away_half_is_taken_away_whole_by_the_next(bare: Cluster):
-    admin = bare.kubeconfig()
-    until(lambda: settled(bare), 120, "nothing is on its way out")
-    yard(admin, "install", "--exclusive")
-    for document in reversed(installing.everything("gpuyard-system")[8:]):
-        with contextlib.suppress(ApiError):
-            bare.call("DELETE", applying.path_of(document))
-    told = yard(admin, "uninstall", "--yes")
-    assert named(told, "not there")
-    until(lambda: not there(bare), 60, "everything is gone")
-    assert "refused" not in yard(admin, "uninstall", "--yes")
-
-
 def test_work_goes_on_when_gpuyard_is_taken_away(bare: Cluster):
     admin = bare.kubeconfig()
-    until(lambda: settled(bare), 120, "nothing is on its way out")
     yard(admin, "install")
     bare.create({"apiVersion": "gpuyard.dev/v1", "kind": "Queue", "metadata": {"name": "a"}, "spec": {}})
     token = bare.token_of("gpuyard-system", "gpuyard-scheduler")
@@ -122,7 +58,6 @@ def test_whoever_may_not_install_is_told_of_every_thing_and_ends_with_an_error(b
 
 def test_what_another_has_settled_is_named_and_taken_over_only_by_force(bare: Cluster):
     admin = bare.kubeconfig()
-    until(lambda: settled(bare), 120, "nothing is on its way out")
     yard(admin, "install")
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpuyard-queues"
     bare.merge(path, {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]})
