@@ -90,8 +90,13 @@ class Cluster:
         for running in self.running.values():
             running.wait(30)
         self.running.clear()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """The calling thread asks no more for now."""
         if getattr(self._kept, "connection", None) is not None:
             self._kept.connection.close()
+            self._kept.connection = None
 
     def _prepare(self) -> None:
         accounts = [f"{self.token},admin,admin,system:masters"]
