@@ -18,7 +18,7 @@ from tests.support.kube.fake_server import FakeServer
 T = TypeVar("T")
 
 POD = {
-    "metadata": {"name": "train-0-x", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "metadata": {"name": "train-0-x", "uid": "u", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
     "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]},
 }
 FAILED = {"type": "Failed", "status": "True", "message": "it has reached its backoff limit"}
@@ -43,6 +43,36 @@ def asked(job: dict[str, Any], act: Callable[[ClusterJobs], Awaitable[T]]) -> T:
                 await client.close()
 
     return asyncio.run(session())
+
+
+def test_a_task_that_gave_way_is_followed_on_in_the_pod_that_comes_in_its_stead():
+    """Its first pod is gone before its end was read; that is no mistake, and the next one is waited for."""
+    pods = {"first": {**POD, "metadata": {**POD["metadata"], "name": "first", "uid": "first"}}}
+    pods["second"] = {**POD, "metadata": {**POD["metadata"], "name": "second", "uid": "second"}}
+    there, over = ["first"], [False]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/first/log"):
+            there[0] = "second"
+            return web.Response(body=b"of the first\n") if "follow" in request.query else web.Response(status=404)
+        if request.path.endswith("/second/log"):
+            over[0] = True
+            return web.Response(body=b"of the second\n")
+        if request.path.endswith("/pods"):
+            return web.json_response({"items": [pods[there[0]]]})
+        return web.json_response(job(*([FAILED] if over[0] else [])))
+
+    async def followed() -> bytes:
+        async with FakeServer(answer) as server:
+            client = await KubeClient(server.access, SystemClock()).open()
+            jobs, seen, told = ClusterJobs(client, SystemClock()), set[str](), b""
+            while (pod := await jobs.started("train", 0, seen)) is not None:
+                told += b"".join([part async for part in jobs.output(pod, follow=True)])
+                seen.add(pod["metadata"]["uid"])
+            await client.close()
+            return told
+
+    assert asyncio.run(followed()) == b"of the first\nof the second\n"
 
 
 def job(*conditions: dict[str, str], **annotations: str) -> dict[str, Any]:

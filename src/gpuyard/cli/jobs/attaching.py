@@ -22,6 +22,7 @@ import click
 
 from gpuyard.cli.console import options, terminal
 from gpuyard.cli.console.completing import names
+from gpuyard.cli.jobs import on_cluster
 from gpuyard.cli.jobs.following import is_own
 from gpuyard.client import Client
 from gpuyard.model.errors import Conflict, Refused
@@ -49,13 +50,22 @@ class Visit:
     """
     yard attach notebook
     yard run -it --name notebook --gpus 1 -- bash
+    yard attach --kube team-a/train
     """,
 )
 @click.argument("job", shell_complete=names("jobs"))
-@click.option("--task", type=click.IntRange(min=0), default=0, help="Which task's terminal.")
+@click.option("--task", type=click.IntRange(min=0), help="Which task's terminal.  [default: 0; on a cluster all]")
+@on_cluster.option("Follow a Job of")
 @click.option("--raw", is_flag=True, help="Also another user's, whose output this terminal then obeys.")
-def attach(job: str, task: int, raw: bool) -> None:
-    """Connect this terminal to that of a job started with `yard run -it`. Ctrl-] leaves, the job goes on."""
+@click.pass_context
+def attach(ctx: click.Context, /, job: str, task: int | None, kube: bool, raw: bool) -> None:
+    """Connect this terminal to that of a job started with `yard run -it`. Ctrl-] leaves, the job goes on.
+
+    On a cluster: what a Job's tasks write from now on, until it ends. Ctrl-C leaves, the job goes on.
+    """
+    if kube:
+        ctx.exit(on_cluster.attach(job, task))
+    task = task or 0
     with Client() as client:
         known = client.job(job)
         if not raw and not is_own(known):

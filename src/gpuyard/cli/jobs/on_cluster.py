@@ -1,4 +1,4 @@
-"""`--kube` of `run`, `submit`, `logs`, `cancel`, `hold` and `release`: the same words to a cluster's Jobs.
+"""`--kube` of `run`, `submit`, `logs`, `attach`, `cancel`, `hold` and `release`: the same words to a cluster's Jobs.
 
 Called by those commands. What they may do is what the caller's own rights on the cluster say.
 """
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuyard.cli.console import exits, options, terminal
-from gpuyard.model.errors import Refused
+from gpuyard.model.errors import Conflict, NotFound, Refused
 
 if TYPE_CHECKING:
     from gpuyard.runtime.clustered.job_calls import ClusterJobs
 
 Document = dict[str, Any]
 INTERRUPTED = 130
+SHOWN = 10
+"""So many lines of what was written before are shown to whoever comes later."""
 
 
 def option(what: str) -> options.Decorator:
@@ -48,13 +50,15 @@ def with_jobs(act: Callable[[ClusterJobs], Awaitable[Any]]) -> Any:
     return asyncio.run(session())
 
 
-def manifests(document: Document, namespace: str) -> list[Document]:
+async def manifests(jobs: ClusterJobs, document: Document) -> list[Document]:
     """What a job file's content is on a cluster."""
     from gpuyard.files import read_submission
     from gpuyard.runtime.clock import SystemClock
     from gpuyard.runtime.clustered.submitting import manifests_of
 
-    return manifests_of(read_submission(document, SystemClock().now(), str(document["name"])), namespace)
+    asked = read_submission(document, SystemClock().now(), str(document["name"]))
+    classes = await jobs.priority_classes() if isinstance(asked.job.priority, int) else {}
+    return manifests_of(asked, jobs.key("")[0], classes=classes)
 
 
 def named(document: Document) -> Document:
@@ -72,8 +76,7 @@ def submit(documents: Sequence[Document], dry_run: bool, form: str) -> None:
     """Make a Job of each; a dry run only writes what would be made."""
 
     async def make(jobs: ClusterJobs) -> None:
-        namespace, _ = jobs.key("")
-        made = [manifests(named(document), namespace) for document in documents]
+        made = [await manifests(jobs, named(document)) for document in documents]
         if dry_run:
             terminal.write_document([each for one in made for each in one], "yaml" if form == "table" else form)
             return
@@ -89,17 +92,12 @@ def run(document: Document, detach: bool, on_interrupt: str) -> int:
 
     async def stay(jobs: ClusterJobs) -> int:
         nonlocal name
-        made = manifests(named(document), jobs.key("")[0])
+        made = await manifests(jobs, named(document))
         name = await jobs.submit(made)
         if detach:
             terminal.write(f"{name}\n")
             return 0
-        await follow(jobs, name, int(made[0]["spec"]["completions"]))
-        ended = await jobs.end(name)
-        if ended.phase != "succeeded":
-            told = exits.with_code(ended.code)
-            terminal.say(f"{name} {ended.phase} {told}{f': {ended.message}' if ended.message else ''}.")
-        return ended.code
+        return await follow(jobs, name, range(int(made[0]["spec"]["completions"])))
 
     try:
         return int(with_jobs(stay))
@@ -109,19 +107,48 @@ def run(document: Document, detach: bool, on_interrupt: str) -> int:
             with_jobs(lambda jobs: jobs.cancel(name))
             terminal.say(f"{name} is cancelled.")
         elif name:
-            terminal.say(
-                f"{name} goes on. `yard logs --kube {name} -f` shows its output, `yard cancel --kube {name}` ends it."
-            )
+            _say_it_goes_on(name)
         return INTERRUPTED
 
 
-async def follow(jobs: ClusterJobs, name: str, tasks: int) -> None:
-    """All tasks at once, each line with its task where there are several."""
+def attach(name: str, task: int | None) -> int:
+    """With a Job that is there: what its tasks write from now on, and how it ends."""
+    from gpuyard.runtime.clustered.job_calls import is_over
+
+    async def stay(jobs: ClusterJobs) -> int:
+        job = await jobs.job(name)
+        if is_over(job):
+            raise Conflict(f"{name} has ended; `yard logs --kube {name}` shows what it wrote.")
+        tasks = int(job["spec"].get("completions") or job["spec"].get("parallelism") or 1)
+        if task is not None and task >= tasks:
+            raise NotFound(f"{name} has no task {task}; it has {tasks}, counted from 0.")
+        terminal.say(f"Following {name}; Ctrl-C leaves it running.")
+        return await follow(jobs, name, range(tasks) if task is None else (task,), SHOWN)
+
+    try:
+        return int(with_jobs(stay))
+    except KeyboardInterrupt:
+        terminal.say()
+        _say_it_goes_on(name)
+        return INTERRUPTED
+
+
+def _say_it_goes_on(name: str) -> None:
+    terminal.say(f"{name} goes on. `yard logs --kube {name} -f` shows its output, `yard cancel --kube {name}` ends it.")
+
+
+async def follow(jobs: ClusterJobs, name: str, tasks: Sequence[int], tail: int | None = None) -> int:
+    """These tasks at once, each line with its task where there are several; then how the Job ended: its code."""
     told = asyncio.create_task(_say_why(jobs, name))
     try:
-        await asyncio.gather(*(_follow(jobs, name, index, tasks > 1, told) for index in range(tasks)))
+        await asyncio.gather(*(_follow(jobs, name, index, len(tasks) > 1, told, tail) for index in tasks))
     finally:
         told.cancel()
+    ended = await jobs.end(name)
+    if ended.phase != "succeeded":
+        code = exits.with_code(ended.code)
+        terminal.say(f"{name} {ended.phase} {code}{f': {ended.message}' if ended.message else ''}.")
+    return ended.code
 
 
 async def _say_why(jobs: ClusterJobs, name: str) -> None:
@@ -135,25 +162,30 @@ async def _say_why(jobs: ClusterJobs, name: str) -> None:
         await asyncio.sleep(1.0)
 
 
-async def _follow(jobs: ClusterJobs, name: str, index: int, titled: bool, told: asyncio.Task[None]) -> None:
-    pod = await jobs.started(name, index)
-    told.cancel()
-    if pod is not None:
-        async for part in jobs.output(pod, follow=True):
+async def _follow(
+    jobs: ClusterJobs, name: str, index: int, titled: bool, told: asyncio.Task[None], tail: int | None
+) -> None:
+    """Also of the pod that comes in its stead, after it gave way or failed; until the Job has ended."""
+    seen: set[str] = set()
+    while (pod := await jobs.started(name, index, seen)) is not None:
+        told.cancel()
+        async for part in jobs.output(pod, follow=True, tail=None if seen else tail):
             _put(part, index if titled else None)
+        seen.add(pod["metadata"]["uid"])
 
 
 def logs(name: str, follow_it: bool, task: int | None, tail: int | None) -> None:
     """What its tasks have written."""
+    from gpuyard.runtime.clustered.job_calls import index_of
 
     async def read(jobs: ClusterJobs) -> None:
         pods = await jobs.pods(name)
         if not pods:
             await jobs.job(name)
             raise Refused(f"{name} has no pods, so nothing was written; `yard why --kube {name}` says why it waits.")
-        if task is not None and task >= len(pods):
-            raise Refused(f"{name} has no task {task}; it has {len(pods)}, counted from 0.")
-        chosen = [(index, pod) for index, pod in enumerate(pods) if task in (None, index)]
+        chosen = [(index_of(pod), pod) for pod in pods if task in (None, index_of(pod))]
+        if not chosen:
+            raise Refused(f"{name} has no pod for a task {task}, so nothing was written; tasks are counted from 0.")
         await asyncio.gather(
             *(_read(jobs, pod, index if len(chosen) > 1 else None, follow_it, tail) for index, pod in chosen)
         )

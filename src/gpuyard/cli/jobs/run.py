@@ -71,7 +71,7 @@ def run(ctx: click.Context, /, **wish: Any) -> None:
     preview.check(document)
     if wish["kube"]:
         if wish["array"] and not wish["detach"]:
-            raise click.UsageError("On a cluster an array is one Job for each number; run them one by one.")
+            raise click.UsageError("An array is many jobs; add --detach, then `yard attach --kube NAME` follows them.")
         ctx.exit(on_cluster.run(document, wish["detach"], wish["on_interrupt"]))
     with Client() as client:
         if wish["array"] and not wish["detach"]:

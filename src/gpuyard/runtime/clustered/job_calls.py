@@ -7,7 +7,7 @@ may do is what its rights say. A job goes by `namespace/name`; without a namespa
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
 
 Document = dict[str, Any]
 LOOK_S = 0.3
+LOOK_MAX_S = 3.0
+"""So seldom it is looked again for what does not come."""
 SILENCE_S = 24 * 3600.0
 """A job may say nothing for long."""
 ACTIVE, ENDED = ("Pending", "Running"), ("Succeeded", "Failed")
@@ -79,7 +81,7 @@ class ClusterJobs:
         return dict(json.loads(reply.body))
 
     async def pods(self, name: str) -> list[Document]:
-        """Of that Job, in the order of their numbers; the newest of each."""
+        """Of that Job, in the order of their numbers (`index_of`); the newest of each."""
         namespace, plain = self.key(name)
         reply = await self._client.get(
             f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": f"{OWNED_ALONE}={plain}"}
@@ -87,8 +89,17 @@ class ClusterJobs:
         _check(reply, f"The pods of {namespace}/{plain} cannot be read")
         newest: dict[int, Document] = {}
         for pod in sorted(json.loads(reply.body)["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
-            newest[_index(pod)] = pod
+            newest[index_of(pod)] = pod
         return [newest[index] for index in sorted(newest)]
+
+    async def priority_classes(self) -> dict[str, int]:
+        """Those that people may name, with their values; none where the caller may not list them."""
+        reply = await self._client.get("/apis/scheduling.k8s.io/v1/priorityclasses")
+        if reply.status == 403:
+            return {}
+        _check(reply, "The PriorityClasses cannot be read")
+        found = {each["metadata"]["name"]: int(each.get("value", 0)) for each in json.loads(reply.body)["items"]}
+        return {name: value for name, value in found.items() if not name.startswith("system-")}
 
     async def why(self, name: str) -> str:
         """What its first pod that waits is told."""
@@ -98,15 +109,20 @@ class ClusterJobs:
                     return str(condition["message"])
         return ""
 
-    async def started(self, name: str, index: int) -> Document | None:
-        """The pod with that number, once it runs or has ended; None if the Job ended without it."""
+    async def started(self, name: str, index: int, seen: Collection[str] = ()) -> Document | None:
+        """The pod with that number that was not `seen` (uids), once it runs or has ended; None if the Job has ended."""
+        pause = LOOK_S
         while True:
-            pods = {_index(pod): pod for pod in await self.pods(name)}
-            if index in pods and pods[index]["status"].get("phase") in ("Running", *ENDED):
-                return pods[index]
-            if _ended(await self.job(name)) is not None:
+            over = is_over(await self.job(name))
+            pods = {index_of(pod): pod for pod in await self.pods(name)}
+            found = pods.get(index)
+            begun = found is not None and found["status"].get("phase") in ("Running", *ENDED)
+            if found is not None and begun and found["metadata"]["uid"] not in seen:
+                return found
+            if over:
                 return None
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(pause)
+            pause = min(1.5 * pause, LOOK_MAX_S)
 
     async def end(self, name: str) -> JobEnd:
         """How it ended, once it has."""
@@ -117,13 +133,15 @@ class ClusterJobs:
             await self._clock.sleep(LOOK_S)
 
     async def output(self, pod: Document, follow: bool, tail: int | None = None) -> AsyncIterator[bytes]:
-        """What it writes, until it ends if it is followed."""
+        """What it writes, until it ends if it is followed. Of a pod that is gone, which gave way, nothing is left."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
         params = {"tailLines": str(tail)} if tail is not None else {}
         told = 0
         if follow:
             async with self._client.lines(path, {**params, "follow": "true"}, SILENCE_S) as opened:
+                if opened.reply.status == 404:
+                    return
                 _check(opened.reply, f"The output of {metadata['namespace']}/{metadata['name']} cannot be read")
                 async for lines in opened.batches:
                     part = b"".join(line + b"\n" for line in lines)
@@ -132,6 +150,8 @@ class ClusterJobs:
             if tail is not None:
                 return
         reply = await self._client.get(path, params)
+        if follow and reply.status == 404:
+            return
         _check(reply, f"The output of {metadata['namespace']}/{metadata['name']} cannot be read")
         if reply.body[told:]:  # of one that was followed: the last line, which has no end
             yield reply.body[told:]
@@ -192,9 +212,15 @@ def _check(reply: ApiReply, told: str) -> None:
     raise Denied(sentence) if reply.status == 403 else Conflict(sentence) if reply.status == 409 else Refused(sentence)
 
 
-def _index(pod: Document) -> int:
+def index_of(pod: Document) -> int:
+    """Which task of its Job it is."""
     told = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", "0")
     return int(told) if told.isdecimal() else 0
+
+
+def is_over(job: Document) -> bool:
+    """Whether the Job has ended, however."""
+    return _ended(job) is not None
 
 
 def _ended(job: Document) -> tuple[str, str] | None:

@@ -131,16 +131,57 @@ def test_run_says_why_it_waits_and_goes_on_without_us(installed: Cluster, runnin
     yard(at_home, "cancel", "--kube", "large")
 
 
+def test_an_array_with_a_priority_by_number_starts_one_by_one_and_is_ended_as_one(
+    installed: Cluster, running: FakeKubelets, at_home: str
+):
+    installed.prioritise(seven=7)
+    made = ("--array", "0-2", "--priority", "7", "--gpus", "2", "--name", "sweep", "--image", "x", "--", "true")
+    assert yard(at_home, "run", "--kube", "--detach", *made) == "team-a/sweep\n"
+
+    def stand() -> list[tuple[str, int]]:
+        pods = installed.pods("team-a", **{"batch.kubernetes.io/job-name": "sweep"})
+        return sorted((pod["status"]["phase"], pod["spec"]["priority"]) for pod in pods)
+
+    wait_for(lambda: stand() == [("Pending", 7), ("Running", 7), ("Running", 7)], "two of three have room, and run")
+    assert "no task 3" in yard(at_home, "attach", "--kube", "--task", "3", "sweep", code=3)
+    yard(at_home, "cancel", "--kube", "sweep")
+    wait_for(lambda: stand() == [], "all of it is gone")
+
+
+def test_attach_follows_a_job_says_why_it_waits_and_ctrl_c_leaves_it(
+    installed: Cluster, running: FakeKubelets, at_home: str
+):
+    yard(at_home, "run", "--kube", "--detach", "--gpus", "99", "--name", "later", "--image", "x", "--", "true")
+    env = environment(KUBECONFIG=at_home, NO_COLOR="1")
+    command = [sys.executable, "-m", "gpuyard", "attach", "--kube", "later"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as attached:
+        assert attached.stderr is not None
+        assert "Following later; Ctrl-C leaves it running" in attached.stderr.readline()
+        assert "99 GPUs" in attached.stderr.readline()
+        attached.send_signal(2)
+        assert "later goes on" in attached.stderr.read()
+        assert attached.wait(60) == 130
+    assert job(installed, "later")["status"].get("active") == 1
+    yard(at_home, "cancel", "--kube", "later")
+    wait_for(lambda: is_gone(installed, "later"), "it is gone")
+    assert "There is no Job" in yard(at_home, "attach", "--kube", "later", code=3)
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
         (("--gpus", "1"), "without an image"),
         (("--gpus", "0.5", "--image", "x"), "part of a GPU"),
-        (("--priority", "7", "--image", "x"), "PriorityClass"),
+        (("--priority", "8", "--image", "x"), "none has the value 8; there is seven (7)"),
+        (("--array", "1-2", "--image", "x"), "numbers are not 0 to N"),
+        (("--after", "other", "--image", "x"), "submit it when that has ended"),
         (("--name", "Not_A_Name", "--image", "x"), "cannot be called"),
     ],
 )
-def test_what_a_cluster_cannot_have_is_said_before_anything_is_made(at_home: str, args: tuple[str, ...], told: str):
+def test_what_a_cluster_cannot_have_is_said_before_anything_is_made(
+    installed: Cluster, at_home: str, args: tuple[str, ...], told: str
+):
+    installed.prioritise(seven=7)
     said = yard(at_home, "run", "--kube", "--detach", *args, "--", "true", code=2)
     assert told in said
     assert said.count("error:") == 1

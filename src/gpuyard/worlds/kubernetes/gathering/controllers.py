@@ -18,7 +18,7 @@ from gpuyard.kube.owners import (
     RayWorkers,
     ReplicatedJob,
 )  # fmt: skip
-from gpuyard.worlds.kubernetes.asking.marks import TASK, ReadingSettings
+from gpuyard.worlds.kubernetes.asking.marks import ARRAY, TASK, ReadingSettings
 from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout, Owners, Parked, Rule, Seat, Way, number
 
 JOB, JOBSET = "Job.batch", "JobSet.jobset.x-k8s.io"
@@ -265,7 +265,8 @@ def _is_gang(spec: JobSpec) -> bool:
     parallel = 1 if spec.parallelism is None else spec.parallelism
     if parallel <= 1 and spec.completions in (None, 1):
         return True
-    return spec.completion_mode == "Indexed" and parallel == spec.completions
+    array = spec.template.metadata.annotation(ARRAY) == "true"
+    return spec.completion_mode == "Indexed" and parallel == spec.completions and not array
 
 
 def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:
