@@ -11,7 +11,7 @@ import httpx2
 
 from gpuyard.client import calls, peers, places
 from gpuyard.client.calls import Call, Document
-from gpuyard.client.errors import error_of, silent, unreachable
+from gpuyard.client.errors import error_of, silent, trusting, unreachable
 from gpuyard.client.events import sse_event
 from gpuyard.client.places import Address
 from gpuyard.client.synchronous import TIMEOUT_S
@@ -203,8 +203,6 @@ def _http_client(place: Address) -> httpx2.AsyncClient:
     if place.socket is not None:
         transport = httpx2.AsyncHTTPTransport(uds=str(place.socket))
         return httpx2.AsyncClient(transport=transport, base_url="http://localhost", trust_env=False)
-    import ssl
-
     headers = {"Authorization": f"Bearer {place.token}"}
-    verify = ssl.create_default_context(cafile=place.certificate or None)
+    verify = trusting(place.certificate)
     return httpx2.AsyncClient(base_url=place.url, headers=headers, verify=verify, trust_env=False)

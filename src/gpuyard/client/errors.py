@@ -6,6 +6,7 @@ Called by both clients. The server's half of the same table is `server.answers`.
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 
 from gpuyard.model.errors import Broken, Conflict, Denied, GpuYardError, Never, NotFound, Refused
@@ -50,6 +51,23 @@ def not_open(place: str) -> Unreachable:
         f"The yard at {place} is not open to you. Ask whoever runs it to put you in its group (`yard up --shared "
         "--group`), or start your own with `yard up`."
     )
+
+
+def distrusted(place: str, told: str) -> Unreachable:
+    """Somebody is there, and nobody whom we trust vouches for them."""
+    return Unreachable(
+        f"Whoever answers at {place} cannot be trusted: {told}. GPUYARD_CERTIFICATE names the file with the "
+        "certificate of the yard, or of the authority that vouches for it."
+    )
+
+
+def trusting(certificate: str) -> ssl.SSLContext:
+    """Whom these certificates vouch for; without any, whom the machine trusts."""
+    try:
+        return ssl.create_default_context(cafile=certificate or None)
+    except OSError as error:
+        told = f"{certificate} cannot be read as certificates: {error.strerror or error}"
+        raise Refused(f"{told}; GPUYARD_CERTIFICATE names it.") from None
 
 
 def silent(place: str, seconds: float) -> Unreachable:

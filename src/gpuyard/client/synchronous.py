@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from gpuyard.client import calls, peers, places
 from gpuyard.client.calls import Call, Document
-from gpuyard.client.errors import Unreachable, error_of, not_open, silent, unreachable
+from gpuyard.client.errors import Unreachable, distrusted, error_of, not_open, silent, trusting, unreachable
 from gpuyard.client.events import sse_events
 from gpuyard.client.places import Address
 
@@ -201,6 +201,10 @@ class Client:
                 except GONE as error:
                     shut += [str(place)] * isinstance(error, PermissionError)
                     self.close()
+                except ssl.SSLError as error:
+                    self.close()
+                    told = getattr(error, "verify_message", "") or error.reason or "it speaks no TLS"
+                    raise distrusted(str(place), told) from None
                 except TimeoutError:
                     self.close()
                     raise silent(str(place), self._timeout_s) from None
@@ -244,7 +248,7 @@ def connect(place: Address, timeout_s: float) -> HTTPConnection:
     parts = urlsplit(place.url)
     host = parts.hostname or "localhost"
     if parts.scheme == "https":
-        context = ssl.create_default_context(cafile=place.certificate or None)
+        context = trusting(place.certificate)
         return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
     return HTTPConnection(host, parts.port, timeout=timeout_s)
 

@@ -17,7 +17,7 @@ from tests.support.kube.fake_server import FakeServer
 
 T = TypeVar("T")
 
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"name": "train-0-x", "uid": "u", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
     "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 3}}}]},
 }

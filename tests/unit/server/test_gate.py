@@ -7,15 +7,18 @@ import shutil
 import socket
 import stat
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from gpuyard.client import Client
+from gpuyard.client.errors import Unreachable
 from gpuyard.client.places import Address, socket_path, token_path
 from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
-from gpuyard.server.doors import gate, listening
+from gpuyard.server.doors import gate, listening, renewing
 from gpuyard.server.doors.access import Access, make_token, peer_caller
 from gpuyard.server.doors.listening import Tcp
 from gpuyard.server.hosting import Doors, Hosting
@@ -130,12 +133,67 @@ def test_beyond_this_machine_tls_is_required():
         listening.open_tcp(Tcp("0.0.0.0", 0))
 
 
+def certificate(folder: Path, name: str = "certificate") -> tuple[str, str]:
+    """One of its own, for 127.0.0.1, and its key."""
+    paths = str(folder / name), str(folder / f"{name}.key")
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=yard -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*made.split(), "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
+    return paths
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl, for a certificate")
+def test_a_certificate_that_is_replaced_is_shown_to_whoever_comes_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(renewing, "LOOK_S", 0.02)
+    (old, old_key), (new, new_key) = certificate(tmp_path, "old"), certificate(tmp_path, "new")
+    where = Tcp("127.0.0.1", 0, str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+
+    def show(content: str, name: str) -> None:
+        shutil.copy(content, tmp_path / "coming")
+        os.replace(tmp_path / "coming", name)
+
+    show(old, where.certificate)
+    show(old_key, where.key)
+    hosting = Hosting(FakeYard(), Doors(tmp_path, tcp=where), SystemClock())
+    address = hosting.start().urls[0]
+    try:
+        assert distrust(address, tmp_path, old) == ""
+        assert "GPUYARD_CERTIFICATE" in distrust(address, tmp_path, new)
+        show(new_key, where.key)  # a moment at which both are not of each other
+        assert distrust(address, tmp_path, old) == ""
+        show(new, where.certificate)
+        pause, end = threading.Event(), time.monotonic() + 60
+        while distrust(address, tmp_path, new):
+            assert time.monotonic() < end, "the new one is shown"
+            pause.wait(0.05)
+    finally:
+        hosting.close()
+
+
+def distrust(address: str, state: Path, authority: str) -> str:
+    """What is told to who trusts that certificate alone; "" if they are answered."""
+    token = token_path(state).read_text().strip()
+    try:
+        with Client(Address(url=address, token=token, certificate=authority)) as client:
+            assert client.status()["pid"] == 4711
+    except Unreachable as told:
+        return str(told)
+    return ""
+
+
+def test_a_file_of_certificates_that_is_none_is_named(tmp_path: Path):
+    (tmp_path / "none").write_text("no certificate")
+    for name in ("none", "away"):
+        client = Client(Address(url="https://127.0.0.1:1", certificate=str(tmp_path / name)))
+        with pytest.raises(Refused, match=f"{name} .*GPUYARD_CERTIFICATE"):
+            client.status()
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl, for a certificate")
 def test_who_never_says_hello_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The attack: connections that take TLS's first word a minute to say, each in a place that others want."""
-    names = [str(tmp_path / name) for name in ("certificate", "key")]
-    made = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=yard -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run([*made.split(), "-out", names[0], "-keyout", names[1]], check=True, capture_output=True)
+    names = list(certificate(tmp_path))
     monkeypatch.setattr(listening, "HANDSHAKE_S", 0.2)
     hosting = Hosting(FakeYard(), Doors(tmp_path, tcp=Tcp("127.0.0.1", 0, *names)), SystemClock())
     address = hosting.start().urls[0]

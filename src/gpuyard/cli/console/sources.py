@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from gpuyard.cli.console.hints import nearest
 from gpuyard.cli.console.options import KUBE
@@ -115,6 +116,11 @@ def _told_by_yard(access: KubeAccess, url: str, now: float) -> Snapshot:
     from gpuyard.client.places import Address
     from gpuyard.kube import credentials
 
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+        raise Refused(
+            f"Your token of the cluster is not sent to {url}, where anybody on the way could read it: https://."
+        )
     address = Address(
         url=url.rstrip("/"),
         token=credentials.token_of(access, SystemClock()),

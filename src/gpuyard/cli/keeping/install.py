@@ -44,6 +44,9 @@ def _reached(command: Any) -> Any:
 )
 @_reached
 @click.option("--image", default="", help="Run the programs from this image.  [default: you run `yard serve` yourself]")
+@click.option(
+    "--tls-secret", default="", metavar="NAME", help="Serve teams the yard's API, with this Secret's certificate."
+)
 @click.option("--exclusive", is_flag=True, help="Refuse pods that ask another scheduler for GPUs.")
 @click.option("--except", "excepted", multiple=True, metavar="NAMESPACE", help="Its pods may do so all the same.")
 @click.option("--policies/--no-policies", default=True, help="Whether the API server guards marks, places and queues.")
@@ -58,6 +61,8 @@ def install(kubeconfig: str, context: str, **given: Any) -> None:
     installing = _installing()
     form, dry, force = given.pop("form"), given.pop("dry_run"), given.pop("force")
     wish = installing.InstallWish(**given)
+    if wish.tls_secret and not wish.image:
+        raise click.UsageError("--tls-secret is for the programs of --image; `yard serve --listen` takes files.")
     if form == "yaml" and not dry:
         raise click.UsageError("-o yaml writes what --dry-run would apply; give both.")
     if dry:

@@ -7,6 +7,7 @@ opposite order. What runs on the cluster goes on through both.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from gpuyard.worlds.kubernetes import queues
 EXCEPTED = ("kube-system", "gpu-operator")
 """Namespaces whose pods may name their node and have their GPUs from others: the vendor's validator does both."""
 MANAGED_BY = {applying.MADE_BY: "yard-install", "app.kubernetes.io/part-of": "gpuyard"}
+API_PORT, TLS = 8443, "/etc/gpuyard/tls"
 Document = dict[str, Any]
 
 
@@ -35,6 +37,8 @@ class InstallWish:
     """Whether pods that ask another scheduler for GPUs are refused."""
     excepted: tuple[str, ...] = ()
     policies: bool = True
+    tls_secret: str = ""
+    """Of the namespace: the certificate under which the yard's API is served to teams; "": it is not served."""
 
 
 def documents(wish: InstallWish) -> list[Document]:
@@ -43,6 +47,9 @@ def documents(wish: InstallWish) -> list[Document]:
     namespace, rights = made[:1], made[1:]
     rights += [each for name in ("agent.yaml", "nodes.yaml", "tenants.yaml") for each in _rights(wish, name)]
     programs = manifests.documents("programs.yaml", wish.namespace, wish.image) if wish.image else []
+    if wish.image and wish.tls_secret:
+        programs = [_served(each, wish.tls_secret) for each in programs]
+        programs += manifests.documents("service.yaml", wish.namespace)
     rules = [*_policies(wish, "policies.yaml")] if wish.policies else []
     rules += [*_policies(wish, "exclusive.yaml")] if wish.exclusive else []
     kinds = [queues.definition(), gpu_nodes.definition()]
@@ -51,7 +58,29 @@ def documents(wish: InstallWish) -> list[Document]:
 
 def everything(namespace: str) -> list[Document]:
     """Whatever any wish could have made: this is what is taken away."""
-    return documents(InstallWish(namespace, manifests.IMAGE, exclusive=True))
+    return documents(InstallWish(namespace, manifests.IMAGE, exclusive=True, tls_secret="any"))
+
+
+def _served(document: Document, secret: str) -> Document:
+    """The scheduler with its door for teams open. A kubelet brings the Secret: no account of ours may read it."""
+    if (document["kind"], document["metadata"]["name"]) != ("Deployment", "gpuyard-scheduler"):
+        return document
+    opened: Document = copy.deepcopy(document)
+    pod = opened["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    container["args"] += [
+        "--listen",
+        f"0.0.0.0:{API_PORT}",
+        "--certificate",
+        f"{TLS}/tls.crt",
+        "--key",
+        f"{TLS}/tls.key",
+    ]
+    container["ports"] = [{"name": "api", "containerPort": API_PORT, "protocol": "TCP"}]
+    container["volumeMounts"].append({"name": "tls", "mountPath": TLS, "readOnly": True})
+    pod["securityContext"]["fsGroup"] = pod["securityContext"]["runAsUser"]
+    pod["volumes"].append({"name": "tls", "secret": {"secretName": secret, "defaultMode": 0o440}})
+    return opened
 
 
 def _rights(wish: InstallWish, name: str) -> list[Document]:

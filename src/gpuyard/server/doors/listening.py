@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 
 from gpuyard.model.errors import Refused
 from gpuyard.server.doors.peer import PeerProtocol
+from gpuyard.server.doors.renewing import Renewal
 
 PORTS_TRIED = 100
 START_S = 10.0
@@ -138,6 +139,7 @@ class Listener:
 
     def __init__(self, app: ASGIApp, sockets: list[socket.socket], tls: Tcp | None = None) -> None:
         self._sockets = sockets
+        self._tls = tls
         self._server = uvicorn.Server(_config(app, tls))
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
 
@@ -161,7 +163,19 @@ class Listener:
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=ImpatientLoop) as runner:
-            runner.run(self._server.serve(self._sockets))
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        config = self._server.config
+        config.load()
+        renewal = None
+        if config.ssl is not None and self._tls is not None:
+            renewal = asyncio.create_task(Renewal(config.ssl, self._tls.certificate, self._tls.key).go_on())
+        try:
+            await self._server.serve(self._sockets)
+        finally:
+            if renewal is not None:
+                renewal.cancel()
 
 
 class ImpatientLoop(asyncio.SelectorEventLoop):

@@ -67,6 +67,24 @@ def test_what_another_has_settled_is_named_and_taken_over_only_by_force(bare: Cl
     assert named(yard(admin, "install", "--force"), "changed") == {"ClusterRole gpuyard-queues"}
 
 
+def test_the_api_for_teams_is_a_service_with_a_certificate_of_a_secret_and_goes_with_its_wish(bare: Cluster):
+    admin = bare.kubeconfig()
+    said = yard(admin, "install", "--image", "x:2", "--tls-secret", "yard-tls")
+    assert "Service gpuyard-system/gpuyard" in named(said, "made")
+    pod = bare.get("/apis/apps/v1/namespaces/gpuyard-system/deployments/gpuyard-scheduler")["spec"]["template"]["spec"]
+    assert {"secretName": "yard-tls", "defaultMode": 0o440} in [each.get("secret") for each in pod["volumes"]]
+    args = pod["containers"][0]["args"]
+    assert args[args.index("--listen") + 1] == "0.0.0.0:8443"
+    assert pod["containers"][0]["ports"][0]["name"] == "api"
+    assert named(yard(admin, "install", "--image", "x:2", "--tls-secret", "yard-tls"), "changed") == set()
+    said = yard(admin, "install", "--image", "x:2")
+    assert named(said, "gone") == {"Service gpuyard-system/gpuyard"}
+    assert "Deployment gpuyard-system/gpuyard-scheduler" in named(said, "changed")
+    pod = bare.get("/apis/apps/v1/namespaces/gpuyard-system/deployments/gpuyard-scheduler")["spec"]["template"]["spec"]
+    assert "--listen" not in pod["containers"][0]["args"]
+    assert "--image" in yard(admin, "install", "--tls-secret", "yard-tls", code=2)
+
+
 def test_a_dry_run_asks_nobody_and_writes_what_kubectl_takes(tmp_path):
     told = yard(
         str(tmp_path / "none"), "install", "--dry-run", "-o", "yaml", "--namespace", "elsewhere", "--image", "x:2"
