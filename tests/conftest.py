@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 ALLOWED_SKIPS = ("needs a real GPU", "needs root", "needs a browser", "needs podman")
-pytest_plugins = ["tests.support.kube.fixtures"]
+pytest_plugins = ["tests.support.kube.fixtures", "tests.support.kube.real_fixtures"]
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 # Hints tell `yard` as it works from where the reader stands: here it is on the PATH.
@@ -30,6 +30,19 @@ settings.register_profile(
 )
 settings.register_profile("mutants", max_examples=5, deadline=None, derandomize=True, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also what `make test` has no time for")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is long unless it is asked for: no skip, since nothing is missing."""
+    if config.getoption("--long"):
+        return
+    left = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -197,27 +197,34 @@ WORLDS: dict[str, Callable[[Path, str], Place]] = {"local": Local, "sim": Sim, "
 
 def in_cluster(request: pytest.FixtureRequest) -> Callable[[Path, str], Place]:
     """On the session's real API server, which only those start who meet it."""
-    cluster, kubelets = request.getfixturevalue("cluster"), request.getfixturevalue("kubelets")
+    from tests.support.kube.place import FakeHosts, Kubernetes
 
-    def make(folder: Path, fleet: str) -> Place:
-        from tests.support.kube.place import Kubernetes
-
-        return Kubernetes(cluster, kubelets, fleet)
-
-    return make
+    hosts = FakeHosts(request.getfixturevalue("cluster"), request.getfixturevalue("kubelets"))
+    return lambda folder, fleet: Kubernetes(hosts, fleet)
 
 
+def on_real_nodes(request: pytest.FixtureRequest) -> Callable[[Path, str], Place]:
+    """The same with kubelets that run containers."""
+    from tests.support.kube.place import Kubernetes, RealHosts
+
+    real = request.getfixturevalue("cluster_of_fours")
+    request.addfinalizer(real.clear)
+    return lambda folder, fleet: Kubernetes(RealHosts(real, folder / "clock"), fleet)
+
+
+CLUSTERS = {"kubernetes": in_cluster, "kubernetes-real": on_real_nodes}
 KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.slow)
+REAL = pytest.param("kubernetes-real", marks=[pytest.mark.slow, pytest.mark.long])
 
 
-@pytest.fixture(params=[KUBERNETES, *sorted(WORLDS)])
+@pytest.fixture(params=[REAL, KUBERNETES, *sorted(WORLDS)])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Place]]:
     """Makes a world of the kind from a fleet file's text."""
     made: list[Place] = []
-    kinds = WORLDS | ({"kubernetes": in_cluster(request)} if request.param == "kubernetes" else {})
+    kind = CLUSTERS[request.param](request) if request.param in CLUSTERS else WORLDS[request.param]
 
     def make(fleet: str) -> Place:
-        made.append(kinds[request.param](tmp_path / str(len(made)), fleet))
+        made.append(kind(tmp_path / str(len(made)), fleet))
         return made[-1]
 
     yield make

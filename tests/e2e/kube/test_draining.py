@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from tests.e2e.kube.conftest import Schedulers, bound, wait_for
 from tests.e2e.kube.test_giving_way import job, running
-from tests.support.kube.cluster import Cluster, environment
+from tests.support.kube import commands
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 
 pytestmark = pytest.mark.slow
@@ -18,11 +17,7 @@ pytestmark = pytest.mark.slow
 
 def yard(cluster: Cluster, *args: str) -> str:
     """As somebody who may cordon nodes."""
-    env = environment(KUBECONFIG=cluster.kubeconfig(), NO_COLOR="1", COLUMNS="200")
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuyard", *args], capture_output=True, text=True, env=env, timeout=120, check=True
-    )
-    return done.stdout + done.stderr
+    return commands.yard(cluster.kubeconfig(), *args)
 
 
 def node(cluster: Cluster, name: str) -> dict[str, Any]:

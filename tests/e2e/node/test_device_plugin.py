@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.e2e.node.conftest import UUIDS, Agent, bind, held, phases, wait_for
+from tests.e2e.node.conftest import UUIDS, bind, phases, wait_for
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.real_machine import RealMachine
 from tests.support.kube.real_node import RealNode, real_pod
 
 pytestmark = pytest.mark.slow
@@ -20,17 +21,18 @@ def uuids(digits: str) -> list[str]:
     return [UUIDS[int(digit)] for digit in digits]
 
 
-@pytest.mark.parametrize("sets", ROUNDS)
+@pytest.mark.parametrize("sets", [*ROUNDS[:3], *(pytest.param(each, marks=pytest.mark.long) for each in ROUNDS[3:])])
 def test_pods_that_fill_the_node_have_exactly_the_gpus_that_they_were_bound_to(
-    cluster: Cluster, node: RealNode, agent: Agent, sets: str
+    cluster: Cluster, machine: RealMachine, sets: str
 ):
+    node = machine.node
     granted = {f"pod-{at}": sorted(uuids(digits)) for at, digits in enumerate(sets.split())}
     for name, gpus in granted.items():
         cluster.create(real_pod(name, "gpus", "hold", gpus=len(gpus)))
     for name in reversed(granted):  # not in the order in which they were made
         bind(cluster, name, node.name, granted[name])
     wait_for(lambda: phases(cluster) == dict.fromkeys(granted, "Running"), "all of them run")
-    assert held(node) == {name: tuple(gpus) for name, gpus in granted.items()}
+    assert machine.held() == {name: tuple(gpus) for name, gpus in granted.items()}
     said = wait_for(lambda: all_said(node, granted), "all have said what they see")
     for name, gpus in granted.items():
         files = ",".join(sorted(f"nvidia{UUIDS.index(gpu)}" for gpu in gpus))
@@ -43,8 +45,9 @@ def all_said(node: RealNode, names: Iterable[str]) -> dict[str, str]:
 
 
 def test_a_sick_gpu_is_not_offered_while_its_neighbours_go_on_and_is_again_when_it_is_well(
-    cluster: Cluster, node: RealNode, agent: Agent
+    cluster: Cluster, machine: RealMachine
 ):
+    node, agent = machine.node, machine.agent
     cluster.create(real_pod("neighbour", "gpus", "hold", gpus=2))
     bind(cluster, "neighbour", node.name, uuids("24"))
     wait_for(lambda: phases(cluster) == {"neighbour": "Running"}, "it runs")
@@ -53,4 +56,4 @@ def test_a_sick_gpu_is_not_offered_while_its_neighbours_go_on_and_is_again_when_
     assert phases(cluster) == {"neighbour": "Running"}
     agent.faults.write_text("[]")
     wait_for(lambda: node.gpus() == (8, 8), "eight are offered")
-    assert held(node) == {"neighbour": tuple(sorted(uuids("24")))}
+    assert machine.held() == {"neighbour": tuple(sorted(uuids("24")))}

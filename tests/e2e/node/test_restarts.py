@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.node.conftest import UUIDS, Agent, bind, held, phases, plugin_ready, wait_for
+from tests.e2e.node.conftest import UUIDS, bind, phases, plugin_ready, wait_for
 from tests.support.kube.cluster import Cluster
-from tests.support.kube.real_node import RealNode, real_pod
+from tests.support.kube.real_machine import RealMachine
+from tests.support.kube.real_node import real_pod
 
 pytestmark = pytest.mark.slow
 
@@ -17,9 +18,12 @@ pytestmark = pytest.mark.slow
 Outage = tuple[Callable[[], None], Callable[[], None]]
 
 
-@pytest.fixture(params=["the kubelet", "the plugin", "the plugin, killed"])
-def outage(request: pytest.FixtureRequest, node: RealNode, agent: Agent) -> Outage:
+@pytest.fixture(
+    params=["the kubelet", pytest.param("the plugin", marks=pytest.mark.long), "the plugin, killed"],
+)
+def outage(request: pytest.FixtureRequest, machine: RealMachine) -> Outage:
     """How it ends and how it begins again."""
+    node, agent = machine.node, machine.agent
     ways = {
         "the kubelet": (node.end_kubelet, node.start_kubelet),
         "the plugin": (agent.stop, agent.start),
@@ -30,9 +34,9 @@ def outage(request: pytest.FixtureRequest, node: RealNode, agent: Agent) -> Outa
 
 
 def test_who_runs_keeps_its_gpus_and_who_comes_meanwhile_is_bound_when_devices_are_there_again(
-    cluster: Cluster, node: RealNode, scheduler: Path, outage: Outage
+    cluster: Cluster, machine: RealMachine, scheduler: Path, outage: Outage
 ):
-    end, begin = outage
+    node, (end, begin) = machine.node, outage
     cluster.create(real_pod("running", "hold", gpus=2))
     bind(cluster, "running", node.name, sorted([UUIDS[1], UUIDS[6]]))
     wait_for(lambda: phases(cluster) == {"running": "Running"}, "it runs")
@@ -45,7 +49,7 @@ def test_who_runs_keeps_its_gpus_and_who_comes_meanwhile_is_bound_when_devices_a
     assert "device plugin is away" in said_of(cluster, "late")
     begin()
     wait_for(lambda: phases(cluster) == {"running": "Running", "late": "Running"}, "both run")
-    having = held(node)
+    having = machine.held()
     assert having["running"] == tuple(sorted([UUIDS[1], UUIDS[6]]))
     assert len(having["late"]) == 4
     assert not set(having["late"]) & set(having["running"])

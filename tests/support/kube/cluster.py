@@ -39,7 +39,7 @@ CONTROLLERS = (
     "job", "deployment", "replicaset", "garbage-collector", "namespace", "pod-garbage-collector", "disruption",
     "resourcequota", "persistentvolume-binder",
 )  # fmt: skip
-REAL_NODES = ("real-0", "real-1")
+REAL_NODES = ("n0", "n1")
 """Names under which a real kubelet may come; fake ones need no account."""
 OF_NO_NAMESPACE = {
     "Namespace", "Node", "PersistentVolume", "StorageClass", "PriorityClass", "ClusterRole", "ClusterRoleBinding",

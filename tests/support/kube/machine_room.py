@@ -54,7 +54,7 @@ NETWORK = {"cniVersion": "1.0.0", "name": "alone", "plugins": [{"type": "alone"}
 class MachineRoom:
     """One node's processes. `programs` is the folder in which they lie, with the image."""
 
-    def __init__(self, root: Path, programs: Path, image: str, name: str = "real-0") -> None:
+    def __init__(self, root: Path, programs: Path, image: str, name: str = "n0") -> None:
         self.root, self.programs, self.image, self.name = root, programs, image, name
         self.address = ""
         self._init: subprocess.Popen[str] | None = None
@@ -109,21 +109,22 @@ class MachineRoom:
         if self.ended("ctr") != 0:
             raise RuntimeError(f"the image is not imported: {self.log('ctr').read_text()[-2000:]}")
 
-    def start_kubelet(self, config: dict[str, Any], *flags: str) -> None:
-        """With these settings beside those that every node here has."""
+    def start_kubelet(self, program: Path, config: dict[str, Any], *flags: str) -> None:
+        """That one, with these settings beside those that every node here has."""
         config = settings(self) | config
         (self.root / "kubelet.json").write_text(json.dumps(config))
         self.start(
-            "kubelet", f"--config={self.root / 'kubelet.json'}", f"--hostname-override={self.name}",
+            program, f"--config={self.root / 'kubelet.json'}", f"--hostname-override={self.name}",
             f"--node-ip={self.address}", f"--cert-dir={self.root / 'kubelet-tls'}", *flags,
         )  # fmt: skip
 
     # --- processes -------------------------------------------------------------------------------
 
-    def start(self, name: str, *words: str) -> None:
-        """One of the programs, inside."""
+    def start(self, program: str | Path, *words: str) -> None:
+        """One of the programs, or one that lies elsewhere, inside."""
+        name = Path(program).name
         env = {"PATH": f"{self.programs}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
-        command = [str(self.programs / name), *words]
+        command = [str(self.programs / program), *words]
         self._say({"do": "start", "name": name, "command": command, "log": str(self.log(name)), "env": env})
 
     def end(self, name: str, how: int = signal.SIGKILL) -> None:

@@ -1,12 +1,11 @@
-"""What a real node runs: kubelet, containerd, runc and an image, built from the Go module registry as `components` are.
+"""What a real node runs beside its kubelet: containerd, runc and an image, of no version of Kubernetes.
 
-kubelet, containerd and ctr are one program (`node/node`); the shim of containers, runc and two small tools are their
-own. The first build takes minutes and shows how far it is. `python -m tests.support.kube.node_components` builds it.
+containerd and ctr are one program (`node/node`); the shim of containers, runc and two small tools are their own. The
+first build takes minutes and shows how far it is. `python -m tests.support.kube.node_components` builds it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -14,31 +13,16 @@ import os
 import shutil
 import sys
 import tarfile
-import time
 from pathlib import Path
 
-import pytest
-
-from tests.support.kube import components
-from tests.support.kube.components import CannotBuild, say
+from tests.support.kube import building, components
+from tests.support.kube.building import CannotBuild, Recipe
 
 SOURCES = components.SOURCES.parent / "node"
-LINKS = {"kubelet": "node", "containerd": "node", "ctr": "node", "runc": "tools", "alone": "tools"}
-PROGRAMS = ("node", "containerd-shim-runc-v2", "tools", "pod", "runc.real")
+LINKS = {"containerd": "node", "ctr": "node", "runc": "tools", "alone": "tools"}
+PROGRAMS = {"node": "node", "containerd-shim-runc-v2": "shim", "tools": "tools", "pod": "pod"}
 IMAGE = "registry.test/pod:1"
 TAGS = "no_btrfs,no_zfs,no_devmapper"
-
-
-def folder() -> Path:
-    """Where they are kept: another version or another recipe has another folder."""
-    texts = [path.read_bytes() for path in sorted(SOURCES.rglob("*")) if path.is_file()]
-    recipe = hashlib.sha256(b"".join([*texts, components.VERSION.encode()])).hexdigest()[:8]
-    return components.cache() / f"node-{components.VERSION}-{recipe}"
-
-
-def present() -> bool:
-    """Whether nothing is left to build."""
-    return all((folder() / name).exists() for name in (*PROGRAMS, *LINKS, "image.tar"))
 
 
 def why_not() -> str:
@@ -48,46 +32,25 @@ def why_not() -> str:
     missing = [name for name in ("unshare", "mount", "openssl") if not shutil.which(name)]
     if missing:
         return f"there is no {missing[0]} on this machine"
-    if not present():
-        return "kubelet and containerd are not built; `make kube` builds them, once, in minutes"
-    return ""
+    if not RECIPE.present():
+        return "containerd and runc are not built; `make kube` builds them, once, in minutes"
+    return components.why_not()
 
 
 def required() -> None:
-    """Skip the tests that need a node where none can be; on a build server it must."""
-    components.required()
-    if why := why_not():
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
-
-
-def build() -> None:
-    """Have all of them; `CannotBuild` says why not. Two who build at once build once."""
-    where = folder()
-    where.mkdir(parents=True, exist_ok=True)
-    with (where / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not present():
-            _compile(where)
+    """Skip the tests that need a node where none can be."""
+    building.skip_for(why_not())
 
 
 def _compile(where: Path) -> None:
-    begun = time.monotonic()
     if not shutil.which("gcc"):
         raise CannotBuild("there is no gcc on this machine; runc needs one")
-    say(f"Building kubelet, containerd and runc into {where}: minutes, once.")
-    for package, name in (("node", "node"), ("shim", "containerd-shim-runc-v2"), ("tools", "tools"), ("pod", "pod")):
-        flags = components.VERSION_FLAGS if package == "node" else "-s -w"
-        command = ["-tags", TAGS, "-ldflags", flags, "-o", str(where / name), f"./{package}"]
-        components.compiled(command, SOURCES, {"CGO_ENABLED": "0"}, begun)
+    for name, package in PROGRAMS.items():
+        building.compiled(["-tags", TAGS, "-ldflags", "-s -w", "-o", str(where / name), f"./{package}"], SOURCES)
     static = ["-tags", "netgo,osusergo", "-ldflags", "-s -w -extldflags -static", "-o", str(where / "runc.real")]
-    components.compiled([*static, "github.com/opencontainers/runc"], SOURCES / "runc", {"CGO_ENABLED": "1"}, begun)
-    for name, program in LINKS.items():
-        (where / name).unlink(missing_ok=True)
-        (where / name).symlink_to(program)
+    building.compiled([*static, "github.com/opencontainers/runc"], SOURCES / "runc", cgo=True)
+    building.linked(where, LINKS)
     (where / "image.tar").write_bytes(image((where / "pod").read_bytes()))
-    say(f"Built in {time.monotonic() - begun:.0f} s.")
 
 
 def image(program: bytes) -> bytes:
@@ -120,8 +83,11 @@ def _tar(files: dict[str, bytes]) -> bytes:
     return made.getvalue()
 
 
+RECIPE = Recipe("node", SOURCES, (*PROGRAMS, "runc.real", *LINKS, "image.tar"), _compile)
+
+
 if __name__ == "__main__":
     try:
-        build()
+        RECIPE.build()
     except CannotBuild as cannot:
         sys.exit(str(cannot))

@@ -1,4 +1,5 @@
-"""A cluster as a place of the contract suite: indexed Jobs on a real API server, under the scheduler's own driver.
+"""A cluster as a place of the contract suite: indexed Jobs on a real API server, under the scheduler's own driver, on
+fake kubelets or on real ones.
 
 The scheduler runs in this process as `yard serve` runs it; all that is told of a job is read from the API server. Time
 passes for pods only while somebody waits for a job's end, so that nothing is over before it was looked at.
@@ -10,8 +11,10 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from gpuyard.model.actions import Evict, Move, Plan
 from gpuyard.runtime.clock import SystemClock, SystemDice
@@ -20,6 +23,8 @@ from gpuyard.worlds.kubernetes.asking.marks import DRAIN
 from tests.support import yards
 from tests.support.kube.cluster import ApiError, Cluster, until
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
+from tests.support.kube.real_fixtures import RealCluster
+from tests.support.kube.real_node import real_job, with_clock
 from tests.support.yards import OVER
 
 PATIENCE_S = 120.0
@@ -45,17 +50,90 @@ class PassingTime:
         self._passed, self._since = self(), None
 
 
+class Hosts(Protocol):
+    """Where pods run. Those of a Job of theirs end after so many seconds that somebody let pass."""
+
+    cluster: Cluster
+
+    def open(self, nodes: dict[str, int]) -> None:
+        """These are there, with so many GPUs each, and no others."""
+
+    def job(self, name: str, seconds: float, tasks: int, gpus: int) -> dict[str, Any]:
+        """Indexed; it does not count it as its own failure when a node goes away under it."""
+
+    def passing(self) -> AbstractContextManager[None]:
+        """Time passes."""
+
+    def begun(self) -> list[str]:
+        """Each member, `JOB-INDEX`, as often as it began."""
+
+    def lose(self, name: str) -> None:
+        """The machine is taken away, and Kubernetes has given up its pods."""
+
+
+class FakeHosts:
+    """Fake kubelets."""
+
+    def __init__(self, cluster: Cluster, kubelets: FakeKubelets) -> None:
+        self.cluster, self.kubelets = cluster, kubelets
+        self.time = kubelets.time = PassingTime()
+        self.passing, self.lose = self.time.passing, kubelets.lose
+
+    def open(self, nodes: dict[str, int]) -> None:
+        self.kubelets.add(*(FakeNode(name, gpus) for name, gpus in nodes.items()))
+
+    def job(self, name: str, seconds: float, tasks: int, gpus: int) -> dict[str, Any]:
+        return indexed_job(name, tasks, gpus, notes={"run-s": seconds}, job={"podFailurePolicy": FORGIVING})
+
+    def begun(self) -> list[str]:
+        admitted = (key for key, _, how in self.kubelets.admissions if how == "admitted")
+        return [key.split("/")[1].rsplit("-", 1)[0] for key in admitted]
+
+
+class RealHosts:
+    """Real kubelets; their pods look at a folder of ours to know what time is."""
+
+    def __init__(self, real: RealCluster, clock: Path) -> None:
+        self.real, self.cluster, self.clock = real, real.cluster, clock
+        clock.mkdir(parents=True)
+
+    def open(self, nodes: dict[str, int]) -> None:
+        assert set(nodes.values()) == {self.real.gpus}
+        self.real.open(*nodes)
+
+    def job(self, name: str, seconds: float, tasks: int, gpus: int) -> dict[str, Any]:
+        forgiving = {"podFailurePolicy": FORGIVING}
+        return with_clock(real_job(name, "work", str(seconds), tasks=tasks, gpus=gpus, job=forgiving), self.clock)
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        (self.clock / "passing").touch()
+        yield
+        (self.clock / "passing").unlink()
+
+    def begun(self) -> list[str]:
+        return [path.name.partition(".")[0] for path in self.clock.glob("*.begun")]
+
+    def lose(self, name: str) -> None:
+        """As an administrator does it: the mark that it is out of service lets its pods be given up."""
+        self.real.lose(name)
+        taint = {"key": "node.kubernetes.io/out-of-service", "value": "gone", "effect": "NoExecute"}
+        self.cluster.merge(f"/api/v1/nodes/{name}", {"spec": {"taints": [taint]}})
+        there = f"/api/v1/pods?fieldSelector=spec.nodeName={name}"
+        until(lambda: not self.cluster.get(there)["items"], PATIENCE_S, "its pods are given up")
+        self.cluster.delete(f"/api/v1/nodes/{name}")
+
+
 class Kubernetes:
     """A `Place` of the contract suite."""
 
-    def __init__(self, cluster: Cluster, kubelets: FakeKubelets, fleet: str) -> None:
-        self.cluster, self.kubelets = cluster, kubelets
-        self.time = kubelets.time = PassingTime()
+    def __init__(self, hosts: Hosts, fleet: str) -> None:
+        self.cluster, self.hosts = hosts.cluster, hosts
         self.evictions: Counter[str] = Counter()
         snapshot = yards.fleet(fleet)
-        kubelets.add(*(FakeNode(node.name, len(node.gpus)) for node in snapshot.nodes))
+        hosts.open({node.name: len(node.gpus) for node in snapshot.nodes})
         site = replace(snapshot, nodes=(), jobs=())
-        settings = WorldSettings(cluster.access(), site, identity="contract", elects=False)
+        settings = WorldSettings(self.cluster.access(), site, identity="contract", elects=False)
         self.scheduler = ClusterScheduler(settings, SystemClock(), SystemDice())
         self.scheduler.loop.heard = self._hear
         self.scheduler.start()
@@ -66,11 +144,10 @@ class Kubernetes:
                 self.evictions[action.job.rpartition("/")[2]] += 1
 
     def submit(self, name: str, seconds: float, **keys: Any) -> None:
-        tasks, spec = keys.get("tasks", 1), {}
+        tasks = keys.get("tasks", 1)
+        job = self.hosts.job(name, seconds, tasks, keys.get("gpus", 0))
         if "priority" in keys:
-            spec["priorityClassName"] = self._priority_class(keys["priority"])
-        policy = {"podFailurePolicy": FORGIVING}
-        job = indexed_job(name, tasks, keys.get("gpus", 0), notes={"run-s": seconds}, job=policy, **spec)
+            job["spec"]["template"]["spec"]["priorityClassName"] = self._priority_class(keys["priority"])
         marks = {f"gpuyard.dev/{mark}": str(keys[key]) for key, mark in MARKS.items() if key in keys}
         if "min" in keys:
             marks |= {"gpuyard.dev/gang": name, "gpuyard.dev/gang-tasks": str(tasks)}
@@ -93,7 +170,7 @@ class Kubernetes:
             told.update(self._told(name))
             return told["phase"] in wanted
 
-        with self.time.passing() if set(wanted) & set(OVER) else contextlib.nullcontext():
+        with self.hosts.passing() if set(wanted) & set(OVER) else contextlib.nullcontext():
             until(reached, PATIENCE_S, f"{name} is {' or '.join(wanted)}")
         return told
 
@@ -113,18 +190,16 @@ class Kubernetes:
         return self.cluster.pods(**{"batch.kubernetes.io/job-name": name})
 
     def _least(self, job: dict[str, Any]) -> int:
-        told = job["spec"]["template"]["metadata"]["annotations"].get("gpuyard.dev/gang-min")
+        told = job["spec"]["template"]["metadata"].get("annotations", {}).get("gpuyard.dev/gang-min")
         return int(told or job["spec"]["completions"])
 
     def _attempts(self, name: str, tasks: int) -> int:
         """How often all of it has been begun: a member that came back alone is no new attempt."""
-        begun = Counter(
-            key.split("/")[1].rsplit("-", 1)[0] for key, _, how in self.kubelets.admissions if how == "admitted"
-        )
+        begun = Counter(self.hosts.begun())
         return min(begun[f"{name}-{index}"] for index in range(tasks))
 
     def lose_node(self, name: str) -> None:
-        self.kubelets.lose(name)
+        self.hosts.lose(name)
 
     def cordon(self, name: str) -> None:
         self.cluster.merge(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})

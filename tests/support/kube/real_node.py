@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.support.kube import node_components
+from tests.support.kube import components, node_components
 from tests.support.kube.cluster import Cluster, until
 from tests.support.kube.machine_room import MachineRoom
 
@@ -16,9 +16,9 @@ READY_S = 180.0
 class RealNode:
     """One kubelet. Everything that is started here is ended by `stop`."""
 
-    def __init__(self, cluster: Cluster, folder: Path, name: str = "real-0") -> None:
+    def __init__(self, cluster: Cluster, folder: Path, name: str = "n0") -> None:
         self.cluster, self.name = cluster, name
-        self.room = MachineRoom(folder, node_components.folder(), node_components.IMAGE, name)
+        self.room = MachineRoom(folder, node_components.RECIPE.folder(), node_components.IMAGE, name)
 
     def start(self) -> RealNode:
         """Up, and Ready by itself."""
@@ -35,7 +35,8 @@ class RealNode:
         ask = {"anonymous": {"enabled": False}, "webhook": {"enabled": True}}
         trusted = {"x509": {"clientCAFile": str(self.cluster.folder / "kubelet-client.crt")}}
         config = {"authentication": ask | trusted, "authorization": {"mode": "Webhook"}}
-        self.room.start_kubelet(config, f"--kubeconfig={self.room.root / 'kubeconfig'}")
+        kubelet = Path(components.path("kubelet"))
+        self.room.start_kubelet(kubelet, config, f"--kubeconfig={self.room.root / 'kubeconfig'}")
 
     def end_kubelet(self) -> None:
         """Without a word; containers go on."""
@@ -80,3 +81,19 @@ def real_pod(name: str, *words: str, gpus: int = 0, **spec: Any) -> dict[str, An
         "metadata": {"name": name},
         "spec": {**more, "containers": [container], **spec},
     }
+
+
+def real_job(name: str, *words: str, tasks: int = 1, gpus: int = 1, job: Any = None, **spec: Any) -> dict[str, Any]:
+    """A Job of such pods, which are a gang unless `job` says otherwise."""
+    about = {"parallelism": tasks, "completions": tasks, "completionMode": "Indexed", **(job or {})}
+    template = {"metadata": {"annotations": {}}, "spec": real_pod("", *words, gpus=gpus, **spec)["spec"]}
+    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
+    return {**made, "spec": {**about, "template": template}}
+
+
+def with_clock(job: dict[str, Any], clock: Path) -> dict[str, Any]:
+    """Its pods look into that folder to know whether time passes (`work`)."""
+    spec = job["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "clock", "hostPath": {"path": str(clock)}}]
+    spec["containers"][0]["volumeMounts"] = [{"name": "clock", "mountPath": "/clock"}]
+    return job

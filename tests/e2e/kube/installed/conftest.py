@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +13,11 @@ import pytest
 from gpuyard.kube import applying
 from gpuyard.runtime.clustered import installing
 from tests.support.kube import components
-from tests.support.kube.cluster import ApiError, Cluster, environment, folder_of, until
+from tests.support.kube.cluster import ApiError, Cluster, folder_of, until
+from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import pod
 
 TEAMS = {"team-a": "ann", "team-b": "bob"}
-
-
-def yard(kubeconfig: str, *args: str, code: int = 0) -> str:
-    """A command, and what it said."""
-    env = environment(KUBECONFIG=kubeconfig, NO_COLOR="1", COLUMNS="200")
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuyard", *args], capture_output=True, text=True, env=env, timeout=200, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from tests.e2e.kube.conftest import Scheduler, wait_for
-from tests.e2e.kube.installed.conftest import Person, yard
+from tests.e2e.kube.installed.conftest import Person
 from tests.support.kube.cluster import ApiError, Cluster, environment
+from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.kube.conftest import Scheduler, wait_for
-from tests.e2e.kube.installed.conftest import Person, yard
+from tests.e2e.kube.installed.conftest import Person
 from tests.support.kube.cluster import Cluster, environment
+from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, pod
 
 pytestmark = pytest.mark.slow

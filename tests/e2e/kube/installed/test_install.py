@@ -9,8 +9,8 @@ import yaml
 
 from gpuyard.kube import applying
 from gpuyard.runtime.clustered import installing
-from tests.e2e.kube.installed.conftest import yard
 from tests.support.kube.cluster import Cluster
+from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import indexed_job, pod
 
 pytestmark = pytest.mark.slow

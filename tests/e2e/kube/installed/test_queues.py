@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.kube.conftest import Scheduler, condition, wait_for
-from tests.e2e.kube.installed.conftest import TEAMS, Person, yard
+from tests.e2e.kube.installed.conftest import TEAMS, Person
 from tests.support.kube.cluster import ApiError, Cluster
+from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, pod
 
 pytestmark = pytest.mark.slow

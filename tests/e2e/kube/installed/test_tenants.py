@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.kube.conftest import Scheduler, condition, wait_for
-from tests.e2e.kube.installed.conftest import Person, yard
+from tests.e2e.kube.installed.conftest import Person
 from tests.support.kube.cluster import ApiError, Cluster, environment, free_ports
+from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
 
 pytestmark = pytest.mark.slow

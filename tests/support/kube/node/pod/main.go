@@ -1,6 +1,7 @@
 // All that the tests' image holds: words that are done one after the other. It is also the sandbox of every pod.
 //
-//	say TEXT   gpus (those that it was given and can open)   sleep SECONDS   hold (until it is told to stop)   exit CODE
+//	say TEXT   gpus (those that it was given and can open)   hold (until it is told to stop)   exit CODE
+//	work SECONDS (of those in which the file /clock/passing is there)
 package main
 
 import (
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"time"
 )
+
+const tick = 20 * time.Millisecond
 
 func main() {
 	stop := make(chan os.Signal, 1)
@@ -30,9 +33,10 @@ func main() {
 			fmt.Println(next())
 		case "gpus":
 			fmt.Println(gpus())
-		case "sleep":
+		case "work":
 			seconds, _ := strconv.ParseFloat(next(), 64)
-			wait(stop, time.After(time.Duration(seconds*float64(time.Second))))
+			begun()
+			work(stop, time.Duration(seconds*float64(time.Second)))
 		case "hold":
 			wait(stop, nil)
 		case "exit":
@@ -45,10 +49,30 @@ func main() {
 	}
 }
 
+// For whoever counts: a file a time, by the host's name, which is a Job's and a number.
+func begun() {
+	host, _ := os.Hostname()
+	if file, err := os.CreateTemp("/clock", host+".*.begun"); err == nil {
+		file.Close()
+	}
+}
+
+// Time counts only while somebody lets it: nothing is over before it was looked at.
+func work(stop chan os.Signal, left time.Duration) {
+	for left > 0 {
+		before := time.Now()
+		wait(stop, time.After(tick))
+		if _, err := os.Stat("/clock/passing"); err == nil {
+			left -= time.Since(before)
+		}
+	}
+}
+
+// What is told to stop has failed, as most programs do that write nothing more.
 func wait(stop chan os.Signal, over <-chan time.Time) {
 	select {
 	case <-stop:
-		os.Exit(0)
+		os.Exit(128 + int(syscall.SIGTERM))
 	case <-over:
 	}
 }
