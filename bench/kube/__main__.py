@@ -29,7 +29,7 @@ async def main(wish: argparse.Namespace) -> None:
         keep("kube-cache", await cached.measure(wish.cached))
     if set(wish.part) == {"cache"}:
         return
-    components.build()
+    components.RECIPE.build()
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder), controllers=False).start()
         client = await KubeClient(cluster.access(cluster.token), SystemClock()).open()
