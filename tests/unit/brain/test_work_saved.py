@@ -17,7 +17,7 @@ from gpuyard.brain.engine.picture import draft as drafts
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.placing import gang, neighbours, topology
 from gpuyard.brain.engine.sharing import quota
 from gpuyard.model.reasons import Code, Explanation, Reason
 from tests.support.moments import moment
@@ -124,3 +124,51 @@ def test_who_is_explained_first_is_told_what_was_found_and_the_others_the_same_b
     first, second = explain.for_all(found, (fleet.jobs["w0"], fleet.jobs["w1"]))
     assert first is found
     assert (second.job, second.reason.message) == ("w1", "w1 needs 2 GPUs")
+
+
+NESTED = """
+topology: [rack]
+nodes:
+  - {name: n0, gpus: 4, domains: {rack: r0}}
+  - {name: n1, gpus: 4, domains: {rack: r0}}
+  - {name: n2, gpus: 4, domains: {rack: r1}}
+  - {name: n3, gpus: 4, domains: {rack: r1}}
+jobs:
+  - {name: a, gpus: 1, started: "2025-12-31T00:00:00Z", placements: [{node: n0, gpus: [0]}]}
+  - {name: b, gpus: 1, started: "2025-12-31T00:00:00Z", placements: [{node: n2, gpus: [0]}]}
+  - name: two-replicas
+    class: inference
+    MORE
+    groups:
+      - name: replica-0
+        groups: [{name: head-0, gpus: 1}, {name: tail-0, tasks: 3, gpus: 1}]
+        topology: {required: node}
+      - name: replica-1
+        groups: [{name: head-1, gpus: 1}, {name: tail-1, tasks: TASKS, gpus: 4}]
+"""
+
+
+def placed(text: str) -> bool:
+    draft = draft_of(text)
+    with draft.trial():
+        return gang.place(draft, draft.fleet.jobs["two-replicas"])
+
+
+def test_a_nested_gang_whose_neighbours_leave_it_no_room_is_refused_before_a_task_is_laid(count: Count):
+    laid, asked = count(topology, "lay"), count(neighbours, "_limits")
+    avoids = NESTED.replace("MORE", "avoid: {level: rack, queues: [default]}").replace("TASKS, gpus: 4", "1, gpus: 2")
+    assert not placed(avoids)
+    assert placed(avoids.replace("rack, queues", "node, queues"))
+    laid.clear()
+    asked.clear()
+    assert not placed(avoids)
+    assert (laid["lay"], asked["_limits"]) == (0, 4)
+
+
+def test_a_part_of_a_gang_that_found_no_room_somewhere_is_not_laid_there_again(count: Count):
+    laid = count(gang, "lay_group")
+    anywhere = NESTED.replace("MORE", "")
+    assert placed(anywhere.replace("TASKS", "1"))
+    laid.clear()
+    assert not placed(anywhere.replace("TASKS", "2"))
+    assert laid["lay_group"] == 6

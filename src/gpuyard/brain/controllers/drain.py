@@ -16,7 +16,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.placing import adding, gang
 from gpuyard.model.job import JobClass
 from gpuyard.model.node import Closure, Place
 from gpuyard.model.reasons import Code, Reason
@@ -149,5 +149,5 @@ def _take_away(draft: Draft, struck: Struck) -> str:
 
 def _regrow(draft: Draft, row: JobRow, live: list[int]) -> None:
     """It has its minimum again; as many extras as there is room for come too."""
-    while sum(row.live) < sum(live) and gang.grow(draft, row):
+    while sum(row.live) < sum(live) and adding.grow(draft, row):
         pass

@@ -13,7 +13,7 @@ from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.placing import adding, gang
 from gpuyard.model.policy import Style
 
 
@@ -58,7 +58,7 @@ def _land(draft: Draft, unit: Unit, stand_in: JobRow) -> bool:
             draft.tx.lift(row, held)
             draft.tx.put(stand_in, held._replace(cost=0))
         if unit.extra:
-            landed = gang.add_task(draft, row, unit.places[0].leaf)
+            landed = adding.add_task(draft, row, unit.places[0].leaf)
         else:
             landed = gang.place(draft, row) and _regrown(draft, row, live)
         new = [held for held in draft.tx.added(row, trial.mark) if held in row.held]
@@ -71,7 +71,7 @@ def _land(draft: Draft, unit: Unit, stand_in: JobRow) -> bool:
 def _regrown(draft: Draft, row: JobRow, live: list[int]) -> bool:
     """Bring an elastic job back to as many tasks as it had."""
     while sum(row.live) < sum(live):
-        if not gang.grow(draft, row):
+        if not adding.grow(draft, row):
             return False
     return True
 

@@ -10,7 +10,7 @@ from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import GROWS, Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.placing import adding
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.queueing.ordering import Bucket, Turns
 from gpuyard.brain.engine.sharing.amounts import Amounts
@@ -42,7 +42,7 @@ def _grow(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     if not row.open_groups():
         return False
     allowed = admission.refuses(draft, row, asked) is None
-    if allowed and gang.grow(draft, row):
+    if allowed and adding.grow(draft, row):
         return True
     if not (row.single and row.job.takes):
         return False

@@ -17,7 +17,7 @@ from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import gang, keeping, neighbours, topology
+from gpuyard.brain.engine.placing import adding, gang, keeping, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.sharing.amounts import Amounts, plus, times
 from gpuyard.brain.engine.sharing.quota import Excess
@@ -59,7 +59,7 @@ class Purpose(NamedTuple):
 START = Purpose(lambda row: row.missing(), gang.start)
 """Bring a job to its minimum."""
 
-GROW = Purpose(lambda row: 1, gang.grow)
+GROW = Purpose(lambda row: 1, adding.grow)
 """Add one task to a job that has its minimum."""
 
 
@@ -244,7 +244,7 @@ class Settling:
         if not self._may_return(unit):
             return False
         if unit.extra:
-            return gang.add_task(self.draft, unit.row, unit.places[0].leaf)
+            return adding.add_task(self.draft, unit.row, unit.places[0].leaf)
         return gang.place(self.draft, unit.row)
 
     def _budgets_kept(self, disturbed: list[Unit]) -> bool:

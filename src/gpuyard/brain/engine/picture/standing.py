@@ -101,6 +101,8 @@ class Standing:
         self.company.lay(self.columns, self.tenants)
         self.loose = np.zeros(len(self.columns.nodes), dtype=np.int64)
         """GPUs held by preemptible jobs on each node, in grains."""
+        self.closed_last: tuple[object, object] = ((), None)
+        """The last question about neighbours and caps, and its answer; `neighbours` knows what they are."""
 
     def _lay_queues(self, queues: Iterable[Queue]) -> None:
         self.queues = in_order(queues)

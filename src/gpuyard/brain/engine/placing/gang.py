@@ -1,13 +1,12 @@
-"""Whole gangs: every task of every group that must run, or nothing; then extras, one by one (rules 8 to 11, 22).
+"""Whole gangs: every task of every group that must run, or nothing (rules 8 to 11, 22).
 
-`start` brings a job to its minimum, `grow` adds to it. Nested bundles are placed depth first, each inside the domain
-its own level asks for.
+`start` brings a job to its minimum; what comes on top is `adding`'s. Nested bundles are placed depth first, each inside
+the domain its own level asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from gpuyard.brain.engine.nodes.eligibility import Tier
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.placing import topology
+from gpuyard.brain.engine.placing import neighbours, topology
 from gpuyard.brain.engine.placing.topology import GroupWish
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.sharing.amounts import GPUS
@@ -95,7 +94,7 @@ def place(draft: Draft, row: JobRow) -> bool:
     region = draft.fleet.columns.everywhere
     if row.single:
         return _single_group(draft, row, region)
-    return _Tree(draft, row).place(row.job.gang, 0, region)
+    return Tree(draft, row).place(row.job.gang, 0, region)
 
 
 # --- one group: the usual case ----------------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
         levels.append(group.topology)
         group = group.groups[0]
     levels.append(group.topology)
-    return lay_group(draft, row, 0, _innermost_of(draft.fleet.columns, levels), region)
+    return lay_group(draft, row, 0, innermost_of(draft.fleet.columns, levels), region)
 
 
 def innermost(columns: Columns, levels: list[str]) -> str:
@@ -122,7 +121,7 @@ def innermost(columns: Columns, levels: list[str]) -> str:
     return max((level for level in levels if level in order), key=order.index, default="")
 
 
-def _innermost_of(columns: Columns, levels: Sequence[TopologyAsk]) -> TopologyAsk:
+def innermost_of(columns: Columns, levels: Sequence[TopologyAsk]) -> TopologyAsk:
     """What all of these ask for together: inside the inner ones is inside the outer ones."""
     return TopologyAsk(
         innermost(columns, [each.required for each in levels]), innermost(columns, [each.preferred for each in levels])
@@ -142,6 +141,8 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region:
     wish = GroupWish(row, leaf, count, most, levels.required, levels.preferred)
     lone = most == 1 and levels is ANYWHERE and _goes_freely(draft, row, leaf, region)
     for shape in shapes(draft, row, leaf):
+        if not _has_room(shape, region, count):
+            continue
         for place in _near(draft, wish, shape, region):
             with draft.trial() as trial:
                 laid = topology.lay_one(draft, wish, shape) if lone else topology.lay(draft, wish, shape, place)
@@ -149,6 +150,12 @@ def lay_group(draft: Draft, row: JobRow, leaf: int, levels: TopologyAsk, region:
                     trial.keep()
                     return True
     return False
+
+
+def _has_room(shape: Shape, region: Region, count: int) -> bool:
+    """A bound that costs one sum: whether so many tasks have room there, neighbours and levels aside."""
+    room = shape.room[region.start : region.stop]
+    return int(np.minimum(room, count).sum()) >= count
 
 
 def _goes_freely(draft: Draft, row: JobRow, leaf: int, region: Region) -> bool:
@@ -231,17 +238,30 @@ def home(columns: Columns, row: JobRow, level: str) -> Region | None:
 # --- several groups, nested -------------------------------------------------------------------------------------------
 
 
-class _Tree:
+class Tree:
     """Places a tree of groups, depth first."""
 
     def __init__(self, draft: Draft, row: JobRow) -> None:
         self.draft = draft
         self.row = row
+        self._in_vain: set[object] = set()
+        """Groups that found no room in a region, and what the job held then: nobody else moves while it is placed."""
 
     def place(self, group: Bundle | TaskGroup, first: int, region: Region) -> bool:
         """Bring the group to its minimum inside the region; `first` is its first leaf."""
+        asked = (first, id(group), region, tuple(self.row.held))
+        if asked in self._in_vain:
+            return False
+        found = self._placed(group, first, region)
+        if not found:
+            self._in_vain.add(asked)
+        return found
+
+    def _placed(self, group: Bundle | TaskGroup, first: int, region: Region) -> bool:
         if isinstance(group, TaskGroup):
             return lay_group(self.draft, self.row, first, group.topology, region)
+        if not self._could(group, first, region):
+            return False
         for place in self._places(group, first, region):
             with self.draft.trial() as trial:
                 if self._inside(group, first, place):
@@ -261,10 +281,14 @@ class _Tree:
             leaf += leaf_count(group)
         lacks = bundle.min_groups - done
         hardest = sorted(waiting, key=lambda pair: (not pair[0].topology.required, -self._largest(*pair)))
-        return self._enough(waiting, lacks, region) or (hardest != waiting and self._enough(hardest, lacks, region))
+        left = self._left(waiting, lacks, region)
+        if 0 < left < lacks and hardest != waiting:  # where none finds room, none does in another order
+            left = self._left(hardest, lacks, region)
+        return left <= 0
 
-    def _enough(self, groups: list[tuple[Bundle | TaskGroup, int]], lacks: int, region: Region) -> bool:
-        """Bring so many of these groups to their minimum, the first first; what is too little is taken back."""
+    def _left(self, groups: list[tuple[Bundle | TaskGroup, int]], lacks: int, region: Region) -> int:
+        """Bring so many of these groups to their minimum, the first first, and tell how many still lack; what is too
+        little is taken back."""
         with self.draft.trial() as outer:
             for group, at in groups:
                 if lacks <= 0:
@@ -275,7 +299,7 @@ class _Tree:
                         trial.keep()
             if lacks <= 0:
                 outer.keep()
-        return lacks <= 0
+        return lacks
 
     def _largest(self, group: Bundle | TaskGroup, first: int) -> int:
         """What the largest task of a group asks for, parts of GPUs included, in grains."""
@@ -294,45 +318,53 @@ class _Tree:
         required = innermost(self.draft.fleet.columns, [bundle.topology.required])
         if required:
             fixed = topology.home(self.draft.fleet.columns, self.row, leaves, required)
-            yield from self.domains(required, leaves, region) if fixed is None else (within(fixed, region),)
+            yield from self.domains(required, bundle, first, region) if fixed is None else (within(fixed, region),)
             return
         for level in reversed(self.draft.fleet.columns.level_names):
             if level != NODE:
-                yield from self._roomy_domains(level, leaves, region)
+                yield from self._roomy_domains(level, bundle, first, region)
         yield region
 
-    def domains(self, level: str, leaves: range, region: Region) -> Iterator[Region]:
-        """The domains of a required level in the region that could hold the leaves, least room first."""
+    def domains(self, level: str, group: Bundle | TaskGroup, first: int, region: Region) -> Iterator[Region]:
+        """The domains of a required level in the region that could hold the group, least room first."""
         if level != NVLINK:
-            yield from self._roomy_domains(level, leaves, region)
+            yield from self._roomy_domains(level, group, first, region)
         elif region.island < 0:
-            yield from self._islands(leaves, region)
+            yield from self._islands(range(first, first + leaf_count(group)), region)
         else:
             yield region  # what is outside it has chosen the island already
 
-    def _roomy_domains(self, level: str, leaves: range, region: Region) -> Iterator[Region]:
-        """Domains of a level in the region where every group alone would fit, least room first."""
+    def _roomy_domains(self, level: str, group: Bundle | TaskGroup, first: int, region: Region) -> Iterator[Region]:
+        """Domains of a level in the region where enough of the group would fit, each part alone, least room first."""
         columns = self.draft.fleet.columns
         found = []
         for domain, known in enumerate(columns.level(level).known):
             place = columns.level(level).region(domain)
             inside = place.start >= region.start and place.stop <= region.stop
-            if known and inside and all(self._could(leaf, place) for leaf in leaves):
+            if known and inside and self._could(group, first, place):
                 found.append((int(columns.idle[place.start : place.stop].sum()), domain, place))
         yield from (within(place, region) for _, _, place in sorted(found))
 
-    def _could(self, leaf: int, place: Region) -> bool:
+    def _could(self, group: Bundle | TaskGroup, first: int, place: Region) -> bool:
+        """A bound: whether enough of the group's parts have room there, each alone."""
+        if isinstance(group, TaskGroup):
+            return self._could_lay(first, place)
+        enough = group.min_groups
+        for inner in group.groups:
+            enough -= self._could(inner, first, place)
+            first += leaf_count(inner)
+        return enough <= 0
+
+    def _could_lay(self, leaf: int, place: Region) -> bool:
         row, shapes = self.row, self.draft.fleet.shapes
         missing = row.missing(leaf)
-        if not missing or self._optional():
+        if not missing:
             return True
         tiers = shapes.tiers(row.requests[leaf], row.groups[leaf].tasks == 1)
-        rooms = (shapes.get(row.requests[leaf], tier).room[place.start : place.stop] for tier in tiers)
+        rooms = [shapes.get(row.requests[leaf], tier).room[place.start : place.stop] for tier in tiers]
+        closed = neighbours.closed_for_good(self.draft.fleet, row, leaf)
+        rooms = rooms if closed is None else [closed.cut(room, place) for room in rooms]
         return any(int(np.minimum(room, missing).sum()) >= missing for room in rooms)
-
-    def _optional(self) -> bool:
-        """Whether some groups may be left out, so that one that does not fit proves nothing."""
-        return any(bundle.min_groups < len(bundle.groups) for bundle in bundles(self.row.job.gang))
 
     def _islands(self, leaves: range, region: Region) -> Iterator[Region]:
         columns = self.draft.fleet.columns
@@ -349,88 +381,3 @@ class _Tree:
 def leaf_count(group: Bundle | TaskGroup) -> int:
     """How many task groups a group has inside."""
     return 1 if isinstance(group, TaskGroup) else sum(leaf_count(inner) for inner in group.groups)
-
-
-def bundles(bundle: Bundle) -> Iterator[Bundle]:
-    """The bundle and every bundle inside it."""
-    yield bundle
-    for group in bundle.groups:
-        if isinstance(group, Bundle):
-            yield from bundles(group)
-
-
-# --- extras -----------------------------------------------------------------------------------------------------------
-
-
-def grow(draft: Draft, row: JobRow) -> bool:
-    """Add one more task, or one more group that was left out so far, to a job that has its minimum."""
-    before = tuple(row.held)
-    for extra in _extras(row.job.gang, 0):
-        with draft.trial() as trial:
-            if _add(draft, row, extra) and admission.allowed(draft, row, trial.mark):
-                draft.remember(row, before)
-                trial.keep()
-                return True
-    return False
-
-
-def add_task(draft: Draft, row: JobRow, leaf: int) -> bool:
-    """Add one task to a group that runs."""
-    return any(
-        _add(draft, row, extra)
-        for extra in _extras(row.job.gang, 0)
-        if isinstance(extra.group, TaskGroup) and extra.first == leaf
-    )
-
-
-class _Extra(NamedTuple):
-    """A group that may grow: its place in the tree, outermost first."""
-
-    chain: tuple[Bundle, ...]
-    firsts: tuple[int, ...]
-    group: Bundle | TaskGroup
-    first: int
-
-
-def _extras(
-    bundle: Bundle, first: int, chain: tuple[Bundle, ...] = (), firsts: tuple[int, ...] = ()
-) -> Iterator[_Extra]:
-    """Every group, inner ones before the bundle that holds them, in order."""
-    chain, firsts = (*chain, bundle), (*firsts, first)
-    for group in bundle.groups:
-        if isinstance(group, Bundle):
-            yield from _extras(group, first, chain, firsts)
-        yield _Extra(chain, firsts, group, first)
-        first += leaf_count(group)
-
-
-def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
-    """One task more for a group that runs; a group that does not run is taken on whole; all else is left alone."""
-    tree = _Tree(draft, row)
-    if not all(tree.complete(bundle, first) for bundle, first in zip(extra.chain, extra.firsts, strict=True)):
-        return False
-    region, level = _ground(draft, row, extra)
-    if not tree.complete(extra.group, extra.first):
-        return any(tree.place(extra.group, extra.first, place) for place in _open_to(tree, extra, region, level))
-    if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:
-        return False
-    levels = _innermost_of(draft.fleet.columns, [*(bundle.topology for bundle in extra.chain), extra.group.topology])
-    return lay_group(draft, row, extra.first, levels, region, extra=1)
-
-
-def _ground(draft: Draft, row: JobRow, extra: _Extra) -> tuple[Region, str]:
-    """The region that running members fix for a group, and the innermost level required of it that none fixes yet."""
-    region, level = draft.fleet.columns.everywhere, ""
-    for bundle, first in zip(extra.chain, extra.firsts, strict=True):
-        required = innermost(draft.fleet.columns, [bundle.topology.required])
-        if required:
-            fixed = topology.home(draft.fleet.columns, row, range(first, first + leaf_count(bundle)), required)
-            region, level = (region, required) if fixed is None else (within(fixed, region), "")
-    return region, level
-
-
-def _open_to(tree: _Tree, extra: _Extra, region: Region, level: str) -> Iterator[Region]:
-    """Where a group that does not run yet may be taken on: one domain after the other of a level that nobody fixes."""
-    if not level:
-        return iter((region,))
-    return tree.domains(level, range(extra.first, extra.first + leaf_count(extra.group)), region)

@@ -38,10 +38,27 @@ class ClosedNodes:
 
 
 def limits(fleet: Fleet, row: JobRow, leaf: int) -> ClosedNodes | None:
-    """What neighbours and caps forbid to the next task of a group; None if nothing does."""
+    """What neighbours and caps forbid to the next task of a group; None if nothing does. Asked again before anybody
+    has moved, the last answer holds."""
     company = fleet.company.concerns(row.requests[leaf])
     if not (fleet.avoiders or fleet.capped or company):
         return None
+    asked = (row, leaf, fleet.columns.version, company, fleet.avoiders, fleet.capped)
+    last, closed = fleet.closed_last
+    if last != asked or not isinstance(closed, ClosedNodes):
+        closed = _limits(fleet, row, leaf, company)
+        fleet.closed_last = (asked, closed)
+    return closed
+
+
+def closed_for_good(fleet: Fleet, row: JobRow, leaf: int) -> ClosedNodes | None:
+    """The same, where it stays forbidden whatever other tasks of the job are placed before; None if nothing does, or if
+    one of them may be the neighbour that is sought."""
+    opens = fleet.company.heeded and (row.requests[leaf].near or row.requests[leaf].even)
+    return None if opens else limits(fleet, row, leaf)
+
+
+def _limits(fleet: Fleet, row: JobRow, leaf: int, company: bool) -> ClosedNodes:
     caps = fleet.capped
     closed: dict[Code, Bools] = {}
     if fleet.avoiders or company:

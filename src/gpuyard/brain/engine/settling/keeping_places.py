@@ -16,7 +16,7 @@ from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
 from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
-from gpuyard.brain.engine.placing import gang, neighbours, topology
+from gpuyard.brain.engine.placing import adding, gang, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.reserving import backfill
 from gpuyard.brain.engine.sharing.amounts import GPUS
@@ -182,5 +182,5 @@ def _refill(draft: Draft, row: JobRow, size: int) -> bool:
         started = row.complete() or gang.start(draft, row)
     with backfill.held_against(draft, row, extras=True):
         while started and len(row.held) < size:
-            started = gang.grow(draft, row)
+            started = adding.grow(draft, row)
     return started and len(row.held) == size
