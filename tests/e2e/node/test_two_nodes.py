@@ -73,16 +73,21 @@ def test_a_node_that_is_drained_loses_its_gang_to_the_other_once(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("policy", "failed"),
+    [({"podFailurePolicy": FORGIVING}, 0), ({}, 2)],
+    ids=["a Job that forgives it", "a Job that counts it"],
+)
 def test_a_node_that_is_tainted_no_execute_loses_its_gang_to_the_other(
-    cluster: Cluster, machines: list[RealMachine], schedule: Scheduler
+    cluster: Cluster, machines: list[RealMachine], schedule: Scheduler, policy: dict[str, Any], failed: int
 ):
     schedule()
-    cluster.create(real_job("tainted", "hold", tasks=2, gpus=2, job={"podFailurePolicy": FORGIVING}))
+    cluster.create(real_job("tainted", "hold", tasks=2, gpus=2, job=policy))
     home = home_of(cluster, "tainted", 2)
     taint = {"key": "example.com/broken", "value": "yes", "effect": "NoExecute"}
     cluster.merge(f"/api/v1/nodes/{home}", {"spec": {"taints": [taint]}})
     wait_for(lambda: list(running(cluster, "tainted").values()) == [other(home)] * 2, "it runs on the other")
-    assert not job_status(cluster, "tainted").get("failed")
+    assert job_status(cluster, "tainted").get("failed", 0) == failed
 
 
 @pytest.mark.long
