@@ -231,6 +231,9 @@ class FakeKubelets:
         node.admitted.pop(pod.metadata.uid, None)
         body = msgspec.json.encode({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}})
         await self._say("DELETE", path(pod), body)
+        if pod.status.phase not in ("Succeeded", "Failed"):  # a Job with a failure policy waits to hear how it ended
+            over = [container({"terminated": {"exitCode": 137, "finishedAt": now()}})]
+            await self._status(pod, {"phase": "Failed", "containerStatuses": over})
 
     async def _status(self, pod: PodObject, status: dict[str, Any]) -> None:
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}

@@ -14,6 +14,19 @@ JOBSET: Kind = ("jobset.x-k8s.io", "v1alpha2", "JobSet")
 VOLCANO_GROUP: Kind = ("scheduling.volcano.sh", "v1beta1", "PodGroup")
 VOLCANO_JOB: Kind = ("batch.volcano.sh", "v1alpha1", "Job")
 KAI_GROUP: Kind = ("scheduling.run.ai", "v2alpha2", "PodGroup")
+RAY_CLUSTER: Kind = ("ray.io", "v1", "RayCluster")
+PYTORCH_JOB: Kind = ("kubeflow.org", "v1", "PyTorchJob")
+
+ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
+FREE: dict[str, Any] = {"type": "object", **ANYTHING}
+MANY = {"type": "array", "items": FREE}
+SUSPEND = {"suspend": {"type": "boolean"}}
+SPECS: dict[Kind, dict[str, Any]] = {
+    JOBSET: {**SUSPEND, "replicatedJobs": MANY},
+    RAY_CLUSTER: {**SUSPEND, "headGroupSpec": FREE, "workerGroupSpecs": MANY},
+    PYTORCH_JOB: {"runPolicy": {"type": "object", "properties": SUSPEND}, "pytorchReplicaSpecs": FREE},
+}
+"""Where a spec is checked: what is not named the API server drops, so a field that is written elsewhere is lost."""
 
 
 def serve(cluster: Cluster, kinds: Iterable[Kind]) -> None:
@@ -28,7 +41,8 @@ def serve(cluster: Cluster, kinds: Iterable[Kind]) -> None:
 
 def definition(group: str, version: str, kind: str) -> dict[str, Any]:
     name = kind.lower()
-    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    spec = {"type": "object", "properties": SPECS[group, version, kind]} if (group, version, kind) in SPECS else FREE
+    anything = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": FREE}}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,16 @@ from gpuyard.kube import applying
 from gpuyard.kube.applying import InstallOutcome, InstallStep
 from gpuyard.kube.client import MERGE, STRATEGIC, ApiReply, KubeClient
 from gpuyard.kube.definitions import gpu_nodes
+from gpuyard.kube.owners import JobObject
 from gpuyard.runtime.clustered import node_marks
 from gpuyard.worlds.kubernetes import kinds, queues
-from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
+from gpuyard.worlds.kubernetes.asking.marks import FULL_SIZE, SUSPENDED
 from gpuyard.worlds.kubernetes.gathering import controllers
 
 FORGETTING = 30
 """So often, a second apart, it is tried what a policy forbade that is gone: API servers hear of it a little later."""
 AGAIN_S = 0.1
+JOBS = "/apis/batch/v1/jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,12 @@ async def let_go(client: KubeClient) -> AsyncIterator[InstallStep]:
     """One thing after another."""
     for owner in await suspended(client):
         yield await resumed(client, owner)
+    for job in await applying.listed(client, JOBS):
+        metadata = job["metadata"]
+        if FULL_SIZE in metadata.get("annotations", {}):
+            what = f"Job {metadata['namespace']}/{metadata['name']}, made smaller by us and large again"
+            path = f"/apis/batch/v1/namespaces/{metadata['namespace']}/jobs/{metadata['name']}"
+            yield await _changed(client, what, path, _full_again)
     for node in await applying.listed(client, "/api/v1/nodes"):
         name = node["metadata"]["name"]
         if node_marks.bears_condition(node):
@@ -69,15 +77,22 @@ async def let_go(client: KubeClient) -> AsyncIterator[InstallStep]:
 async def resumed(client: KubeClient, owner: Suspended) -> InstallStep:
     """It makes its pods again and bears no mark; one that somebody else has resumed meanwhile only loses the mark."""
     what = f"{owner.kind.partition('.')[0]} {owner.key}, suspended by us and resumed"
+    return await _changed(client, what, owner.path, lambda found: _resumption(owner.kind, found))
+
+
+async def _changed(
+    client: KubeClient, what: str, path: str, change: Callable[[ApiReply], dict[str, Any] | None]
+) -> InstallStep:
+    """Read, changed, written; again where somebody was faster, or a policy is not forgotten yet."""
     for _ in range(FORGETTING):
-        reply = await client.get(owner.path)
+        reply = await client.get(path)
         if reply.status == 404:
             return InstallStep(what, InstallOutcome.ABSENT)
         if reply.ok:
-            body = _resumption(owner.kind, reply)
+            body = change(reply)
             if body is None:
                 return InstallStep(what, InstallOutcome.ABSENT, "it bears no mark of ours any more")
-            reply = await client.patch(owner.path, json.dumps(body).encode(), MERGE)
+            reply = await client.patch(path, json.dumps(body).encode(), MERGE)
         if reply.status not in (403, 409):
             break
         await asyncio.sleep(AGAIN_S if reply.status == 409 else 1.0)
@@ -92,6 +107,18 @@ def _resumption(kind: str, found: ApiReply) -> dict[str, Any] | None:
     read = {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}
     body: dict[str, Any] = {"metadata": {**read, "annotations": {SUSPENDED: None}}}
     return body | ({"spec": controllers.suspension(kind, False)} if controllers.is_suspended(owner) else {})
+
+
+def _full_again(found: ApiReply) -> dict[str, Any] | None:
+    """As large as it was before it gave back extras, where it may still be resized; without our mark in any case."""
+    job = msgspec.json.decode(found.body, type=JobObject)
+    if not job.metadata.annotation(FULL_SIZE):
+        return None
+    read = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
+    body: dict[str, Any] = {"metadata": {**read, "annotations": {FULL_SIZE: None}}}
+    full = controllers.full_size(job)
+    larger = full > (job.spec.parallelism or 0)
+    return body | ({"spec": {"parallelism": full, "completions": full}} if larger else {})
 
 
 async def _without_condition(client: KubeClient, name: str) -> ApiReply:

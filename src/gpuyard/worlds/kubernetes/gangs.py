@@ -50,6 +50,8 @@ class Gathered:
     """Whether members that do not exist yet may be given their places."""
     hindrance: str = ""
     """Why it cannot be taken back without harm, in words."""
+    resizable: bool = False
+    """Whether its owner may be made smaller and larger."""
 
     @property
     def bound(self) -> frozenset[str]:
@@ -112,7 +114,7 @@ def _gathered(
     owner = layout.owner.key if layout.owner is not None and layout.owner_kind else ""
     return Gathered(
         layout.name, job, refusal, chairs, layout.way, layout.owner_kind, owner, remarks, layout.promised,
-        layout.hindrance,
+        layout.hindrance, layout.resizable,
     )  # fmt: skip
 
 

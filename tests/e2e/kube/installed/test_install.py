@@ -34,6 +34,10 @@ def test_work_goes_on_when_gpuyard_is_taken_away(bare: Cluster):
     job = "/apis/batch/v1/namespaces/default/jobs/stopped"
     mark = {"metadata": {"annotations": {"gpuyard.dev/suspended": "reclaimed"}}, "spec": {"suspend": True}}
     bare.call("PATCH", job, mark, "application/merge-patch+json", token)
+    bare.create(indexed_job("small", 2))
+    small = "/apis/batch/v1/namespaces/default/jobs/small"
+    shrunk = {"metadata": {"annotations": {"gpuyard.dev/resizable": "true", "gpuyard.dev/full-size": "4"}}}
+    bare.call("PATCH", small, shrunk, "application/merge-patch+json", token)
     asked = yard(admin, "uninstall", code=2)
     assert "1 queue go" in asked
     assert "1 pod that it has placed" in asked
@@ -45,6 +49,9 @@ def test_work_goes_on_when_gpuyard_is_taken_away(bare: Cluster):
     seen = bare.get(job)
     assert not seen["spec"]["suspend"]
     assert "gpuyard.dev/suspended" not in seen["metadata"].get("annotations", {})
+    seen = bare.get(small)
+    assert (seen["spec"]["parallelism"], seen["spec"]["completions"]) == (4, 4)
+    assert "gpuyard.dev/full-size" not in seen["metadata"]["annotations"]
 
 
 def test_whoever_may_not_install_is_told_of_every_thing_and_ends_with_an_error(bare: Cluster):

@@ -22,7 +22,7 @@ from gpuyard.kube.owners import JobObject
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.kubernetes import budgets, kinds, pods
 from gpuyard.worlds.kubernetes.asking import selectors
-from gpuyard.worlds.kubernetes.asking.marks import DEADLINE, ENDED, SUSPENDED
+from gpuyard.worlds.kubernetes.asking.marks import DEADLINE, ENDED, FULL_SIZE, SUSPENDED
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering import controllers, kept_back
 
@@ -86,10 +86,33 @@ class Disruptor:
 
         told = await self._change(found.owner_kind, found.owner, change)
         if not told:
-            await self._tell(found.owner_kind, owners[-1], why)
+            note = f"suspended until there is a place for it again: {why}"
+            await self._tell(found.owner_kind, owners[-1], "Suspending", note)
         return told
 
-    async def _tell(self, kind: str, owner: Metadata, why: str) -> None:
+    async def resize(self, found: Gathered, size: int, why: str) -> str:
+        """A Job has so many pods from now on; how many it had at first stands on it until it has them again."""
+        jobs: list[Metadata] = []
+
+        def change(job: Any) -> dict[str, Any] | str | None:
+            full = controllers.full_size(job) if isinstance(job, JobObject) else 0
+            if not isinstance(job, JobObject) or _is_over(job) or controllers.is_suspended(job):
+                return None
+            if job.spec.parallelism == size:
+                return None
+            if job.spec.parallelism != job.spec.completions:
+                return f"somebody else has changed the size of {found.owner}"
+            jobs.append(job.metadata)
+            full = max(full, job.spec.parallelism or 0)
+            notes = {FULL_SIZE: str(full) if size < full else None}
+            return {"metadata": {"annotations": notes}, "spec": {"parallelism": size, "completions": size}}
+
+        told = await self._change(found.owner_kind, found.owner, change)
+        if jobs and not told:
+            await self._tell(found.owner_kind, jobs[-1], "Resizing", f"has {size} pods from now on: {why}")
+        return told
+
+    async def _tell(self, kind: str, owner: Metadata, action: str, note: str) -> None:
         """An event on the owner; one that is lost is no harm, for the mark says the same."""
         root, _, _ = self._paths[kind].removeprefix("/apis/").rpartition("/")
         regarding = {"apiVersion": root, "kind": kind.partition(".")[0], "name": owner.name}
@@ -104,10 +127,10 @@ class Disruptor:
             "eventTime": stamp.replace("+00:00", "Z"),
             "reportingController": "gpuyard",
             "reportingInstance": "gpuyard",
-            "action": "Suspending",
-            "reason": "Preempted",
+            "action": action,
+            "reason": "Preempted" if action == "Suspending" else "Resized",
             "type": "Normal",
-            "note": f"suspended until there is a place for it again: {why}"[:NOTE_MAX],
+            "note": note[:NOTE_MAX],
             "regarding": {**regarding, "namespace": owner.namespace, "uid": owner.uid},
         }
         path = f"/apis/events.k8s.io/v1/namespaces/{owner.namespace}/events"

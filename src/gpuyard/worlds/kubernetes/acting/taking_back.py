@@ -19,6 +19,7 @@ from gpuyard.model.job import Job, Placement
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.kubernetes import pods
+from gpuyard.worlds.kubernetes.acting import resizing
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.following import Do
@@ -117,8 +118,8 @@ class TakerBack:
     def _evict(self, evict: Evict) -> tuple[list[Event], Departure | None]:
         found, job = self.observer.gathered[evict.job], self.observer.jobs[evict.job]
         way = self._way(found, evict)
-        whole = way is not Way.DELETE or not evict.placements
-        unkept = self.forget(job.name) if whole else ()
+        whole = way not in (Way.DELETE, Way.SHRINK) or not evict.placements
+        unkept = self.forget(job.name) if whole or way is Way.SHRINK else ()
         going = self._those(job.name, () if whole else [place.uid for place in evict.placements])
         ended: list[Event] = [TasksEnded(job.name, unkept)] if unkept else []
         if not going:
@@ -132,9 +133,14 @@ class TakerBack:
     def _way(self, found: Gathered, evict: Evict) -> Way:
         """Extras of a gang go alone where their owner does not mind; else there is only the way of the whole."""
         extras = self._those(evict.job, [place.uid for place in evict.placements]) if evict.placements else ()
+        if extras and self._size_without(found, extras):
+            return Way.SHRINK
         if extras and not hindrance_of_deleting(extras, self.cache.owners.owners):
             return Way.DELETE
         return found.way
+
+    def _size_without(self, found: Gathered, going: Sequence[PodObject]) -> int:
+        return resizing.left_after(found, {pod.metadata.uid for pod in going}, self.cache.assumed)
 
     def _move(self, move: Move) -> tuple[list[Event], Departure | None]:
         """A gang whose owner is suspended goes whole, and those who could stay get their places again."""
@@ -181,6 +187,9 @@ class TakerBack:
         found, going = departure.found, departure.going
         if departure.way is Way.SUSPEND:
             return await self.disruptor.suspend(found, departure.why)
+        if departure.way is Way.SHRINK:
+            size = self._size_without(found, going)
+            return await self.disruptor.resize(found, size, departure.why) if size else "others stand behind it by now"
         if departure.way is Way.DELETE_LEADER:
             leaders = {chair.pod.metadata.uid for chair in found.chairs if chair.group == LEADER}
             going = tuple(pod for pod in going if pod.metadata.uid in leaders) or going
@@ -287,6 +296,7 @@ class TakerBack:
         if waited_for:
             mine.until = self._clock.monotonic() + PROMISE_S
         free = self.observer.free.get(name, {})
+        self._grow_if_due(name, mine)
         if group := mine.outgrown(self.observer.jobs[name], free):
             self._disappoint(name, f"its group {group} asks for more, or for other GPUs, than was kept for it")
             return
@@ -311,6 +321,22 @@ class TakerBack:
         if all(map(_is_going, self.cache.gang(name))) and _is_settled(self.cache.owners.get(kept.kind, kept.key)):
             self._resuming.add(name)
             self._do(self._resume(name, kept.kind, kept.key))
+
+    def _grow_if_due(self, name: str, mine: Promised) -> None:
+        """A Job that was made smaller has as many pods again as there are places kept for."""
+        found = self.observer.gathered.get(name)
+        if found is None or not found.resizable or name in self._resuming:
+            return
+        if size := resizing.size_for(self.cache.owners.get(found.owner_kind, found.owner), mine.places.values()):
+            self._resuming.add(name)
+            self._do(self._grow(found, size))
+
+    async def _grow(self, found: Gathered, size: int) -> None:
+        try:
+            if told := await self.disruptor.resize(found, size, "there is room for more of it again"):
+                self._disappoint(found.name, f"it could not be made larger: {told}", rests=True)
+        finally:
+            self._resuming.discard(found.name)
 
     async def _resume(self, name: str, kind: str, key: str) -> None:
         try:

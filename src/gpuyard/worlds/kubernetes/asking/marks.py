@@ -29,6 +29,10 @@ TASK = OURS + "task"
 """Which member of its gang a pod is; written with its Binding where nothing else numbers it."""
 SUSPENDED = OURS + "suspended"
 """On an owner that we have suspended: why, since when, what its pods were; it goes when the owner is resumed."""
+RESIZABLE = OURS + "resizable"
+"""On an Indexed Job or its pods: its `parallelism` and `completions` may be changed together, down to its minimum."""
+FULL_SIZE = OURS + "full-size"
+"""On a Job that was made smaller to give back extras: how many it had at first; it goes when it has them again."""
 ENDED = OURS + "ended"
 """On an owner that we have ended for good, and why."""
 DEADLINE = OURS + "active-deadline-seconds"
@@ -43,7 +47,7 @@ GPUS = GRANTED_GPUS
 STAY = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 """For autoscalers, on members of gangs: a node that is removed for being little used would stop all of the gang."""
 
-SCHEDULERS_OWN = (JOB, TASK, GPUS, SUSPENDED, ENDED, DEADLINE)
+SCHEDULERS_OWN = (JOB, TASK, GPUS, SUSPENDED, FULL_SIZE, ENDED, DEADLINE)
 """Read back as our own memory: nobody else may write them on pods and owners (`manifests/policies.yaml`)."""
 
 KAI_FRACTION, KAI_MEMORY = "gpu-fraction", "gpu-memory"

@@ -18,7 +18,7 @@ from gpuyard.kube.owners import (
     RayWorkers,
     ReplicatedJob,
 )  # fmt: skip
-from gpuyard.worlds.kubernetes.asking.marks import ARRAY, TASK, ReadingSettings
+from gpuyard.worlds.kubernetes.asking.marks import ARRAY, FULL_SIZE, GANG_MIN, RESIZABLE, TASK, ReadingSettings
 from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout, Owners, Parked, Rule, Seat, Way, number
 
 JOB, JOBSET = "Job.batch", "JobSet.jobset.x-k8s.io"
@@ -276,16 +276,34 @@ def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
     spec = found.spec
     ended = frozenset(_indexes(found.status.completed_indexes))
     way, hindrance = _way_of(found.metadata, spec.managed_by)
+    tasks, full = max(1, _pods_of(spec)), full_size(found)
+    if ended or any(pod.status.phase == "Succeeded" for pod in pods):
+        full = 0  # the work is being finished by those who are there: nobody is begun for it any more
+    least = number(spec.template.metadata.annotation(GANG_MIN)) or None
     return Layout(
         name,
         owner=found.metadata,
-        roles=(GangRole(tasks=max(1, _pods_of(spec)), template=spec.template, ended=ended),),
+        roles=(GangRole(tasks=max(tasks, full), least=least, template=spec.template, ended=ended),),
+        promised=full > tasks,
+        resizable=_is_resizable(found) and way is Way.SUSPEND,
         way=way,
         hindrance="" if way is Way.DELETE and _bears_disruption(spec) else hindrance,
         owner_kind=JOB,
         suspended=bool(spec.suspend),
         deadline=spec.active_deadline_seconds,
     )
+
+
+def full_size(job: JobObject) -> int:
+    """How many a Job had before it was made smaller by us; 0 if it was not."""
+    return (number(job.metadata.annotation(FULL_SIZE)) or 0) if _is_resizable(job) else 0
+
+
+def _is_resizable(job: JobObject) -> bool:
+    """Whether Kubernetes lets its size be changed, and whoever made it does: numbers beyond the size are not run."""
+    spec = job.spec
+    told = spec.template.metadata.annotation(RESIZABLE) or job.metadata.annotation(RESIZABLE)
+    return told == "true" and spec.completion_mode == "Indexed" and spec.parallelism == spec.completions
 
 
 def _indexes(text: str) -> Iterator[int]:

@@ -25,6 +25,8 @@ class Way(Enum):
     """Its pods are deleted, and made anew by whoever made them."""
     DELETE_LEADER = "delete the leader"
     """The rest follows."""
+    SHRINK = "shrink"
+    """Of extras alone: its owner is made smaller, and larger again when there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class Layout:
     deadline: int | None = None
     preemptible: bool | None = None
     family: str = ""
+    resizable: bool = False
+    """Whether its owner may be made smaller and larger."""
 
 
 @dataclass(frozen=True, slots=True)
