@@ -15,6 +15,8 @@ from gpuyard.model.topology import ANYWHERE, NODE, TopologyAsk
 
 MAIN = "main"
 """The name of the only task group of a job that names none."""
+NAMESPACE = "kubernetes.io/metadata.namespace"
+"""Where there are namespaces: a task's own, as if it were a label of it."""
 
 
 class JobClass(Enum):

@@ -6,7 +6,6 @@ a moment. Beyond this machine TLS is asked for, as everywhere.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from starlette.applications import Starlette
@@ -41,16 +40,23 @@ class ClusterDoor:
 
 
 def build(desk: TenantDesk) -> Starlette:
-    """The application. What it tells takes a moment to work out, so one question of a caller is answered at a time."""
-    turns = CallerTurns()
+    """The application. What it tells takes a moment to work out, so one question of a caller is answered at a time.
+
+    Who the caller is is asked in another line, by address: whoever shows tokens of nobody stands in their own way.
+    """
+    turns, strangers = CallerTurns(), CallerTurns()
 
     async def snapshot(request: Request) -> Response:
         header = request.headers.get("authorization", "")
         token = header.removeprefix(BEARER) if header.startswith(BEARER) else ""
         if not token or len(token) > TOKEN_MAX:
             return answers.mistake(401, "No token was shown.", "`yard --kube` shows that of your kubeconfig.")
-        async with turns.take(hashlib.sha256(token.encode(errors="replace")).hexdigest(), slow=True):
-            moment = await run_in_threadpool(desk.snapshot, token)
+        source = request.client.host if request.client is not None else ""
+        desk.admit(token, source)
+        async with strangers.take(source):
+            tenant = await run_in_threadpool(desk.tenant, token)
+        async with turns.take(tenant.user, slow=True):
+            moment = await run_in_threadpool(desk.snapshot, tenant)
             return await run_in_threadpool(lambda: answers.encoded(snapshot_document(moment)))
 
     async def unknown(request: Request, error: Exception) -> Response:

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from gpuyard.kube.client import ApiReply
 from gpuyard.model.errors import Broken, Busy, Denied
-from gpuyard.model.job import MAIN, Bundle, Job, Placement, TaskGroup
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.runtime.serving import masking
+from gpuyard.runtime.clustered import veiling
+from gpuyard.runtime.clustered.newcomers import Newcomers
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 REMEMBERED_S = 10.0
 """So long an answer about somebody's rights holds; who loses them loses them here as soon."""
 KEPT = 10_000
-SOMEBODY = "somebody"
 
 
 class Stranger(Denied):
@@ -64,23 +64,37 @@ class TenantDesk:
         self._cluster = cluster
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[object, tuple[float, Any]] = {}
+        self._known: OrderedDict[object, tuple[float, Any]] = OrderedDict()
+        self._refused: OrderedDict[object, tuple[float, Any]] = OrderedDict()
+        """Apart, so that no flood of tokens of nobody drives out what is known of somebody."""
+        self._newcomers = Newcomers(clock)
 
-    def snapshot(self, token: str) -> Snapshot:
-        """The moment as the bearer may see it; `Stranger` if nobody knows them."""
-        kept = hashlib.sha256(token.encode(errors="replace")).hexdigest()  # no token is kept
-        tenant = self._remembered(("token", kept), lambda: self._reviewed(token))
+    def admit(self, token: str, source: str) -> None:
+        """Before anything is asked about it: `Busy` where too many tokens that nobody knows came from there."""
+        key = _kept(token)
+        with self._lock:
+            seen = key in self._known or self._fresh(self._refused, key) is not None
+        if not seen:
+            self._newcomers.admit(source)
+
+    def tenant(self, token: str) -> KnownTenant:
+        """Whose it is; `Stranger` if nobody knows them."""
+        tenant = self._remembered(_kept(token), lambda: self._reviewed(token))
         if tenant is None:
             raise Stranger("The cluster does not know whose token this is; `kubectl auth whoami` asks it.")
+        return cast(KnownTenant, tenant)
+
+    def snapshot(self, tenant: KnownTenant) -> Snapshot:
+        """The moment as they may see it."""
         if not self._cluster.synced():
             raise Busy("the scheduler has not read the whole cluster yet; ask again in a moment")
         moment = self._cluster.snapshot()
         return moment if self._may(tenant, "") else self._masked(moment, tenant)
 
     def _masked(self, moment: Snapshot, tenant: KnownTenant) -> Snapshot:
-        namespaces = {_namespace(job.name) for job in moment.jobs}
+        namespaces = {veiling.namespace_of(job.name) for job in moment.jobs}
         theirs = {name for name in sorted(namespaces) if name and self._may(tenant, name)}
-        return masked(moment, theirs)
+        return veiling.masked(moment, theirs)
 
     # --- what the API server says --------------------------------------------------------------------
 
@@ -110,81 +124,26 @@ class TenantDesk:
         return dict(msgspec.json.decode(reply.body).get("status") or {})
 
     def _remembered(self, key: object, ask: Callable[[], Any]) -> Any:
-        now = self._clock.monotonic()
         with self._lock:
-            known = self._known.get(key)
-        if known is not None and known[0] > now:
+            known = self._fresh(self._known, key) or self._fresh(self._refused, key)
+        if known is not None:
             return known[1]
         told = ask()
+        kept = self._refused if told is None else self._known
         with self._lock:
-            if len(self._known) > KEPT:
-                self._known.clear()
-            self._known[key] = (now + REMEMBERED_S, told)
+            if told is None:
+                self._known.pop(key, None)
+            kept[key] = (self._clock.monotonic() + REMEMBERED_S, told)
+            kept.move_to_end(key)
+            if len(kept) > KEPT:
+                kept.popitem(last=False)
         return told
 
-
-def masked(moment: Snapshot, namespaces: Iterable[str]) -> Snapshot:
-    """The same, with jobs of other namespaces under other names; nothing is left of what their people wrote."""
-    theirs = set(namespaces)
-    hidden = {
-        job.name: f"{SOMEBODY}-{number}"
-        for number, job in enumerate(sorted(moment.jobs, key=lambda job: (job.submitted, job.name)))
-        if _namespace(job.name) not in theirs
-    }
-    families = {
-        family: f"family-{number}" for number, family in enumerate(sorted({j.family for j in moment.jobs if j.family}))
-    }
-    groups = {job.name: _group_names(job) for job in moment.jobs if job.name in hidden}
-    jobs = tuple(_wordless(job, families, groups[job.name]) if job.name in hidden else job for job in moment.jobs)
-    budgets = tuple(
-        replace(
-            budget,
-            name=budget.name if _namespace(budget.name) in theirs else f"budget-{number}",
-            covers=tuple((job, groups.get(job, {}).get(group, group)) for job, group in budget.covers),
-        )
-        for number, budget in enumerate(moment.budgets)
-    )
-    reservations = tuple(
-        replace(each, placements=_placed(each.placements, groups.get(each.job, {}))) for each in moment.reservations
-    )
-    return masking.renamed(replace(moment, jobs=jobs, budgets=budgets, reservations=reservations), {}, hidden)
+    def _fresh(self, kept: OrderedDict[object, tuple[float, Any]], key: object) -> tuple[float, Any] | None:
+        found = kept.get(key)
+        return found if found is not None and found[0] > self._clock.monotonic() else None
 
 
-GroupNames = Mapping[str, str]
-"""Of one job: its groups as people named them, and what they go by."""
-
-
-def _group_names(job: Job) -> GroupNames:
-    """Sorted as before, for the brain takes groups by their names where nothing else tells them apart."""
-    named = sorted({group.name for group in job.task_groups()} - {MAIN})
-    return {MAIN: MAIN} | {name: f"group-{number:04}" for number, name in enumerate(named)}
-
-
-def _wordless(job: Job, families: dict[str, str], groups: GroupNames) -> Job:
-    return replace(
-        job,
-        gang=_bare(job.gang, groups),
-        family=families.get(job.family, ""),
-        held_for="on hold" if job.held_for else "",
-        placements=_placed(job.placements, groups),
-    )
-
-
-def _placed(placements: Iterable[Placement], groups: GroupNames) -> tuple[Placement, ...]:
-    return tuple(replace(place, group=groups.get(place.group, place.group)) for place in placements)
-
-
-def _bare(bundle: Bundle, groups: GroupNames, name: str = "") -> Bundle:
-    inside = (
-        _bare(each, groups, f"{name or 'bundle'}-{number}") if isinstance(each, Bundle) else _plain(each, groups)
-        for number, each in enumerate(bundle.groups)
-    )
-    return replace(bundle, name=name, groups=tuple(inside))
-
-
-def _plain(group: TaskGroup, groups: GroupNames) -> TaskGroup:
-    return replace(group, name=groups[group.name], labels=(), near=(), apart=(), even=())
-
-
-def _namespace(name: str) -> str:
-    return name.partition("/")[0] if "/" in name else ""
+def _kept(token: str) -> tuple[str, str]:
+    """What is remembered of a token is not the token."""
+    return "token", hashlib.sha256(token.encode(errors="replace")).hexdigest()

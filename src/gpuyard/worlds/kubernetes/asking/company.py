@@ -10,13 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuyard.kube.objects import LabelSelector, Metadata, PodSpec, PodTerm, SpreadConstraint
-from gpuyard.model.job import Evenness, Expression, Neighbour
+from gpuyard.model.job import NAMESPACE, Evenness, Expression, Neighbour
 from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
-
-NAMESPACE = "kubernetes.io/metadata.namespace"
-"""A pod's namespace, as if it were a label of it."""
 
 
 @dataclass(frozen=True, slots=True)
