@@ -33,7 +33,7 @@ async def main(wish: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(Path(folder), controllers=False).start()
         client = await KubeClient(cluster.access(cluster.token), SystemClock()).open()
-        subjects.compile_ahead(cluster)
+        subjects.compile_ahead(subjects.surroundings(cluster.folder))
         try:
             await making.make_nodes(client, wish.nodes)
             print(f"{wish.nodes} nodes", flush=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.kube import making, watching
 from gpuyard.kube.client import KubeClient
@@ -69,7 +70,7 @@ def running(cluster: Cluster, name: str) -> Iterator[subprocess.Popen[bytes]]:
         process = cluster.running.pop("kube-scheduler")
     else:
         with cluster.log(name).open("ab") as log:
-            process = subprocess.Popen(command(cluster, name), stdout=log, stderr=log, env=surroundings(cluster))
+            process = subprocess.Popen(command(cluster, name), stdout=log, stderr=log, env=surroundings(cluster.folder))
     try:
         yield process
     finally:
@@ -85,14 +86,14 @@ def command(cluster: Cluster, name: str) -> list[str]:
     return [sys.executable, "-m", "gpuyard", "serve", "--role", "scheduler", "--kubeconfig", config, "--no-lease"]
 
 
-def surroundings(cluster: Cluster) -> dict[str, str]:
-    """As installed programs have it: modules are compiled already."""
-    kept = environment(PYTHONPYCACHEPREFIX=str(cluster.folder / "compiled"))
+def surroundings(folder: Path) -> dict[str, str]:
+    """As installed programs have it: modules are compiled already, into the folder."""
+    kept = environment(PYTHONPYCACHEPREFIX=str(folder / "compiled"))
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return kept
 
 
-def compile_ahead(cluster: Cluster) -> None:
+def compile_ahead(surroundings: dict[str, str]) -> None:
     """So that the first round is like the others."""
     modules = "gpuyard.cli.main, gpuyard.cli.keeping.serve, gpuyard.runtime.clustered.scheduler, bench.kube.ceiling"
-    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, env=surroundings(cluster))
+    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, env=surroundings)

@@ -363,6 +363,20 @@ class PodObject(Projection, frozen=True):
     metadata: Metadata = Metadata()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    own_node: str = ""
+    """Its node, where it shares its spec with pods on other nodes; ask for `node_name`."""
+    own_start: str = ""
+    """When its kubelet took it on, where it shares its status with others; ask for `start_time`."""
+
+    @property
+    def node_name(self) -> str:
+        """The node that it is bound to; "" if to none."""
+        return self.own_node or self.spec.node_name
+
+    @property
+    def start_time(self) -> str:
+        """When its kubelet took it on; "" before that."""
+        return self.own_start or self.status.start_time or ""
 
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Equal parts of pods are kept once: pods of one template differ by their names and little else.
 
 Used by the cache of the world. What nothing here reads is left out on the way: volumes without a claim, conditions
-that nobody asks about, the copy of itself that kubectl writes on an object.
+that nobody asks about, the copy of itself that kubectl writes on an object, its version.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ class SharedParts:
 
     def pod(self, seen: PodObject) -> PodObject:
         """The same pod, of parts that others may have too."""
-        return PodObject(self._metadata(seen.metadata), self._spec(seen.spec), self._status(seen.status))
-
-    def _spec(self, spec: PodSpec) -> PodSpec:
+        spec, status = seen.spec, self._status(seen.status)
         claimed = [each for each in spec.volumes or () if each.persistent_volume_claim or each.ephemeral is not None]
-        shared = self._one(replace(spec, node_name="", volumes=claimed or None))
-        return replace(shared, node_name=sys.intern(spec.node_name)) if spec.node_name else shared
+        node, start = sys.intern(spec.node_name), sys.intern(seen.status.start_time or "")
+        if claimed or spec.resource_claims:  # what these ask for rests on whether they have their node
+            apart = replace(spec, node_name=node, volumes=claimed or None)
+            return PodObject(self._metadata(seen.metadata), apart, status, node, start)
+        return PodObject(self._metadata(seen.metadata), self._one(_bare(spec)), status, node, start)
 
     def _metadata(self, metadata: Metadata) -> Metadata:
         notes = metadata.annotations
         if notes and not self._unread.isdisjoint(notes):
             notes = {key: value for key, value in notes.items() if key not in self._unread}
-        return replace(
-            metadata,
-            namespace=sys.intern(metadata.namespace),
+        return Metadata(
+            metadata.name,
+            sys.intern(metadata.namespace),
+            metadata.uid,
             creation_timestamp=_interned(metadata.creation_timestamp),
+            deletion_timestamp=metadata.deletion_timestamp,
             labels=self._one(metadata.labels) if metadata.labels else None,
             annotations=self._one(notes) if notes else None,
             owner_references=self._one(metadata.owner_references) if metadata.owner_references else None,
@@ -61,8 +64,7 @@ class SharedParts:
             for each in status.conditions or ()
             if each.type in CONDITIONS and (each.type != "PodScheduled" or each.status == "False")
         ]
-        shared = self._one(replace(status, start_time=None, conditions=told or None))
-        return replace(shared, start_time=sys.intern(status.start_time)) if status.start_time else shared
+        return self._one(replace(status, start_time=None, conditions=told or None))
 
     def _one(self, part: P) -> P:
         """The first of its equals that was met."""
@@ -70,6 +72,11 @@ class SharedParts:
             self._known.clear()
         found: P = self._known.setdefault((type(part), _encode(part)), part)
         return found
+
+
+def _bare(spec: PodSpec) -> PodSpec:
+    """Without what differs from pod to pod."""
+    return replace(spec, node_name="", volumes=None) if spec.node_name or spec.volumes else spec
 
 
 def _interned(text: str | None) -> str | None:

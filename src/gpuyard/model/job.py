@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import cast
 
 from gpuyard.model.resources import Request
 from gpuyard.model.topology import ANYWHERE, NODE, TopologyAsk
@@ -257,7 +258,7 @@ class Job:
         """Every task group, in order."""
         groups = self.gang.groups
         if len(groups) == 1 and isinstance(groups[0], TaskGroup):
-            return (groups[0],)  # by far the most
+            return cast("tuple[TaskGroup, ...]", groups)  # by far the most
         return tuple(self.gang.leaves())
 
 

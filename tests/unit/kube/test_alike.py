@@ -11,8 +11,8 @@ from gpuyard.kube.objects import PodObject
 from gpuyard.kube.sharing import SharedParts
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes import gangs, pods
+from gpuyard.worlds.kubernetes.alike import Alike
 from gpuyard.worlds.kubernetes.asking.marks import JOB, ReadingSettings
-from gpuyard.worlds.kubernetes.gangs import Alike
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners
 from tests.support.kube.fake_kubelet import pod as document
 
@@ -64,6 +64,8 @@ def test_each_of_many_alike_is_read_as_if_it_were_the_only_one(spec: dict[str, A
                 kept = shared.pod(seen)
                 expected = gangs.gather([kept], OWNERS, SETTINGS, where)
                 assert alike.gather([kept], OWNERS, SETTINGS, where) == expected
+                job = alike.job(kept, OWNERS, SETTINGS, where.get(seen.metadata.uid))
+                assert job is None or job == getattr(expected, "job", None)
                 told = gangs.gather([seen], OWNERS, SETTINGS, where)
                 assert (getattr(told, "job", None), getattr(told, "refusal", None)) == (
                     getattr(expected, "job", None),

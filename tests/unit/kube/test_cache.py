@@ -36,12 +36,17 @@ def kept() -> tuple[Cache, Objects[Any]]:
     return cache, cache.owner_kind("Job.batch")
 
 
+def filed(cache: Cache) -> dict[str, set[str]]:
+    """Pods by their gang."""
+    return {gang: set(cache.members.of(gang)) for gang in cache.members}
+
+
 def test_a_pod_that_comes_before_its_owner_is_in_no_gang_until_that_is_seen():
     cache, jobs = kept()
     cache.pods.put(member(0))
-    assert (cache.members, cache.dirty.gangs) == ({}, set())
+    assert (filed(cache), cache.dirty.gangs) == ({}, set())
     jobs.put(job())
-    assert cache.members == {"default/gang": {"default/gang-0"}}
+    assert filed(cache) == {"default/gang": {"default/gang-0"}}
     assert cache.dirty.gangs == {"default/gang"}
 
 
@@ -52,10 +57,10 @@ def test_a_gang_stays_one_when_its_owner_goes_first_and_then_nothing_is_left_of_
         cache.pods.put(member(index))
     jobs.drop("default/gang")
     cache.pods.put(member(0, phase="Running"))
-    assert cache.members == {"default/gang": {"default/gang-0", "default/gang-1"}}
+    assert filed(cache) == {"default/gang": {"default/gang-0", "default/gang-1"}}
     for index in range(2):
         cache.pods.drop(f"default/gang-{index}")
-    assert (cache.members, cache.grouped, dict(cache.owners.owners.objects)) == ({}, {}, {})
+    assert (filed(cache), cache.grouped, dict(cache.owners.owners.objects)) == ({}, {}, {})
 
 
 def test_another_pod_of_the_same_name_is_another_pod():
@@ -66,7 +71,7 @@ def test_another_pod_of_the_same_name_is_another_pod():
     again = member(0)
     cache.pods.put(msgspec.structs.replace(again, metadata=msgspec.structs.replace(again.metadata, uid="new")))
     assert cache.devices == {}
-    assert cache.members == {"default/gang": {"default/gang-0"}}
+    assert filed(cache) == {"default/gang": {"default/gang-0"}}
 
 
 def test_our_own_binding_come_true_wakes_nobody():
@@ -76,9 +81,9 @@ def test_our_own_binding_come_true_wakes_nobody():
     jobs.put(job())
     cache.pods.put(member(0))
     cache.dirty.gangs.clear()
-    cache.assumed["u0"] = Placement("n0", (0,), uid="u0")
+    cache.assumed.put(Placement("n0", (0,), uid="u0"), "default/gang-0")
     cache.pods.put(member(0, node="n0"))
-    assert (cache.dirty.gangs, cache.assumed) == (set(), {})
+    assert (cache.dirty.gangs, len(cache.assumed), cache.assumed.coming_to("n0")) == (set(), 0, ())
     cache.pods.put(member(0, node="n0", phase="Running"))
     assert cache.dirty.gangs == {"default/gang"}
 

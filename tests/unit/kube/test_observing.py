@@ -11,6 +11,7 @@ from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.owners import PodGroupObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
+from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gathering.groups import VOLCANO
@@ -95,6 +96,35 @@ def test_a_budget_follows_its_controller_and_its_pods(seen: Seen):
     assert seen.allowed() == {"default/pdb": (3, ("default/other",))}
     seen.cache.budgets.drop("default/pdb")
     assert seen.allowed() == {}
+
+
+def test_the_first_budget_of_a_namespace_covers_pods_that_were_seen_before_it(seen: Seen):
+    for index in range(3):
+        seen.pod(f"web-{index}", labels={"app": "web"})
+    seen.told()
+    assert seen.observer.gathered == {}  # nothing of pods like these is kept beside their jobs
+    seen.budget("pdb", 2, {"app": "web"})
+    assert seen.allowed() == {"default/pdb": (2, tuple(f"default/web-{index}" for index in range(3)))}
+
+
+def test_how_a_pod_like_others_is_taken_back_is_told_when_it_is_asked_for(seen: Seen):
+    seen.pod("web-0")
+    seen.told()
+    found = seen.observer.gathered_of("default/web-0")
+    assert found is not None
+    assert [chair.pod.metadata.name for chair in found.chairs] == ["web-0"]
+    assert found.hindrance == seen.observer.hindrance("default/web-0") == "nobody would make the pod web-0 anew"
+    assert seen.observer.gathered_of("default/nobody") is None
+
+
+def test_a_pod_of_unknown_devices_gets_none_that_somebody_is_on_its_way_to(seen: Seen):
+    seen.pod("ours", node="")
+    seen.told()
+    seen.cache.assumed.put(Placement("n0", (0,), uid="ours"), "default/ours")
+    seen.cache.devices["ours"] = ((0,), ())
+    seen.pod("other")
+    seen.told()
+    assert seen.cache.devices["other"] == ((1,), ())
 
 
 def test_a_budget_whose_controller_has_not_seen_its_change_allows_nothing(seen: Seen):

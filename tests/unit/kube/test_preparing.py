@@ -12,6 +12,7 @@ import pytest
 from gpuyard.kube.client import ApiReply
 from gpuyard.kube.objects import NodeObject, PodObject
 from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject, VolumeObject
+from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.acting.preparing import LIMIT_S, STOPPED, Unprepared, VolumePreparer
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
 from gpuyard.worlds.kubernetes.cache import Cache
@@ -88,7 +89,7 @@ class Ground:
     def prepared(self, *placed: tuple[PodObject, str]) -> Unprepared | None:
         self.storage.watch()
         for each, _ in placed:
-            self.cache.assumed[each.metadata.uid] = None  # type: ignore[assignment]
+            self.cache.assumed.put(Placement("n1", uid=each.metadata.uid), each.metadata.key)
         return asyncio.run(self.preparer.prepare(placed))
 
 

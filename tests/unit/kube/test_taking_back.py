@@ -95,7 +95,7 @@ class Stage:
     def send(self, job: str, placed: Sequence[tuple[Placement, PodObject]]) -> None:
         """As the Starter does."""
         for place, each in placed:
-            self.cache.assumed[place.uid] = place
+            self.cache.assumed.put(place, f"default/{place.uid}")
             self.sent.append((each.metadata.name, place.node, place.uid))
 
     def node(self, gpus: int) -> None:

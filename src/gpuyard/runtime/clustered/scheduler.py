@@ -19,6 +19,7 @@ from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.model.actions import Plan, Reserve
 from gpuyard.model.errors import Denied
+from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.clock import SteadyClock
@@ -43,6 +44,8 @@ class ClusterScheduler:
 
     def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
         self._unexplained = ""
+        self._settled = False
+        """Whether a first plan has been made."""
         self._reserved: tuple[Reservation, ...] = ()
         self._clock = clock
         wired = replace(settings, explain=self._explain, gives=self._give, takes=self._take)
@@ -54,10 +57,10 @@ class ClusterScheduler:
     def start(self) -> None:
         """Follow the cluster, and place what waits as soon as we lead."""
         sys.setswitchinterval(SWITCH_S)
-        self.world.start()
-        self.driver.start()
-        gc.collect()
-        gc.freeze()
+        with collector_resting():  # nothing of what a cluster is read into is garbage
+            self.world.start()
+            self.driver.start()
+            gc.freeze()
 
     def close(self) -> None:
         """Let go of everything; another may lead at once."""
@@ -74,6 +77,9 @@ class ClusterScheduler:
         return self.world.trouble() or self.driver.trouble() or self._unexplained
 
     def _heard(self, plan: Plan) -> None:
+        if not self._settled:  # all there is is known and stays: looking for garbage in it would hold up everybody
+            self._settled = True
+            gc.freeze()
         reserves = (action for action in plan.actions if isinstance(action, Reserve))
         self._reserved = tuple(Reservation(each.job, each.placements, each.until) for each in reserves)
 

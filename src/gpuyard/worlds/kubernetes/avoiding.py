@@ -57,6 +57,10 @@ class Avoidance:
         """Nodes that this gang keeps off, by their names."""
         return tuple(sorted(self._shunned.get(gang, ())))
 
+    def concerns(self, gang: str) -> bool:
+        """Whether it is held, or kept off nodes."""
+        return gang in self.gangs or gang in self._shunned
+
     def lapse(self) -> None:
         """What has been avoided for long enough is avoided no more."""
         now = self._clock.monotonic()

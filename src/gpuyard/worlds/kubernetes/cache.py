@@ -17,12 +17,14 @@ from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.kube.sharing import SharedParts
-from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes import gangs, pods, queues
+from gpuyard.worlds.kubernetes.alike import PlainPods
 from gpuyard.worlds.kubernetes.asking import marks
+from gpuyard.worlds.kubernetes.assumptions import Assumptions
+from gpuyard.worlds.kubernetes.bags import Bags
 from gpuyard.worlds.kubernetes.gathering import kept_back
-from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended
-from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked, Seat
+from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended, name_alone
+from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Seat
 from gpuyard.worlds.kubernetes.queues import QueueObject
 from gpuyard.worlds.kubernetes.seats import Held
 
@@ -95,7 +97,8 @@ class _AskedOwners(Owners):
 class KnownOwners:
     """What makes pods, and which pods depend on each of them: also those that came before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, plain: PlainPods) -> None:
+        self._plain = plain
         self._objects: dict[tuple[str, str], Projection] = {}
         self._dependent: dict[tuple[str, str], set[str]] = {}
         self._asked: dict[str, set[tuple[str, str]]] = {}
@@ -119,10 +122,13 @@ class KnownOwners:
         else:
             self._objects.pop((kind, key), None)
 
-    def seat_of(self, pod: PodObject) -> Seat | Parked:
-        """The pod's place among gangs; whoever was asked for it is remembered."""
+    def gang_of(self, pod: PodObject, key: str) -> str:
+        """The pod's gang, "" until its owner is known; whoever was asked for it is remembered."""
+        if self._plain.has(pod):
+            self.forget(key)
+            return name_alone(pod, key, self.owners)
         self.owners.asked.clear()
-        found, key = gangs.seat_of(pod, self.owners), pod.metadata.key
+        found = gangs.seat_of(pod, self.owners)
         asked, before = set(self.owners.asked), self._asked.get(key, set())
         for owner in asked:
             self._dependent.setdefault(owner, set()).add(key)
@@ -130,7 +136,7 @@ class KnownOwners:
         self.forget(key)
         if asked:
             self._asked[key] = asked
-        return found
+        return found.gang if isinstance(found, Seat) else ""
 
     def forget(self, pod: str) -> None:
         """It depends on nobody any more."""
@@ -177,24 +183,24 @@ class Cache:
         self.budgets: Objects[BudgetObject] = Objects(self._budget_changed)
         self.queues: Objects[QueueObject] = Objects(self._queue_changed)
         self.gpu_nodes: Objects[GpuNodeObject] = Objects(self._gpu_node_changed)
-        self.owners = KnownOwners()
+        self.plain = PlainPods()
+        self.owners = KnownOwners(self.plain)
         self.dirty = Dirty()
         self.devices: dict[str, Held] = {}
         """Which devices pods have, by uid: as it was decided, else as it was worked out once. Nobody swaps them."""
-        self.on: dict[str, set[str]] = {}
+        self.on = Bags()
         """Keys of pods of ours that are bound, by node."""
         self.unbegun: set[str] = set()
         """Keys of pods of ours that are bound and have not begun."""
         self.holding_news: set[str] = set()
         """Keys of pods of ours whose kubelet told something of what they hold, since `device_watch` last looked."""
-        self.strangers: dict[str, set[str]] = {}
+        self.strangers = Bags()
         """Keys of pods of others, by node."""
-        self.members: dict[str, set[str]] = {}
+        self.members = Bags()
         """Keys of pods by the name of their gang."""
         self.grouped: dict[str, str] = {}
         """The gang of every pod that has one, by its key."""
-        self.assumed: dict[str, Placement] = {}
-        """Where pods will be by our own doing, by uid, until the API server tells it or the binding failed."""
+        self.assumed = Assumptions()
         self.kept_back: dict[str, KeptBack] = {}
         """Gangs whose owner we have suspended, by name; also those `awaited` though their owner is resumed."""
         self._unseated: dict[tuple[str, str], Any] = {}
@@ -214,7 +220,7 @@ class Cache:
 
     def gang(self, name: str) -> list[PodObject]:
         """Its pods, in the order of their names."""
-        return [self.pods.objects[key] for key in sorted(self.members.get(name, ()))]
+        return [self.pods.objects[key] for key in sorted(self.members.of(name))]
 
     def told(self, name: str) -> list[PodObject]:
         """Its pods; where it has none that could run, also those that it had before it was taken back."""
@@ -244,9 +250,10 @@ class Cache:
             assert before is not None
             self._forget(before)
             return
-        (self.unbegun.add if pods.is_to_begin(now) else self.unbegun.discard)(now.metadata.key)
-        if now.spec.node_name and (before is None or not before.spec.node_name):
-            self.on.setdefault(now.spec.node_name, set()).add(now.metadata.key)
+        key, node = now.metadata.key, now.node_name
+        (self.unbegun.add if pods.is_to_begin(now) else self.unbegun.discard)(key)
+        if node and (before is None or not before.node_name):
+            self.on.add(node, key)
         self._hear_of_eviction(now)
         if pods.tells_holding(now) and (before is None or before.status != now.status):
             self.holding_news.add(now.metadata.key)
@@ -254,30 +261,30 @@ class Cache:
             self._group(now)
         elif not self._is_echo(before, now):
             if now.status.phase == "Failed" != before.status.phase and is_refused(now):
-                self.refused_by_node(now.spec.node_name, now.status.reason)
+                self.refused_by_node(node, now.status.reason)
             if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
                 self._group(now)
-            self.look_at(self.grouped.get(now.metadata.key, ""))
+            self.look_at(self.grouped.get(key, ""))
 
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
         """Our own binding come true: everybody has known it since it was decided."""
         assumed = self.assumed.get(now.metadata.uid)
-        if assumed is not None and now.spec.node_name == assumed.node:
-            del self.assumed[now.metadata.uid]
+        if assumed is not None and now.node_name == assumed.node:
+            self.assumed.end(now.metadata.uid)
             return now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
         return matters(before) == matters(now)
 
     def _group(self, pod: PodObject) -> None:
         """Into its gang, which may be another than before; until its owner is known it is in none."""
         key = pod.metadata.key
-        found = self.owners.seat_of(pod)
-        gang = found.gang if isinstance(found, Seat) else ""
-        if gang == self.grouped.get(key, ""):
+        gang, before = self.owners.gang_of(pod, key), self.grouped.get(key, "")
+        if gang == before:
             return
-        self._ungroup(key)
+        if before:
+            self._ungroup(key)
         if gang:
             self.grouped[key] = gang
-            self.members.setdefault(gang, set()).add(key)
+            self.members.add(gang, key)
             self.look_at(gang)
 
     def look_at_every_gang(self) -> None:
@@ -291,20 +298,17 @@ class Cache:
 
     def _forget(self, pod: PodObject) -> None:
         uid, key = pod.metadata.uid, pod.metadata.key
-        self.assumed.pop(uid, None)
+        self.assumed.end(uid)
         self.sent_away.discard(uid)
         self.unbegun.discard(key)
         self.devices.pop(uid, None)
-        self.on.get(pod.spec.node_name, set()).discard(key)
+        self.on.discard(pod.node_name, key)
         self.owners.forget(key)
         self._ungroup(key)
 
     def _ungroup(self, key: str) -> None:
         gang = self.grouped.pop(key, "")
-        if members := self.members.get(gang):
-            members.discard(key)
-            if not members:
-                del self.members[gang]
+        self.members.discard(gang, key)
         self.look_at(gang)
 
     # --- whoever makes them --------------------------------------------------------------------------
@@ -374,7 +378,7 @@ class Cache:
 
     def _hear_of_eviction(self, pod: PodObject) -> None:
         """Whoever evicts from a node that is cordoned wants it empty, as `kubectl drain` does."""
-        name = pod.spec.node_name
+        name = pod.node_name
         if not name or name in self.emptied or not is_evicted(pod) or pod.metadata.uid in self.sent_away:
             return
         node = self.nodes.get(name)
@@ -398,17 +402,16 @@ class Cache:
     def _other_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         pod = now or before
         assert pod is not None
-        if not pod.spec.node_name or (before is not None and now is not None and matters(before) == matters(now)):
+        if not pod.node_name or (before is not None and now is not None and matters(before) == matters(now)):
             return
         self.pod_seen(before, now)
         self._hear_of_eviction(pod)
-        there = self.strangers.setdefault(pod.spec.node_name, set())
         if now is None:
-            there.discard(pod.metadata.key)
+            self.strangers.discard(pod.node_name, pod.metadata.key)
             self.devices.pop(pod.metadata.uid, None)
         else:
-            there.add(pod.metadata.key)
-        self.dirty.loads.add(pod.spec.node_name)
+            self.strangers.add(pod.node_name, pod.metadata.key)
+        self.dirty.loads.add(pod.node_name)
         self.news()
 
 
@@ -429,8 +432,9 @@ def is_refused(pod: PodObject) -> bool:
 def matters(pod: PodObject) -> tuple[object, ...]:
     """All of a pod that a decision or an account of it could rest on."""
     status = pod.status
-    told = status.phase, status.reason, status.start_time, status.allocated_resources, status.resources
-    return pod.spec, told, pod.metadata.deletion_timestamp, pod.metadata.labels, pod.metadata.annotations
+    told = status.phase, status.reason, pod.start_time, status.allocated_resources, status.resources
+    metadata = pod.metadata
+    return pod.spec, pod.node_name, told, metadata.deletion_timestamp, metadata.labels, metadata.annotations
 
 
 def _without_version(owner: Any) -> Any:

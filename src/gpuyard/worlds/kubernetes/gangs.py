@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from gpuyard.kube.objects import PodObject, moment
 from gpuyard.model.job import AffinityTerm, Bundle, Expression, Job, TaskGroup, one_group
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
-from gpuyard.worlds.kubernetes.asking import volumes
-from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, JOB, TASK, ReadingSettings
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, Remark
 from gpuyard.worlds.kubernetes.gathering import kept_back, members
-from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE, hindrance_of_deleting
+from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE
 from gpuyard.worlds.kubernetes.gathering.groups import KUEUE, MARKED, POD_GROUP
 from gpuyard.worlds.kubernetes.gathering.layouts import Layout, Owners, Parked, Rule, Seat, Way
 from gpuyard.worlds.kubernetes.gathering.members import Chair, Places, Seating, place_of
@@ -120,7 +117,7 @@ def _gathered(
 
 def _job(layout: Layout, wishes: GangWishes, seating: Seating, places: Places) -> Job:
     made = [pods.submitted(chair.pod) for chair in seating.chairs]
-    started = [moment(chair.pod.status.start_time) for chair in seating.chairs if chair.pod.status.start_time]
+    started = [moment(chair.pod.start_time) for chair in seating.chairs if chair.pod.start_time]
     placed = tuple(members.placed(seating.chairs, places))
     return Job(
         name=layout.name,
@@ -186,77 +183,6 @@ def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ())
     group = TaskGroup(request=pods.devices_alone(request, len(gpus)))
     place, made = place_of(pod, gpus, mig), pods.submitted(pod)
     return Job(name, one_group(group), queue="", submitted=made, started=made, placements=(place,), foreign=True)
-
-
-# --- pods that stand alone and are alike ---------------------------------------------------------------------------
-
-KNOWN_MAX = 10_000
-"""Kinds of pods; then all are read anew."""
-_BY_NAME = frozenset((JOB, TASK))
-"""Annotations of ours that differ from pod to pod and say nothing of one that stands alone."""
-_encode = msgspec.msgpack.Encoder().encode
-
-
-class Alike:
-    """`gather` for pods most of which are replicas: those that stand alone and are alike but for their names are read
-    once, under the same settings; reading each of them whole is most of what seeing a new pod costs."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Gathered] = {}
-        self._settings: ReadingSettings | None = None
-
-    def gather(
-        self, gang: Sequence[PodObject], owners: Owners, settings: ReadingSettings, places: Places
-    ) -> Gathered | Parked:
-        """As `gather`."""
-        seat = seat_of(gang[0], owners) if len(gang) == 1 else None
-        if not isinstance(seat, Seat) or seat.rule is not SINGLE or not _is_like_others(gang[0]):
-            return gather(gang, owners, settings, places)
-        alike = _likeness(gang[0], places)
-        if settings is not self._settings or len(self._known) > KNOWN_MAX:
-            self._settings, self._known = settings, {}
-        known = self._known.get(alike)
-        if known is not None:
-            return _like(known, gang[0], seat.gang, owners, places)
-        found = gather(gang, owners, settings, places)
-        if isinstance(found, Gathered) and (found.job is not None or found.refusal is not None):
-            chairs = tuple(replace(chair, pod=_NOBODY) for chair in found.chairs)
-            self._known[alike] = replace(found, chairs=chairs)
-        return found
-
-
-_NOBODY = PodObject()
-
-
-def _is_like_others(pod: PodObject) -> bool:
-    """Whether all that is said of it stands on it, and is not about it alone."""
-    spec, owner = pod.spec, pod.metadata.controller
-    if pods.is_over(pod) or pods.is_leaving(pod) or spec.resource_claims or (owner is not None and owner.kind == "Job"):
-        return False
-    return not any(map(volumes.is_claimed, spec.volumes or ()))
-
-
-def _likeness(pod: PodObject, places: Places) -> bytes:
-    """All but its name, its age and its place."""
-    spec, metadata = pod.spec, pod.metadata
-    notes = metadata.annotations
-    if notes and not _BY_NAME.isdisjoint(notes):
-        notes = {key: value for key, value in notes.items() if key not in _BY_NAME}
-    bare = msgspec.structs.replace(spec, node_name="", volumes=None)
-    whose = metadata.namespace, metadata.labels, notes or None, metadata.owner_references
-    return _encode((bare, whose, bool(spec.node_name), metadata.uid in places))
-
-
-def _like(known: Gathered, pod: PodObject, name: str, owners: Owners, places: Places) -> Gathered:
-    """The same of another pod."""
-    hindrance = known.hindrance and hindrance_of_deleting((pod,), owners)
-    if known.job is None:
-        return replace(known, name=name, hindrance=hindrance)
-    chairs = tuple(Chair(pod, chair.group, chair.task) for chair in known.chairs)
-    placed = tuple(members.placed(chairs, places)) if places else ()
-    begun = moment(pod.status.start_time) if pod.status.start_time and placed else None
-    job = replace(known.job, name=name, submitted=pods.submitted(pod), started=begun, placements=placed)
-    return replace(known, name=name, job=job, chairs=chairs, hindrance=hindrance)
 
 
 def refused_job(name: str, gang: Sequence[PodObject], refusal: Refusal, queue: str) -> Job:

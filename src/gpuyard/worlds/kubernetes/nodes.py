@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 import msgspec
 
@@ -138,11 +139,11 @@ def _inventory(
         return _kept(before, there), PLUGIN_AWAY
     if there or slices:
         sick = max(0, there - usable - holding.sick_held)
-        return tuple(_plain(there, sick, holding)) + slices, None
+        return (_sound(there) if not sick else tuple(_plain(there, sick, holding))) + slices, None
     if before is not None and before.gpus:
         return before.gpus, PLUGIN_AWAY
     count = min(whole(node.metadata.label(COUNT)), DEVICES_MAX)
-    return tuple(map(Gpu, range(count))), PLUGIN_AWAY if count else None
+    return _sound(count), PLUGIN_AWAY if count else None
 
 
 PLUGIN_AWAY = Closure(reason="its GPUs are not offered: the device plugin is away")
@@ -151,6 +152,12 @@ PLUGIN_AWAY = Closure(reason="its GPUs are not offered: the device plugin is awa
 def _kept(before: Node | None, count: int) -> tuple[Gpu, ...]:
     if before is not None and len(before.gpus) == count:
         return before.gpus
+    return _sound(count)
+
+
+@cache
+def _sound(count: int) -> tuple[Gpu, ...]:
+    """Devices of which nothing is told: the same for all nodes of so many."""
     return tuple(map(Gpu, range(count)))
 
 

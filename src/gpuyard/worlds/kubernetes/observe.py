@@ -27,24 +27,24 @@ from gpuyard.model.events import (
     TasksStopping,
 )
 from gpuyard.model.job import Job, Placement
-from gpuyard.model.node import Budget, Load, Node
+from gpuyard.model.node import Budget, Node
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.queue import Queue
-from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
-from gpuyard.worlds.kubernetes.asking import amounts, company, devices
+from gpuyard.worlds.kubernetes.alike import Alike
+from gpuyard.worlds.kubernetes.asking import company
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.avoiding import Avoidance
 from gpuyard.worlds.kubernetes.budgets import BudgetBook
 from gpuyard.worlds.kubernetes.cache import Cache
-from gpuyard.worlds.kubernetes.gangs import Alike, Gathered
+from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.gathering.promises import Promises
-from gpuyard.worlds.kubernetes.nodes import Holding
+from gpuyard.worlds.kubernetes.holders import Holders
 from gpuyard.worlds.kubernetes.queues import NO_QUEUES, ClusterQueues
-from gpuyard.worlds.kubernetes.seats import NO_DEVICES, Held, seats_on
+from gpuyard.worlds.kubernetes.seats import Held
 from gpuyard.worlds.kubernetes.storage import KnownStorage
 
 PART_BOUND_S = 20.0
@@ -62,16 +62,15 @@ class ClusterObserver:
         self.avoidance = Avoidance(clock, cache.look_at_node, cache.look_at)
         self._clock = clock
         self.settings = settings
-        self._alike = Alike()
-        self._held: dict[Held, Held] = {}
-        """Few are different: each is kept once."""
+        self._alike = Alike(cache.plain)
+        self._holders = Holders(cache)
         self.nodes: dict[str, Node] = {}
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
         self.refused: dict[str, Refusal] = {}
         """Gangs that cannot be had here, and why; the brain never hears of them."""
         self.gathered: dict[str, Gathered] = {}
-        """How each gang is made up, and how it is taken back."""
+        """How gangs are made up, and how each is taken back; ask `gathered_of`: of pods like others it is not kept."""
         self.stale: dict[str, float] = {}
         """Since when gangs have stood below their minimum."""
         self.evicting: dict[str, frozenset[str]] = {}
@@ -83,6 +82,8 @@ class ClusterObserver:
         self.storage = KnownStorage(cache, self._know_storage)
         self.budgets: tuple[Budget, ...] = ()
         self._book = BudgetBook()
+        self._budgeted: set[str] = set()
+        """Namespaces that have had a budget: it is asked there of every gang whom it covers."""
         self.tree: ClusterQueues = NO_QUEUES
         """Queues of the cluster; while it has none, those of the site hold."""
         self.site_queues: tuple[Queue, ...] = ()
@@ -95,8 +96,12 @@ class ClusterObserver:
 
     def hindrance(self, name: str) -> str:
         """Why a gang cannot be taken back without harm, in words; "" if it can, or says that it may be deleted."""
-        found = self.gathered.get(name)
+        found = self.gathered_of(name)
         return found.hindrance if found is not None and found.job is not None and not found.job.preemptible else ""
+
+    def gathered_of(self, name: str) -> Gathered | None:
+        """How the gang is made up, of one that the brain was told of."""
+        return self.gathered.get(name) or (self._gathered(name) if name in self.jobs else None)
 
     def forget(self) -> None:
         """Nothing was told: all there is is to be looked at."""
@@ -114,6 +119,7 @@ class ClusterObserver:
         dirty = self.cache.dirty
         if dirty.queues and self._read_queues():
             yield QueuesChanged(self.queues)
+        self._hear_of_budgets()
         while dirty.nodes:
             yield from self._node(dirty.nodes.pop())
         while dirty.loads:
@@ -141,6 +147,14 @@ class ClusterObserver:
         self.cache.look_at_every_gang()
         return True
 
+    def _hear_of_budgets(self) -> None:
+        """The first of a namespace may cover any of its pods, also those of which nothing is kept."""
+        new = {key.partition("/")[0] for key in self.cache.dirty.budgets} - self._budgeted
+        if new:
+            self._budgeted |= new
+            there = (name for name in self.cache.members if name.partition("/")[0] in new)
+            self.cache.dirty.gangs.update(there)
+
     def _budgets(self) -> Iterator[Event]:
         """After the gangs that they are about: what is told of a budget names jobs that are known."""
         changed, self.cache.dirty.budgets = self.cache.dirty.budgets, set()
@@ -165,7 +179,7 @@ class ClusterObserver:
             return
         if before is None:
             self._look_at_those_on(name)
-        node = nodes.node_of(seen, self._taken(name), before, self.settings, self._holding(name))
+        node = nodes.node_of(seen, self._holders.taken(name), before, self.settings, self._holders.held_on(name))
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
@@ -197,33 +211,14 @@ class ClusterObserver:
 
     def _look_at_those_on(self, node: str) -> None:
         """Pods may precede their node, and outlive it."""
-        for key in self.cache.on.get(node, ()):
+        for key in self.cache.on.of(node):
             self.cache.look_at(self.cache.grouped.get(key, ""))
         self.cache.dirty.loads.add(node)
 
-    def _taken(self, node: str) -> Load:
-        """What others use of it, and what ours hold beyond their requests."""
-        theirs = pods.load_of(self._strangers(node))
-        ours = [pods.excess_of(pod) for pod in self._ours_on(node)]
-        cpu, memory = sum(each.cpu for each in ours), sum(each.memory for each in ours)
-        return replace(theirs, cpu=theirs.cpu + cpu, memory=theirs.memory + memory)
-
-    def _strangers(self, node: str) -> list[PodObject]:
-        return [self.cache.others.objects[key] for key in sorted(self.cache.strangers.get(node, ()))]
-
-    def _ours_on(self, node: str) -> list[PodObject]:
-        found = (self.cache.pods.objects[key] for key in sorted(self.cache.on.get(node, ())))
-        return [pod for pod in found if not pods.is_over(pod)]
-
-    def _holding(self, node: str) -> Holding:
-        there = (*self._strangers(node), *self._ours_on(node))
-        held = (index for pod in there for index in self.cache.devices.get(pod.metadata.uid, ((), ()))[0])
-        return Holding(frozenset(held))
-
     def _load(self, name: str) -> Iterator[Event]:
         node = self.nodes.get(name)
-        here = self._strangers(name) if node is not None else []
-        if node is not None and (taken := self._taken(name)) != node.taken:
+        here = self._holders.strangers(name) if node is not None else []
+        if node is not None and (taken := self._holders.taken(name)) != node.taken:
             self.nodes[name] = node = replace(node, taken=taken)
             yield NodeLoaded(name, taken)
         held = {pod.metadata.uid: self._devices(pod, node) for pod in here} if node is not None else {}
@@ -235,29 +230,35 @@ class ClusterObserver:
             yield from self._tell(job.name, job)
 
     def _devices(self, pod: PodObject, node: Node) -> Held:
-        """Those it has been given; else those that nobody has."""
-        known = self.cache.devices
-        if pod.metadata.uid not in known:
-            there = (*self._strangers(node.name), *self._ours_on(node.name), *self._coming_to(node.name))
-            holders = [(each, devices_of(each, self.settings)) for each in there]
-            seats = seats_on(node, holders, known)
-            for each in there:  # also those that hold none, or each of them would be looked at for itself
-                held = seats.get(each.metadata.uid, NO_DEVICES)
-                known.setdefault(each.metadata.uid, self._held.setdefault(held, held))
-        return known.setdefault(pod.metadata.uid, NO_DEVICES)
-
-    def _coming_to(self, node: str) -> list[PodObject]:
-        """Those that we have sent there and that have not arrived."""
-        sent = {uid for uid, place in self.cache.assumed.items() if place.node == node}
-        return [pod for pod in self.cache.pods.objects.values() if pod.metadata.uid in sent] if sent else []
+        return self._holders.devices(pod, node, self.settings)
 
     # --- gangs ---------------------------------------------------------------------------------------
 
     def _gang(self, name: str) -> Iterator[Event]:
-        found = self._gathered(name)
         self.free.pop(name, None)
         self.refused.pop(name, None)
-        self.gathered.pop(name, None)
+        if self.gathered.pop(name, None) is not None:
+            self._book.see(name, None)
+        job = self._alone(name)
+        yield from self._whole_gang(name) if job is None else self._tell(name, job)
+
+    def _alone(self, name: str) -> Job | None:
+        """The job of a pod that is like others, if nothing but the pod itself has a say in it: it is told without
+        anything being kept beside it, as most of a large cluster can be."""
+        pod = self.cache.pods.get(name) if self.cache.members.only(name) == name else None
+        if pod is None or name in self.cache.kept_back or name in self._left or name in self.promises:
+            return None
+        if self.avoidance.concerns(name) or pod.metadata.namespace in self._budgeted:
+            return None
+        job = self._alike.job(pod, self.cache.owners.owners, self.settings, self._place(pod))
+        if job is not None:
+            self.stale.pop(name, None)
+            if is_free(pod) and not job.placements:
+                self.free[name] = {(job.gang.groups[0].name, 0): pod.metadata.uid}
+        return job
+
+    def _whole_gang(self, name: str) -> Iterator[Event]:
+        found = self._gathered(name)
         job = found.job if found is not None else None
         self._book.see(name, found)
         if found is not None and job is not None:
@@ -276,7 +277,7 @@ class ClusterObserver:
     def _tell_of_those_left(self, name: str) -> Iterator[Event]:
         """Pods of a gang that is refused now and was not when they were bound hold what they hold."""
         there = self.cache.gang(name) if name in self.refused else []
-        placed = [(pod, self.nodes.get(pod.spec.node_name)) for pod in there if not pods.is_over(pod)]
+        placed = [(pod, self.nodes.get(pod.node_name)) for pod in there if not pods.is_over(pod)]
         jobs = [gangs.left_of(pod, *self._devices(pod, node)) for pod, node in placed if node is not None]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
@@ -338,7 +339,7 @@ class ClusterObserver:
             return None
         if not pods.is_bound(pod):
             return self.cache.assumed.get(uid)
-        node = self.nodes.get(pod.spec.node_name)
+        node = self.nodes.get(pod.node_name)
         place = place_of(pod, *self._devices(pod, node)) if node is not None else None
         if place is not None and uid in self.cache.sent_away:
             return replace(place, terminating=True)
@@ -380,14 +381,6 @@ def in_order(places: Iterable[Placement]) -> tuple[Placement, ...]:
 def is_free(pod: PodObject) -> bool:
     """Whether it waits for a place, and for nothing else."""
     return not (pods.is_bound(pod) or pods.is_over(pod) or pods.is_leaving(pod) or pods.is_gated(pod))
-
-
-def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
-    """The GPUs that it asks for, whatever else it may ask for that we cannot give."""
-    asked = devices.asked_for(amounts.needs_of(pod.spec), pod.metadata, settings)
-    if isinstance(asked, Refusal):
-        return Request()
-    return Request(gpus=asked.gpus, share=asked.share, gpu_memory=asked.gpu_memory, mig=asked.mig)
 
 
 def _difference(before: Job, now: Job) -> list[Event]:

@@ -13,7 +13,7 @@ import msgspec
 
 from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
 from gpuyard.model.job import TaskGroup
-from gpuyard.model.node import Load
+from gpuyard.model.node import NO_LOAD, Load
 from gpuyard.model.resources import PORT, Extras, Request
 from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms, volumes
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
@@ -37,7 +37,7 @@ def is_over(pod: PodObject) -> bool:
 
 def is_bound(pod: PodObject) -> bool:
     """Whether it has its node."""
-    return bool(pod.spec.node_name)
+    return bool(pod.node_name)
 
 
 def is_gated(pod: PodObject) -> bool:
@@ -156,6 +156,9 @@ def load_of(pods: Iterable[PodObject]) -> Load:
 
 def excess_of(pod: PodObject) -> Load:
     """What a bound pod of ours holds above what its group asks for, because it is being resized."""
+    status = pod.status
+    if not (status.container_statuses or status.init_container_statuses or status.allocated_resources):
+        return NO_LOAD
     held, asked = amounts.held_by(pod), amounts.needs_of(pod.spec)
     cpu, memory = (max(0, held.get(name, 0) - asked.get(name, 0)) for name in (CPU, MEMORY))
     return Load(cpu, memory)

@@ -35,18 +35,24 @@ def seats_on(
     for pod, request in holders:
         if pod.metadata.uid in known:
             free.keep(request, known[pod.metadata.uid])
-    asking = [(pod, request) for pod, request in holders if not request.cpu_only and pod.metadata.uid not in known]
-    asking.sort(key=lambda each: (not _told(node, each[0]), pods.submitted(each[0]), each[0].metadata.key))
-    return {pod.metadata.uid: free.take(request, _told(node, pod)) for pod, request in asking}
+    asking = [
+        (pod, request, _told(node, pod))
+        for pod, request in holders
+        if not request.cpu_only and pod.metadata.uid not in known
+    ]
+    asking.sort(key=lambda each: (not each[2], pods.submitted(each[0]), each[0].metadata.key))
+    return {pod.metadata.uid: free.take(request, told) for pod, request, told in asking}
 
 
 def _told(node: Node, pod: PodObject) -> tuple[int, ...]:
     """The devices that its Binding names, or that its kubelet says it has."""
-    by_uuid = {gpu.uuid: gpu.index for gpu in node.gpus if gpu.uuid}
     named = [each.strip() for each in pod.metadata.annotation(GPUS).split(",") if each.strip()]
     for status in pod.status.container_statuses or ():
         for devices in status.allocated_resources_status or ():
             named += [device.resource_id for device in devices.resources or ()]
+    if not named:
+        return ()
+    by_uuid = {gpu.uuid: gpu.index for gpu in node.gpus if gpu.uuid}
     there = {gpu.index for gpu in node.gpus}
     found = [by_uuid.get(name, number(name)) for name in dict.fromkeys(named)]
     return tuple(dict.fromkeys(index for index in found if index is not None and index in there))

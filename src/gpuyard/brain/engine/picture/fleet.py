@@ -124,7 +124,7 @@ class Fleet(Standing):
         parts = ("classes", "weights", "scoring", "demand", "order")
         if any(getattr(old, part) != getattr(policy, part) for part in parts):
             if old.classes != policy.classes:
-                self.requests, self.expected = {}, ()  # both were compiled by class
+                self.requests, self._together, self.expected = {}, {}, ()  # both were compiled by class
             self._compile_anew()
 
     def _set_queues(self, queues: tuple[Queue, ...]) -> None:

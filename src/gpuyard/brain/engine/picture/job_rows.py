@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, insort
 from dataclasses import replace
+from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -39,6 +40,12 @@ class Footing(NamedTuple):
 
     queue: int
     priority: int
+
+
+@lru_cache(maxsize=1 << 16)
+def _footing(queue: int, priority: int) -> Footing:
+    """One for all that share it: there are few, and jobs are many."""
+    return Footing(queue, priority)
 
 
 class JobRow:
@@ -86,7 +93,7 @@ class JobRow:
         self.queue = queue
         treatment = policy.of(job)
         self.priority = policy.priority(job)
-        self.footing = Footing(queue, self.priority)
+        self.footing = _footing(queue, self.priority)
         self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""
         self.class_name = job.job_class.value
@@ -134,7 +141,7 @@ class JobRow:
     def requeue(self, queue: int) -> None:
         """The queues were numbered anew; it stands in no line until it is told of again."""
         self.queue = queue
-        self.footing = Footing(queue, self.priority)
+        self.footing = _footing(queue, self.priority)
         self.line = None
         self._signature = None
 

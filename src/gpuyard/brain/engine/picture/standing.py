@@ -49,6 +49,8 @@ class Standing:
         """The budgets that were indexed, and those over each job."""
         self.reservations: tuple[Reservation, ...] = snapshot.reservations
         self.requests: dict[tuple[object, ...], TaskRequest] = {}
+        self._together: dict[tuple[TaskRequest, ...], tuple[TaskRequest, ...]] = {}
+        """Those of one job: jobs alike have the very same."""
         self.seen = Seen()
         """The demand seen."""
         self.expected: tuple[tuple[TaskRequest, float], ...] = ()
@@ -122,6 +124,7 @@ class Standing:
 
     def _compiled(self, job: Job) -> JobRow:
         requests = tuple(self.request(job, group) for group in job.task_groups())
+        requests = self._together.setdefault(requests, requests)
         return JobRow(job, requests, self._queue_of(job), self.policy)
 
     def _settle_all(self, rows: Iterable[JobRow]) -> None:

@@ -174,6 +174,6 @@ class Binder:
         pod = msgspec.json.decode(reply.body, type=PodObject)
         if pod.metadata.uid != binding.place.uid:
             return None
-        if not pod.spec.node_name and pod.metadata.deletion_timestamp is not None:
+        if not pod.node_name and pod.metadata.deletion_timestamp is not None:
             return None
-        return pod.spec.node_name
+        return pod.node_name

@@ -32,7 +32,7 @@ class Ender:
 
     def end(self, action: Terminate) -> Sequence[Event]:
         """Nothing is assumed: its pods hold what they hold until they are told to go."""
-        found = self._observer.gathered.get(action.job)
+        found = self._observer.gathered_of(action.job)
         if found is not None:
             self._do(self._end(found, str(action.reason)))
         return ()

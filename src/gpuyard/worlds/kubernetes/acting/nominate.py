@@ -63,7 +63,7 @@ class Nominator:
         for uid in self._written.keys() - wanted.keys():
             key, _ = self._written.pop(uid)
             left = self._observer.cache.pods.get(key)
-            if left is not None and left.metadata.uid == uid and not left.spec.node_name:
+            if left is not None and left.metadata.uid == uid and not left.node_name:
                 await self._write(left, None)
 
     def _wanted(self) -> dict[str, tuple[PodObject, Nomination]]:

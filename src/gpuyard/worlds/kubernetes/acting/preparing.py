@@ -166,7 +166,7 @@ class VolumePreparer:
             for wish in waiting:
                 if why := self._lost(wish, selected):
                     return Unprepared(wish.node, why)
-            if not self._leads() or not pods & self._cache.assumed.keys():
+            if not self._leads() or not any(uid in self._cache.assumed for uid in pods):
                 return STOPPED
             if self._clock.monotonic() > end:
                 await self._give_up(waiting)

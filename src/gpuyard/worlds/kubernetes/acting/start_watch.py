@@ -62,15 +62,15 @@ class StartWatch:
 
     def _act(self, name: str, late: Sequence[PodObject]) -> None:
         first = late[0]
-        where = f"{first.metadata.name} has not begun on {first.spec.node_name}"
+        where = f"{first.metadata.name} has not begun on {first.node_name}"
         words = f"{where} for {self._limit_s:g} s: {cause_of(first)}"
-        found = self._observer.gathered.get(name)
+        found = self._observer.gathered_of(name)
         if found is None or found.hindrance or name in self._again:
             self.causes.append((first, words))
             return
         self._again[name] = self._clock.monotonic()
         self.causes.append((first, f"{words}; all of {name} is taken back and tried elsewhere"))
-        for node in sorted({pod.spec.node_name for pod in late}):
+        for node in sorted({pod.node_name for pod in late}):
             self._observer.avoidance.shun(name, node)
         self.events += self._take_back([Evict(name, Reason(Code.STALE, where=name, message=words))])
 

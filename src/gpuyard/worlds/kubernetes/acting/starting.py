@@ -84,7 +84,7 @@ class Starter:
         return chosen
 
     def _assume(self, place: Placement, pod: PodObject) -> Placement:
-        self._cache.assumed[place.uid] = place
+        self._cache.assumed.put(place, pod.metadata.key)
         self._cache.devices[place.uid] = (place.gpus, place.mig)
         self._observer.storage.assumed(pod)
         self.teller.forget(place.uid)
@@ -134,7 +134,7 @@ class Starter:
     def failed(self, binding: Binding, ending: Ending, told: str) -> None:
         """Nobody is there: forget it, unless the API server has said meanwhile that somebody is."""
         place = binding.place
-        if self._cache.assumed.pop(place.uid, None) is None:
+        if self._cache.assumed.end(place.uid) is None:
             return
         self._cache.devices.pop(place.uid, None)
         if (pod := self._cache.pods.get(f"{binding.namespace}/{binding.name}")) is not None:

@@ -98,7 +98,7 @@ class TakerBack:
 
     def _refusal(self, action: Evict | Move) -> str:
         """Why nobody of it goes now, if so."""
-        found, job = self.observer.gathered.get(action.job), self.observer.jobs.get(action.job)
+        found, job = self.observer.gathered_of(action.job), self.observer.jobs.get(action.job)
         if found is None or job is None:
             return f"{action.job} is not there any more"
         forced = isinstance(action, Evict) and action.reason.code is Code.DRAINED
@@ -116,7 +116,8 @@ class TakerBack:
         return next((self._staying[name] for name in after if name in self._staying), "")
 
     def _evict(self, evict: Evict) -> tuple[list[Event], Departure | None]:
-        found, job = self.observer.gathered[evict.job], self.observer.jobs[evict.job]
+        found, job = self.observer.gathered_of(evict.job), self.observer.jobs[evict.job]
+        assert found is not None
         way = self._way(found, evict)
         whole = way not in (Way.DELETE, Way.SHRINK) or not evict.placements
         unkept = self.forget(job.name) if whole or way is Way.SHRINK else ()
@@ -144,7 +145,8 @@ class TakerBack:
 
     def _move(self, move: Move) -> tuple[list[Event], Departure | None]:
         """A gang whose owner is suspended goes whole, and those who could stay get their places again."""
-        found, job = self.observer.gathered[move.job], self.observer.jobs[move.job]
+        found, job = self.observer.gathered_of(move.job), self.observer.jobs[move.job]
+        assert found is not None
         whole = found.way is not Way.DELETE
         going = self._those(job.name, () if whole else [place.uid for place in move.source])
         leaving = {place.identity for place in move.source}
@@ -219,12 +221,12 @@ class TakerBack:
 
     def must_wait(self, start: Start) -> bool:
         """Whether others must leave first, or pods come that it does not have yet."""
-        found = self.observer.gathered.get(start.job)
-        if found is None or start.job not in self.observer.jobs:
+        if start.job not in self.observer.jobs:
             return False
         wanted = Counter(place.group for place in start.placements)
         lacking = wanted - Counter(group for group, _ in self.observer.free.get(start.job, {}))
-        return bool(start.after) or (found.unborn and bool(lacking))
+        found = self.observer.gathered_of(start.job) if start.after or lacking else None
+        return found is not None and (bool(start.after) or found.unborn)
 
     def promise(self, start: Start) -> list[Event]:
         """Its places are kept until those are gone who must leave, and until its pods are there."""
@@ -234,7 +236,7 @@ class TakerBack:
 
     def _promise(self, name: str, places: Sequence[Placement], after: Sequence[str]) -> Event:
         nodes = {place.node for place in places}
-        leaving = [pod for other in after for pod in self._leaving(other) if pod.spec.node_name in nodes]
+        leaving = [pod for other in after for pod in self._leaving(other) if pod.node_name in nodes]
         grace = max((pod.spec.termination_grace_period_seconds or GRACE_S for pod in leaving), default=0)
         leavers = {pod.metadata.key: pod.metadata.uid for pod in leaving}
         until = self._clock.monotonic() + grace + PROMISE_S

@@ -319,10 +319,13 @@ def _indexes(text: str) -> Iterator[int]:
 
 
 def _single_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat:
-    """By its own name; where a Job has the same, a word more tells them apart."""
-    taken = (JOB, pod.metadata.key) in owners.objects
-    name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}" if taken else pod.metadata.key
-    return Seat(name, rule, number=0)
+    return Seat(name_alone(pod, pod.metadata.key, owners), rule, number=0)
+
+
+def name_alone(pod: PodObject, key: str, owners: Owners) -> str:
+    """Of the job that a pod of no gang is: its own; where a Job has the same, a word more tells them apart."""
+    taken = (JOB, key) in owners.objects
+    return f"{pod.metadata.namespace}/pod/{pod.metadata.name}" if taken else key
 
 
 def _single_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: ReadingSettings) -> Layout:

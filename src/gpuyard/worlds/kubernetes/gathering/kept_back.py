@@ -47,8 +47,9 @@ def mark_of(owner: Metadata | None) -> Mark | None:
 
 def written(why: str, at: float, pods: Iterable[PodObject]) -> str:
     """As an annotation has it; `pods` are one of each kind."""
-    kept = [msgspec.structs.replace(pod, metadata=_known_by(pod.metadata), status=PodStatus()) for pod in pods]
-    unbound = [msgspec.structs.replace(p, spec=msgspec.structs.replace(p.spec, node_name="")) for p in kept]
+    unbound = [
+        PodObject(_known_by(pod.metadata), msgspec.structs.replace(pod.spec, node_name=""), PodStatus()) for pod in pods
+    ]
     return msgspec.json.encode(Mark(why, at, unbound)).decode()
 
 

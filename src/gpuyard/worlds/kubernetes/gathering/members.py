@@ -197,7 +197,7 @@ def placed(chairs: Iterable[Chair], places: Places) -> list[Placement]:
 def place_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Placement:
     """The place of a bound pod that holds these devices."""
     return Placement(
-        pod.spec.node_name,
+        pod.node_name,
         gpus,
         mig=mig,
         terminating=pods.is_leaving(pod),

@@ -1,0 +1,86 @@
+"""Who is on each node, what they take of it, and which devices each of them holds. Used by `observe`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuyard.kube.objects import PodObject
+from gpuyard.model.node import NO_LOAD, Load, Node
+from gpuyard.model.resources import Request
+from gpuyard.worlds.kubernetes import pods
+from gpuyard.worlds.kubernetes.alike import ByParts
+from gpuyard.worlds.kubernetes.asking import amounts, devices
+from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.nodes import Holding
+from gpuyard.worlds.kubernetes.seats import NO_DEVICES, Held, seats_on
+
+
+class Holders:
+    """Pods by node, ours and others'."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._excesses: ByParts[Load] = ByParts()
+        self._asked: ByParts[Request] = ByParts()
+        self._held: dict[Held, Held] = {}
+        """Few are different: each is kept once."""
+
+    def taken(self, node: str) -> Load:
+        """What others use of it, and what ours hold beyond their requests."""
+        theirs = pods.load_of(self.strangers(node))
+        ours = [each for pod in self._ours_on(node) if (each := self._excess_of(pod)) != NO_LOAD]
+        if not ours:
+            return theirs
+        cpu, memory = sum(each.cpu for each in ours), sum(each.memory for each in ours)
+        return replace(theirs, cpu=theirs.cpu + cpu, memory=theirs.memory + memory)
+
+    def _excess_of(self, pod: PodObject) -> Load:
+        parts = pod.spec, pod.status
+        known = self._excesses.get(parts)
+        return self._excesses.put(parts, pods.excess_of(pod)) if known is None else known
+
+    def strangers(self, node: str) -> list[PodObject]:
+        """Pods there that are not ours."""
+        return [self._cache.others.objects[key] for key in sorted(self._cache.strangers.of(node))]
+
+    def _ours_on(self, node: str) -> list[PodObject]:
+        found = (self._cache.pods.objects[key] for key in sorted(self._cache.on.of(node)))
+        return [pod for pod in found if not pods.is_over(pod)]
+
+    def held_on(self, node: str) -> Holding:
+        """The devices that somebody has, as far as it is known."""
+        there = (*self.strangers(node), *self._ours_on(node))
+        held = (index for pod in there for index in self._cache.devices.get(pod.metadata.uid, ((), ()))[0])
+        return Holding(frozenset(held))
+
+    def devices(self, pod: PodObject, node: Node, settings: ReadingSettings) -> Held:
+        """Those it has been given; else those that nobody has."""
+        known = self._cache.devices
+        if pod.metadata.uid not in known:
+            there = (*self.strangers(node.name), *self._ours_on(node.name), *self._coming_to(node.name))
+            holders = [(each, self._devices_of(each, settings)) for each in there]
+            seats = seats_on(node, holders, known)
+            for each in there:  # also those that hold none, or each of them would be looked at for itself
+                held = seats.get(each.metadata.uid, NO_DEVICES)
+                known.setdefault(each.metadata.uid, self._held.setdefault(held, held))
+        return known.setdefault(pod.metadata.uid, NO_DEVICES)
+
+    def _devices_of(self, pod: PodObject, settings: ReadingSettings) -> Request:
+        parts = pod.spec, pod.metadata.annotations, settings
+        known = self._asked.get(parts)
+        return self._asked.put(parts, devices_of(pod, settings)) if known is None else known
+
+    def _coming_to(self, node: str) -> list[PodObject]:
+        """Those that we have sent there and that have not arrived."""
+        found = map(self._cache.pods.get, sorted(self._cache.assumed.coming_to(node)))
+        return [pod for pod in found if pod is not None]
+
+
+def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
+    """The GPUs that it asks for, whatever else it may ask for that we cannot give."""
+    asked = devices.asked_for(amounts.needs_of(pod.spec), pod.metadata, settings)
+    if isinstance(asked, Refusal):
+        return Request()
+    return Request(gpus=asked.gpus, share=asked.share, gpu_memory=asked.gpu_memory, mig=asked.mig)
