@@ -57,7 +57,7 @@ from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked
 from gpuyard.worlds.kubernetes.gathering.members import place_of
-from gpuyard.worlds.kubernetes.seats import seats_on
+from gpuyard.worlds.kubernetes.keeping.seats import seats_on
 from tests.support.expectations import Result, differences
 from tests.support.scenario import NOW, ScenarioError
 

@@ -11,9 +11,9 @@ from gpuyard.kube.objects import PodObject
 from gpuyard.kube.sharing import SharedParts
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes import gangs, pods
-from gpuyard.worlds.kubernetes.alike import Alike
 from gpuyard.worlds.kubernetes.asking.marks import JOB, ReadingSettings
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners
+from gpuyard.worlds.kubernetes.keeping.alike import Alike
 from tests.support.kube.fake_kubelet import pod as document
 
 OWNERS = Owners()

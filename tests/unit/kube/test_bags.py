@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuyard.worlds.kubernetes.bags import FEW, Bags
+from gpuyard.worlds.kubernetes.keeping.bags import FEW, Bags
 
 STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from("ab"), st.integers(0, FEW + 3)), max_size=80)
 

@@ -18,15 +18,15 @@ from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.kube.sharing import SharedParts
 from gpuyard.worlds.kubernetes import gangs, pods, queues
-from gpuyard.worlds.kubernetes.alike import PlainPods
 from gpuyard.worlds.kubernetes.asking import marks
-from gpuyard.worlds.kubernetes.assumptions import Assumptions
-from gpuyard.worlds.kubernetes.bags import Bags
 from gpuyard.worlds.kubernetes.gathering import kept_back
 from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended, name_alone
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Seat
+from gpuyard.worlds.kubernetes.keeping.alike import PlainPods
+from gpuyard.worlds.kubernetes.keeping.assumptions import Assumptions
+from gpuyard.worlds.kubernetes.keeping.bags import Bags
+from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.queues import QueueObject
-from gpuyard.worlds.kubernetes.seats import Held
 
 S = TypeVar("S", bound=ApiObject)
 

@@ -8,13 +8,13 @@ from gpuyard.kube.objects import PodObject
 from gpuyard.model.node import NO_LOAD, Load, Node
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import pods
-from gpuyard.worlds.kubernetes.alike import ByParts
 from gpuyard.worlds.kubernetes.asking import amounts, devices
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.keeping.alike import ByParts
+from gpuyard.worlds.kubernetes.keeping.seats import NO_DEVICES, Held, seats_on
 from gpuyard.worlds.kubernetes.nodes import Holding
-from gpuyard.worlds.kubernetes.seats import NO_DEVICES, Held, seats_on
 
 
 class Holders:

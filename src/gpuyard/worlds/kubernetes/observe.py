@@ -31,7 +31,6 @@ from gpuyard.model.node import Budget, Node
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.queue import Queue
 from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
-from gpuyard.worlds.kubernetes.alike import Alike
 from gpuyard.worlds.kubernetes.asking import company
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
@@ -43,8 +42,9 @@ from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.gathering.promises import Promises
 from gpuyard.worlds.kubernetes.holders import Holders
+from gpuyard.worlds.kubernetes.keeping.alike import Alike
+from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.queues import NO_QUEUES, ClusterQueues
-from gpuyard.worlds.kubernetes.seats import Held
 from gpuyard.worlds.kubernetes.storage import KnownStorage
 
 PART_BOUND_S = 20.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpuyard.model.job import Placement
-from gpuyard.worlds.kubernetes.bags import Bags
+from gpuyard.worlds.kubernetes.keeping.bags import Bags
 
 
 class Assumptions:
