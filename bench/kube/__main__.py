@@ -1,4 +1,6 @@
-"""`python -m bench.kube [part...]`: singles, gangs, latency, cache; each keeps its result in bench/results."""
+"""`python -m bench.kube [part...]`: singles, gangs, latency, cache; each keeps its result in bench/results.
+
+At the end a table of what was measured beside what is aimed at. No round begins that would not end in `--minutes`."""
 
 from __future__ import annotations
 
@@ -7,12 +9,14 @@ import asyncio
 import json
 import statistics
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.kube import cached, latency, making, subjects
+from bench.kube import cached, latency, making, subjects, verdicts
 from bench.kube.subjects import SUBJECTS, USUAL, Measured
+from bench.kube.verdicts import AIMS
 from bench.running import RESULTS, machine
 from gpuyard.kube.client import KubeClient
 from gpuyard.runtime.clock import SystemClock
@@ -20,7 +24,8 @@ from tests.support.kube import components
 from tests.support.kube.cluster import Cluster
 
 PARTS = ("singles", "gangs", "latency", "cache")
-AIMS = {"rate_to_kube-scheduler": 5.0, "rate_to_ceiling": 0.8}
+KEPT: dict[str, dict[str, Any]] = {}
+"""What was measured in this run, by its name."""
 
 
 async def main(wish: argparse.Namespace) -> None:
@@ -51,11 +56,16 @@ async def compare(cluster: Cluster, client: KubeClient, wish: argparse.Namespace
     found: dict[str, dict[str, list[Measured]]] = {
         part: {name: [] for name in wish.subject} for part in counts if part in wish.part
     }
+    took = 0.0
     for round_ in range(wish.rounds):
+        begun = time.monotonic()
+        if begun + took > wish.begun + wish.minutes * 60:
+            print(f"no time for a round more, after {round_}", flush=True)
+            break
         turn = round_ % len(wish.subject)
         for workload, all_of_it in found.items():
             for name in (*wish.subject[turn:], *wish.subject[:turn]):
-                measured = await subjects.run(cluster, client, name, workload, counts[workload])
+                measured = await tried(cluster, client, name, workload, counts[workload])
                 all_of_it[name].append(measured)
                 print(f"  {workload} {round_ + 1} {name:<16} {told(asdict(measured))}", flush=True)
             size = {"nodes": wish.nodes, workload: counts[workload], "rounds": round_ + 1}
@@ -64,6 +74,17 @@ async def compare(cluster: Cluster, client: KubeClient, wish: argparse.Namespace
                 f"kube-{workload}",
                 {**size, "subjects": middle, "ratios": ratios(all_of_it) | work(middle), "aims": AIMS},
             )
+        took = time.monotonic() - begun
+
+
+async def tried(cluster: Cluster, client: KubeClient, name: str, workload: str, count: int) -> Measured:
+    """Once more if it went wrong: a subject that was starved for minutes says nothing of it."""
+    try:
+        return await subjects.run(cluster, client, name, workload, count)
+    except SystemExit as error:
+        print(f"  {workload} {name}: {error}; once more", flush=True)
+        await making.clear(client)
+        return await subjects.run(cluster, client, name, workload, count)
 
 
 def median(rounds: list[Measured]) -> dict[str, float]:
@@ -100,6 +121,7 @@ def keep(name: str, result: dict[str, Any]) -> None:
     text = json.dumps({"name": name, **result, "machine": machine()}, indent=2, sort_keys=True)
     print(f"{name}: {json.dumps(result)}", flush=True)
     (RESULTS / f"{name}.json").write_text(text + "\n")
+    KEPT[name] = result
 
 
 if __name__ == "__main__":
@@ -112,4 +134,9 @@ if __name__ == "__main__":
     parser.add_argument("--cached", type=int, default=100_000, help="pods in the cache, for memory and time to sync")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--subject", nargs="*", default=list(USUAL), choices=SUBJECTS)
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("--minutes", type=float, default=18.0, help="no round begins that would not end by then")
+    parser.set_defaults(begun=time.monotonic())
+    try:
+        asyncio.run(main(parser.parse_args()))
+    finally:
+        print(verdicts.told(KEPT), flush=True)
