@@ -326,7 +326,7 @@ class TakerBack:
 
     def _grow_if_due(self, name: str, mine: Promised) -> None:
         """A Job that was made smaller has as many pods again as there are places kept for."""
-        found = self.observer.gathered.get(name)
+        found = self.observer.gathered_of(name)
         if found is None or not found.resizable or name in self._resuming:
             return
         if size := resizing.size_for(self.cache.owners.get(found.owner_kind, found.owner), mine.places.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.keeping.bags import Bags
@@ -18,6 +18,9 @@ class Assumptions:
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
 
     def __len__(self) -> int:
         return len(self._places)
