@@ -93,11 +93,11 @@ class ClusterJobs:
         return [newest[index] for index in sorted(newest)]
 
     async def priority_classes(self) -> dict[str, int]:
-        """Those that people may name, with their values; none where the caller may not list them."""
+        """Those that people may name, with their values; `Denied` where the caller may not list them."""
         reply = await self._client.get("/apis/scheduling.k8s.io/v1/priorityclasses")
-        if reply.status == 403:
-            return {}
-        _check(reply, "The PriorityClasses cannot be read")
+        _check(
+            reply, "A priority by number is the PriorityClass with that value, which was not found; name one instead"
+        )
         found = {each["metadata"]["name"]: int(each.get("value", 0)) for each in json.loads(reply.body)["items"]}
         return {name: value for name, value in found.items() if not name.startswith("system-")}
 

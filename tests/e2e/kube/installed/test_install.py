@@ -76,6 +76,15 @@ def test_what_another_has_settled_is_named_and_taken_over_only_by_force(bare: Cl
 
 def test_the_api_for_teams_is_a_service_with_a_certificate_of_a_secret_and_goes_with_its_wish(bare: Cluster):
     admin = bare.kubeconfig()
+    yard(admin, "install")
+    said = yard(admin, "install", "--image", "x:2", "--tls-secret", "yard-tls", code=1)
+    assert "Secret gpuyard-system/yard-tls: refused (it is not there" in said
+    assert "Deployment" not in said, "nothing is touched: no scheduler would start"
+    secret = {
+        "metadata": {"name": "yard-tls", "namespace": "gpuyard-system"},
+        "data": {"tls.crt": "eA==", "tls.key": "eA=="},
+    }
+    bare.create({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", **secret})
     said = yard(admin, "install", "--image", "x:2", "--tls-secret", "yard-tls")
     assert "Service gpuyard-system/gpuyard" in named(said, "made")
     pod = bare.get("/apis/apps/v1/namespaces/gpuyard-system/deployments/gpuyard-scheduler")["spec"]["template"]["spec"]
