@@ -27,7 +27,8 @@ FAILED = {"type": "Failed", "status": "True", "message": "it has reached its bac
 def asked(job: dict[str, Any], act: Callable[[ClusterJobs], Awaitable[T]]) -> T:
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/log"):
-            return web.Response(body=b"first\nlast, without an end")
+            last = request.query.get("tailLines") == "1"
+            return web.Response(body=b"last, without an end" if last else b"first\nlast, without an end")
         if request.path.endswith("/pods"):
             return web.json_response({"items": [POD]})
         if request.path.endswith("/jobs/train"):
@@ -89,12 +90,12 @@ def test_a_job_that_completes_succeeded_whatever_an_earlier_try_said():
     assert (ended.phase, ended.code) == ("succeeded", 0)
 
 
-@pytest.mark.parametrize("follow", [True, False])
-def test_no_byte_of_the_output_is_lost_though_the_last_line_has_no_end(follow: bool):
+@pytest.mark.parametrize(("follow", "tail"), [(True, None), (False, None), (True, 10)])
+def test_no_byte_of_the_output_is_lost_though_the_last_line_has_no_end(follow: bool, tail: int | None):
     async def whole(jobs: ClusterJobs) -> bytes:
         pod = await jobs.started("train", 0)
         assert pod is not None
-        return b"".join([part async for part in jobs.output(pod, follow)])
+        return b"".join([part async for part in jobs.output(pod, follow, tail)])
 
     assert asked(job(FAILED), whole) == b"first\nlast, without an end"
 

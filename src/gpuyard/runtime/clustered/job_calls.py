@@ -147,8 +147,11 @@ class ClusterJobs:
                     part = b"".join(line + b"\n" for line in lines)
                     told += len(part)
                     yield part
-            if tail is not None:
-                return
+        if follow and tail is not None:  # the last line, which has no end
+            reply = await self._client.get(path, {"tailLines": "1"})
+            if reply.ok and not reply.body.endswith(b"\n"):
+                yield reply.body
+            return
         reply = await self._client.get(path, params)
         if follow and reply.status == 404:
             return

@@ -36,6 +36,8 @@ _MAKERS = ("ReplicaSet", "StatefulSet", "ReplicationController", "RayCluster", *
 """Kinds that make a pod anew that was deleted, and do not mind."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+INDEXES_MAX = 100_000
+"""No Indexed Job has more."""
 HEAD, LEADER, WORKER = "head", "leader", "worker"
 
 
@@ -296,7 +298,8 @@ def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
 
 def full_size(job: JobObject) -> int:
     """How many a Job had before it was made smaller by us; 0 if it was not."""
-    return (number(job.metadata.annotation(FULL_SIZE)) or 0) if _is_resizable(job) else 0
+    told = number(job.metadata.annotation(FULL_SIZE)) or 0
+    return min(told, INDEXES_MAX) if _is_resizable(job) else 0
 
 
 def _is_resizable(job: JobObject) -> bool:
@@ -312,7 +315,7 @@ def _indexes(text: str) -> Iterator[int]:
         first, _, last = part.partition("-")
         low, high = number(first), number(last or first)
         if low is not None and high is not None:
-            yield from range(low, min(high, low + 100_000) + 1)
+            yield from range(low, min(high, low + INDEXES_MAX) + 1)
 
 
 # --- pods that are no gang -----------------------------------------------------------------------
