@@ -15,7 +15,7 @@ from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Action, Evict, Move, Plan, Start
 from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.events import Event, TasksEnded, TasksRunning
-from gpuyard.model.outside.collector import collector_resting
+from gpuyard.model.outside.collector import collector_resting, made_to_stay
 from gpuyard.model.snapshot import Snapshot
 
 MOST_TURNS = 20
@@ -40,6 +40,7 @@ def settle(snapshot: Snapshot) -> Settled:
     """Build the fleet, then decide and let the plan happen until a plan is empty."""
     with collector_resting():
         fleet, memory = Fleet(snapshot), Memory.from_document(snapshot.memory)
+        made_to_stay()
         plans: list[Plan] = []
         while len(plans) < MOST_TURNS:
             plan, memory = decide(fleet, memory, snapshot.now)
@@ -67,7 +68,9 @@ def happening(fleet: Fleet, plan: Plan, now: float) -> Iterator[Event]:
 def told(snapshot: Snapshot) -> Outlook:
     """What `yard plan` does between reading the file and printing."""
     with collector_resting():
-        return foresee.outlook(snapshot)
+        outlook = foresee.outlook(snapshot)
+        made_to_stay()
+        return outlook
 
 
 def agree(settled: Settled, outlook: Outlook) -> bool:

@@ -18,6 +18,7 @@ from gpuyard.model.job import Job, Placement, TaskGroup, one_group
 from gpuyard.model.node import Health
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.model.resources import Request
+from gpuyard.runtime.driving import loop
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.journal import Journal, read, replay
 from gpuyard.runtime.driving.loop import Loop
@@ -325,3 +326,16 @@ def test_a_turn_that_does_not_end_is_told():
     place.driver.turn()
     assert told == ["", "the turn that began 600 s ago does not end"]
     assert place.driver.trouble() == ""
+
+
+def test_the_picture_counts_as_old_once_it_is_filled_and_what_turns_make_does_not(monkeypatch: pytest.MonkeyPatch):
+    filled: list[int] = []
+    place = Place()
+    monkeypatch.setattr(loop, "made_to_stay", lambda: filled.append(len(place.loop.fleet.jobs)))
+    place.submit("a")
+    place.turn(3)
+    assert filled == [1]
+    place.submit("b")
+    place.loop.open()
+    place.turn(2)
+    assert filled == [1, 2]

@@ -14,7 +14,7 @@ import click
 from gpuyard.cli.console import options, sources, terminal
 from gpuyard.cli.rendering.documents import Document
 from gpuyard.model.answers.outlook import Outlook
-from gpuyard.model.outside.collector import collector_resting
+from gpuyard.model.outside.collector import collector_resting, made_to_stay
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.clock import SystemClock
 
@@ -74,6 +74,7 @@ def foresee_file(path: str, cycles: int | None) -> Planned:
     begun = clock.monotonic()
     with collector_resting():
         outlook = foresee.outlook(source.snapshot, cycles)
+        made_to_stay()
     decide_ms = (clock.monotonic() - begun) * 1000
     timing = {"read_ms": round(source.read_ms, 3), "decide_ms": round(decide_ms, 3), "cycles": outlook.cycles}
     return Planned(path, source.snapshot, outlook, timing)

@@ -13,7 +13,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan, Waiting
 from gpuyard.model.events import Event, JobGone, JobSeen
-from gpuyard.model.outside.collector import collector_resting
+from gpuyard.model.outside.collector import collector_resting, made_to_stay
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.runtime.driving.journal import Journal
@@ -54,6 +54,8 @@ class Loop:
         self._journal = journal
         self._leadership = leadership
         self._steps = steps
+        self._built = False
+        """Whether the picture has been filled since it was opened."""
         self.assumed: Sequence[Event] = ()
         """What the last plan is taken to have done; told to the brain first thing in the next turn."""
         self.heard: Callable[[Plan], None] | None = None
@@ -65,6 +67,7 @@ class Loop:
         moment = self.world.open()
         bare = replace(moment, jobs=(), memory=self.memory.to_document())
         self.fleet = Fleet(bare)
+        self._built = False
         self.assumed = [JobSeen(job) for job in moment.jobs]
         if self._journal is not None:
             self._journal.begin(bare)
@@ -92,6 +95,9 @@ class Loop:
         begun = self._clock.monotonic()
         with collector_resting():
             self.memory, unknown = observe(self.fleet, self.memory, events, now, self._steps)
+            if not self._built:
+                made_to_stay()  # the picture, which was made just now; what a turn makes does not stay
+                self._built = True
             plan, self.memory = decide(self.fleet, self.memory, now, self._steps)
         self.decide_s += self._clock.monotonic() - begun
         if unknown:
