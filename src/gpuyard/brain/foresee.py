@@ -36,7 +36,7 @@ from gpuyard.model.answers.bill import Bill
 from gpuyard.model.answers.defrag import DefragPlan
 from gpuyard.model.answers.outlook import Fragmentation, Outlook
 from gpuyard.model.errors import NotFound
-from gpuyard.model.job import Bundle, Job, TaskGroup, one_group
+from gpuyard.model.job import Bundle, Job, Placement, TaskGroup, one_group
 from gpuyard.model.node import NO_LOAD, Gpu, Health, Node
 from gpuyard.model.queue import ROOT
 from gpuyard.model.reasons import Explanation, Reason
@@ -211,8 +211,15 @@ class Foresight:
         return self.draft.alerts
 
     def _running(self) -> list[Running]:
-        rows = [row for row in self.fleet.rows() if row.held]
-        return [Running(row.name, tuple(self.fleet.placement(row, held) for held in sorted(row.held))) for row in rows]
+        return [Running(row.name, self._places_of(row)) for row in self.fleet.rows() if row.held]
+
+    def _places_of(self, row: JobRow) -> tuple[Placement, ...]:
+        """Where it runs, as the world told it of a single task that stays: most are such."""
+        told = row.placements
+        plain = len(told) == 1 and told[0].group == row.group.name and not (told[0].assigned or told[0].uid)
+        if plain and row.name not in self.origin:
+            return told
+        return tuple(self.fleet.placement(row, held) for held in sorted(row.held))
 
     def _queues(self) -> list[QueueLine]:
         tree, lines = self.fleet.tree, []
