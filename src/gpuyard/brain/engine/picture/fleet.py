@@ -39,6 +39,9 @@ from gpuyard.model.policy import Policy
 from gpuyard.model.queue import ROOT, Queue
 from gpuyard.model.snapshot import Snapshot
 
+TaskEvent = TasksAssigned | TasksRunning | TasksStopping | TasksEnded | ActionFailed
+"""Somebody takes or leaves places; many come together, once a plan is carried out."""
+
 
 class Fleet(Standing):
     """The picture that events keep up to date. One writer at a time."""
@@ -62,6 +65,7 @@ class Fleet(Standing):
                 self._apply(event)
             except Unknown as error:
                 unknown.append(str(error))
+        self._conclude()
         self._lay_anew()
         self._work_out_anew()
         return unknown
@@ -69,6 +73,8 @@ class Fleet(Standing):
     def _apply(self, event: Event) -> None:
         if not isinstance(event, NodeSeen | NodeLost | GpuHealthChanged | NodeLoaded):
             self._lay_anew()
+        if not isinstance(event, TaskEvent):
+            self._conclude()
         match event:
             case JobSeen(job):
                 self._readmit(job)
@@ -153,7 +159,7 @@ class Fleet(Standing):
         self.company.enter(row.requests, -1)
         self._elastic.pop(row.name, None)
 
-    def _apply_tasks(self, event: TasksAssigned | TasksRunning | TasksStopping | TasksEnded | ActionFailed) -> None:
+    def _apply_tasks(self, event: TaskEvent) -> None:
         row = self._row(event.job)
         named = {place.identity for place in event.placements}
         match event:
@@ -191,6 +197,7 @@ class Fleet(Standing):
         if not (event.succeeded or event.failed):
             return
         name = event.placements[0].group if event.placements else row.group.name
+        self._conclude()
         gang = _with_ended(row.job.gang, name, event)
         self._readmit(replace(row.described(), gang=gang))
 

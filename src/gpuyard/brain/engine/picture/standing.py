@@ -76,6 +76,8 @@ class Standing:
         self.families: dict[str, dict[str, JobRow]] = {}
         """Jobs by their family, of those that have one."""
         self.company = Company()
+        self._resettled: list[tuple[int, JobRow, Held]] = []
+        """Places taken and left of which nodes and queues have yet to learn; none but while events are taken in."""
         self._lay_nodes(snapshot.nodes)
         self._lay_queues(snapshot.queues)
         self._settle_all([self._compiled(job) for job in sorted(snapshot.jobs, key=lambda job: job.name)])
@@ -193,15 +195,23 @@ class Standing:
         self._count_size(row, -1)
         self.waiting_lines.leave(row)  # in a line it stands by what it was
         for held in row.held[::-1]:
-            self._shift(row, held, -1)
+            self._resettled.append((-1, row, held))
+            self._hand_over(row, held, -1)
         for held in self.held_from(row, row.placements):
-            self._shift(row, held, 1)
+            self._resettled.append((1, row, held))
+            self._hand_over(row, held, 1)
         row.running = bool(row.held)
         if row.job.time_limit is not None:
             _keep_if(self._running_limited, row, row.running)
         count(row, 1)
         self._count_size(row, 1)
         self._note(row)
+
+    def _conclude(self) -> None:
+        """Nodes and queues learn, once for all, of those who took other places since."""
+        if self._resettled:
+            changes, self._resettled = self._resettled, []
+            self._book_changes(changes)
 
     def _enter(self, row: JobRow) -> None:
         """It stands where it stands; now it counts."""
@@ -403,14 +413,19 @@ class Standing:
 
     def shift_all(self, changes: Sequence[tuple[int, JobRow, Held]]) -> None:
         """The same as one `shift` after the other: nodes, queues and lists are brought up to date once for all."""
-        bookings: Bookings = Counter()
         for sign, row, held in changes:
             self._hand_over(row, held, sign)
+        self._book_changes(changes)
+        for row in dict.fromkeys(row for _, row, _ in changes):
+            self._note(row)
+
+    def _book_changes(self, changes: Sequence[tuple[int, JobRow, Held]]) -> None:
+        """On the nodes, and in the books of queues."""
+        bookings: Bookings = Counter()
+        for sign, row, held in changes:
             bookings[row.queue, row.firm, self.costing(held)] += sign
         self.columns.shift_all((sign, held) for sign, _, held in changes)
         self._charge_all(bookings)
-        for row in dict.fromkeys(row for _, row, _ in changes):
-            self._note(row)
 
     def _hand_over(self, row: JobRow, held: Held, sign: int) -> None:
         """The job has one place more or fewer."""
