@@ -17,6 +17,7 @@ import aiohttp
 from gpuyard.kube.credentials import KubeAccess, KubeIdentity
 from gpuyard.kube.lanes import PostLanes
 from gpuyard.kube.replies import ApiRefused, ApiReply, ApiUnreachable, seconds
+from gpuyard.kube.unreached import unreached
 from gpuyard.model.outside.ports import Clock
 
 __all__ = ["JSON", "MERGE", "STRATEGIC", "ApiRefused", "ApiReply", "ApiUnreachable", "KubeClient", "WatchLines"]
@@ -104,7 +105,8 @@ class KubeClient:
                 async with asyncio.timeout(timeout), self._request(method, path, params, body, headers) as answer:
                     reply = ApiReply(answer.status, await _whole(answer), _retry_after(answer))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise ApiUnreachable(f"{method} {path}: {_words(error, timeout)}") from error
+                within = CONNECT_S if isinstance(error, aiohttp.ConnectionTimeoutError) else timeout
+                raise unreached(self.access.server, f"{method} {path}", error, within) from error
         return self._heard(reply)
 
     def _heard(self, reply: ApiReply) -> ApiReply:
@@ -130,7 +132,7 @@ class KubeClient:
         except TimeoutError:
             raise ApiUnreachable(f"the watch of {path} has been silent for {silence_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ApiUnreachable(f"the watch of {path} broke: {_words(error, silence_s)}") from error
+            raise unreached(self.access.server, f"the watch of {path} broke", error, silence_s) from error
 
     # --- how ---------------------------------------------------------------------------------------
 
@@ -192,9 +194,3 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
 
 def _retry_after(answer: aiohttp.ClientResponse) -> float:
     return seconds(answer.headers.get("Retry-After", ""))
-
-
-def _words(error: BaseException, timeout: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {timeout:g} s"
-    return str(error) or type(error).__name__

@@ -12,7 +12,8 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gpuyard.kube.replies import ApiReply, ApiUnreachable, seconds
+from gpuyard.kube.replies import ApiReply, seconds
+from gpuyard.kube.unreached import unreached
 
 BODY_MAX = 8 << 20
 """Of a reply to a write."""
@@ -152,6 +153,7 @@ class PostLanes:
     """POSTs to one server, so many at once. Belongs to one event loop."""
 
     def __init__(self, server: str, tls: ssl.SSLContext | None, server_name: str, count: int) -> None:
+        self._server = server
         parts = urlsplit(server)
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if tls is not None else 80)
@@ -168,10 +170,8 @@ class PostLanes:
             try:
                 lane = await self._lane()
                 return await self._asked(lane, self._request(path, body, token), within)
-            except TimeoutError:
-                raise ApiUnreachable(f"POST {path}: no answer within {within:g} s") from None
-            except (OSError, BrokenReply) as error:
-                raise ApiUnreachable(f"POST {path}: {str(error) or type(error).__name__}") from error
+            except (OSError, BrokenReply) as error:  # no answer in time is an OSError, too
+                raise unreached(self._server, f"POST {path}", error, within) from error
 
     async def _asked(self, lane: _Lane, request: bytes, within: float) -> ApiReply:
         try:

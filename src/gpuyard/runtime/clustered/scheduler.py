@@ -127,6 +127,11 @@ async def _check_rights(access: KubeAccess, clock: Clock) -> None:
     try:
         for path in ("/api/v1/nodes", "/api/v1/pods"):
             reply = await client.get(path, {"limit": "1"})
+            if reply.status == 401:
+                raise Denied(
+                    f"the API server {access.server} does not know who you are ({reply.why()}): what this context logs "
+                    "in with is missing, wrong or has expired; log in again, then `kubectl auth whoami`"
+                )
             if reply.status == 403:
                 raise Denied(
                     f"you may not read the whole cluster ({reply.why()}); set GPUYARD_URL to the yard's own API there, "
