@@ -40,6 +40,8 @@ def _wrong_spot(moment: Moment, job: Job, spot: Spot, spots: tuple[Spot, ...]) -
         yield Verdict("sick", job.name, f"{job.name} is put on a sick GPU of {node.name}")
     if not suits_group(moment, job, job.group(spot.group), node, list(spots)):
         yield Verdict("model", job.name, f"{job.name} is put on {node.model}, or on two models")
+    if job.group(spot.group).gpus and not node.aligned(node.devices[gpu] for gpu in spot.gpus):
+        yield Verdict("unaligned", job.name, f"{job.name} is put where the kubelet of {node.name} would refuse it")
     if len(set(spot.gpus)) != len(spot.gpus) and not spot.mig:
         yield Verdict("overbooked", job.name, f"{job.name} has a GPU twice")
 

@@ -32,10 +32,15 @@ WIDER = 100_000
 NAMED = 200_000
 """From this seed on quotas also name a model."""
 
+ALIGNED = 300_000
+"""From this seed on kubelets insist on NUMA nodes."""
+
 
 def draw(seed: int) -> Document:
     """The snapshot document of a seed."""
     document = _Drawing(Random(seed)).document()
+    if seed >= ALIGNED:
+        return wider.insisting(document, Random(seed + WIDER))
     if seed >= NAMED:
         return wider.naming_a_model(document, Random(seed + WIDER))
     return document if seed < WIDER else wider.widened(document, Random(seed + WIDER))

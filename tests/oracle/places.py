@@ -250,7 +250,7 @@ def _devices(load: Load, job: Job, group: Group, node: Node) -> Iterator[tuple[D
         yield from _slices(load, group.mig, [d for d in well if d.slices is not None])
     elif group.gpus:
         free = [d for d in well if d.slices is None and not load.used[node.name, d.index]]
-        yield from _combinations(free, group.gpus)
+        yield from filter(node.aligned, _combinations(free, group.gpus))
     elif group.share or group.gpu_memory:
         share = load.moment.cost(job, group, node)[0] if node.memory or group.share else Fraction(2)
         seen = set()
@@ -266,7 +266,7 @@ def _devices(load: Load, job: Job, group: Group, node: Node) -> Iterator[tuple[D
 def _combinations(free: list[Device], count: int) -> Iterator[tuple[Device, ...]]:
     seen = set()
     for chosen in combinations(free, count):
-        shape = tuple(sorted(Counter(d.island for d in chosen).items()))
+        shape = tuple(sorted(Counter((d.island, d.numa) for d in chosen).items()))
         if shape not in seen:
             seen.add(shape)
             yield chosen

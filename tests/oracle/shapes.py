@@ -7,6 +7,7 @@ Nothing here or in its neighbours comes from the engine or the model. Amounts ar
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
@@ -37,6 +38,7 @@ class Device:
     island: int
     slices: tuple[str, ...] | None = None
     sick: bool = False
+    numa: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,19 @@ class Node:
     domains: tuple[tuple[str, str], ...]
     taints: tuple[str, ...] = ()
     """Keys of taints that keep away whoever does not tolerate them."""
+    alignment: str = "none"
+    """How strictly the GPUs of a task are kept to NUMA nodes."""
+
+    def aligned(self, chosen: Iterable[Device]) -> bool:
+        """Whether its kubelet would give these to one task: of one NUMA node, or of as few as have as many at all."""
+        chosen = list(chosen)
+        numa = {d.numa for d in chosen}
+        if self.alignment == "none" or len(numa) < 2:
+            return True
+        if self.alignment == "single-numa-node":
+            return False
+        whole = Counter(d.numa for d in self.devices if d.slices is None)
+        return sum(count for _, count in whole.most_common(len(numa) - 1)) < len(chosen)
 
     def domain(self, level: str) -> tuple[str, str] | None:
         """The domain of a level at or above the node; None where the node has none."""
@@ -319,6 +334,7 @@ def _node(entry: Document) -> Node:
     count = entry.get("gpus", 0)
     islands = entry.get("islands") or [list(range(count))]
     where = {gpu: i for i, island in enumerate(islands) for gpu in island}
+    numa = {gpu: i for i, part in enumerate(entry.get("numa") or [list(range(count))]) for gpu in part}
     mig = {int(key): tuple(value) for key, value in entry.get("mig", {}).items()}
     sick = set(entry.get("unhealthy", []))
     name = entry["name"]
@@ -327,10 +343,11 @@ def _node(entry: Document) -> Node:
         pool=entry.get("pool", ""),
         model=entry.get("model", ""),
         memory=size(entry.get("gpu_memory", 0)),
-        devices=tuple(Device(name, i, where[i], mig.get(i), i in sick) for i in range(count)),
+        devices=tuple(Device(name, i, where[i], mig.get(i), i in sick, numa[i]) for i in range(count)),
         cpu=Fraction(entry["cpu"]) if "cpu" in entry else ENDLESS,
         domains=tuple(sorted(entry.get("domains", {}).items())),
         taints=tuple(taint["key"] for taint in entry.get("taints", [])),
+        alignment=entry.get("alignment", "none"),
     )
 
 

@@ -13,7 +13,7 @@ from tests.oracle.shapes import Document
 DISPENSABLE = (
     "min_runtime", "warm_up", "evictions", "topology", "models", "time_limit", "priority", "preemptible", "class",
     "checkpoint", "stale_since", "weight", "limit", "parent", "islands", "mig", "unhealthy", "cpu", "domains", "taints",
-    "tolerations", "avoid",
+    "tolerations", "avoid", "alignment", "numa",
 )  # fmt: skip
 
 

@@ -161,6 +161,18 @@ def test_an_island_is_not_crossed():
     assert "domain-crossed" in kinds(pair, start("x", "n0:1+2"))
 
 
+def test_what_a_kubelet_would_refuse_is_not_sent_to_it():
+    parts = {"numa": [[0, 1], [2, 3]]}
+    strict = moment(nodes(4, **parts, alignment="single-numa-node"), ONE, [{"name": "x", "gpus": 2}])
+    assert kinds(strict, start("x", "n0:2+3")) == set()
+    assert "unaligned" in kinds(strict, start("x", "n0:1+2"))
+    three = moment(nodes(4, **parts, alignment="restricted"), ONE, [{"name": "x", "gpus": 3}])
+    assert kinds(three, start("x", "n0:1+2+3")) == set()
+    never = moment(nodes(4, **parts, alignment="single-numa-node"), ONE, [{"name": "x", "gpus": 3}])
+    assert kinds(never) == set()
+    assert "unaligned" in kinds(never, start("x", "n0:1+2+3"))
+
+
 def test_nothing_new_goes_on_a_sick_gpu_or_on_a_model_that_is_not_asked():
     sick = moment(nodes(2, unhealthy=[0]), ONE, [{"name": "x", "gpus": 1}])
     assert "sick" in kinds(sick, start("x", "n0:0"))

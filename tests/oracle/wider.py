@@ -93,4 +93,14 @@ def naming_a_model(document: Document, dice: Random) -> Document:
     return document
 
 
+def insisting(document: Document, dice: Random) -> Document:
+    """Kubelets of some nodes insist on NUMA nodes; what runs may lie otherwise."""
+    for node in document["nodes"]:
+        if node["gpus"] > 1 and dice.random() < 0.8:
+            cut = dice.randint(1, node["gpus"] - 1)
+            node["numa"] = [list(range(cut)), list(range(cut, node["gpus"]))]
+            node["alignment"] = dice.choice(["single-numa-node", "single-numa-node", "restricted"])
+    return document
+
+
 ADDITIONS: tuple[Callable[[Document, Random], None], ...] = (_taints, _bare, _shy, _power, _nested)

@@ -18,9 +18,9 @@ from tests.oracle.judge import judge
 SEEDS = int(os.environ.get("ORACLE_SEEDS", "20000" if os.environ.get("HYPOTHESIS_PROFILE") == "proof" else "300"))
 """300 moments in `make test`, 20,000 in `make proof`."""
 
-BESIDE = {moments.WIDER: 3 / 20, moments.NAMED: 1 / 20}
+BESIDE = {moments.WIDER: 3 / 20, moments.NAMED: 1 / 20, moments.ALIGNED: 1 / 20}
 """Besides, from other seeds on, a part as many: moments with taints, neighbours, power caps, nested groups and nodes
-that name no rack; and moments with quotas that name a model."""
+that name no rack; moments with quotas that name a model; and moments with kubelets that insist on NUMA nodes."""
 
 MOST = 20_000
 """How far the list of known verdicts goes."""

@@ -14,7 +14,7 @@ from fractions import Fraction
 from gpuyard.model.actions import Evict, Move, Reserve, Start
 from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Bundle, Job, JobClass, Placement, TaskGroup
-from gpuyard.model.node import Health
+from gpuyard.model.node import Alignment, Health
 from gpuyard.model.queue import ROOT, Allowance, Queue, model_matches
 from gpuyard.model.reasons import Code, Outcome
 from gpuyard.model.resources import UNLIMITED, WHOLE
@@ -45,6 +45,20 @@ SLACK = Fraction(1, 1_000_000)
 def violations(snapshot: Snapshot, outlook: Outlook) -> list[str]:
     """Every promise the plan breaks."""
     return [sentence for check in CHECKS for sentence in check(snapshot, outlook)]
+
+
+def refused_by_kubelets(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
+    """Rule 12: where a kubelet insists on NUMA nodes, whole GPUs of a new task lie in one, or in the fewest that have
+    as many at all."""
+    for task in tasks_after(snapshot, outlook):
+        node, gpus = task.node, task.placement.gpus
+        if not task.fresh or not task.group.request.gpus or node.alignment is Alignment.NONE:
+            continue
+        numa = {node.gpus[g].numa for g in gpus}
+        sizes = Counter(gpu.numa for gpu in node.gpus if gpu.slices is None)
+        fewer = sum(size for _, size in sizes.most_common(len(numa) - 1))
+        if len(numa) > 1 and (node.alignment is Alignment.SINGLE or fewer >= len(gpus)):
+            yield f"{task.job.name} has {gpus} of {node.name}, in {len(numa)} NUMA nodes: its kubelet refuses that"
 
 
 def restless(snapshot: Snapshot, outlook: Outlook, plan: Planner) -> list[str]:
@@ -529,6 +543,7 @@ def gangs_said_to_fit_are_free(snapshot: Snapshot, outlook: Outlook) -> Iterator
 
 
 CHECKS: tuple[Check, ...] = (
+    refused_by_kubelets,
     devices_hold_what_is_on_them,
     slices_exist,
     tasks_get_what_they_asked,

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gpuyard.agent import discovery, verdicts
+from gpuyard.agent.kubelet_config import NOTHING_TOLD, KubeletConfig, KubeletTopology
 from gpuyard.agent.nvml.facts import DeviceFacts, Nic, told
 from gpuyard.agent.watching import GpuView, MachineView
 from gpuyard.kube.client import ApiReply, KubeClient
@@ -43,7 +44,7 @@ READY = "Ready"
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
-def spec_of(view: MachineView, plugin: bool = False) -> GpuNodeSpec | None:
+def spec_of(view: MachineView, plugin: bool = False, kubelet: KubeletTopology = NOTHING_TOLD) -> GpuNodeSpec | None:
     """The inventory; None before the machine was ever read."""
     machine = view.machine
     if machine is None:
@@ -68,7 +69,10 @@ def spec_of(view: MachineView, plugin: bool = False) -> GpuNodeSpec | None:
         )
         for gpu, (island, switch, numa) in zip(facts, grades, strict=True)
     ]
+    if not all((told(gpu.numa) or 0) >= 0 and told(gpu.numa) is not None for gpu in facts):
+        kubelet = NOTHING_TOLD  # who is not told of NUMA nodes insists on none
     return GpuNodeSpec(
+        topology_policy=kubelet.policy, topology_scope=kubelet.scope,
         driver=told(machine.driver) or "", cuda=told(machine.cuda) or "", clique=discovery.clique_of(facts), gpus=gpus,
         plugin=plugin, nics=[_nic(nic, facts) for nic in machine.nics[:NICS_MAX]],
     )  # fmt: skip
@@ -122,6 +126,7 @@ class GpuNodeWriter:
         self.node = node
         self.plugin = False
         """Whether our device plugin hands the GPUs out here."""
+        self.kubelet: KubeletConfig | None = None
         self.written = 0
         self._client = KubeClient(access, clock)
         self._clock = clock
@@ -146,7 +151,8 @@ class GpuNodeWriter:
 
     def see(self, view: MachineView, now: float) -> None:
         """What a look has found."""
-        self._wanted = spec_of(view, self.plugin), status_of(view, now)
+        kubelet = self.kubelet.topology() if self.kubelet is not None else NOTHING_TOLD
+        self._wanted = spec_of(view, self.plugin, kubelet), status_of(view, now)
         self._news.set()
 
     async def _live(self) -> None:

@@ -32,7 +32,7 @@ from gpuyard.model.job import (
     TaskGroup,
     Toleration,
 )  # fmt: skip
-from gpuyard.model.node import CORDONED, Budget, Closure, Effect, Gpu, Health, Node, Pool, Taint
+from gpuyard.model.node import CORDONED, Alignment, Budget, Closure, Effect, Gpu, Health, Node, Pool, Taint
 from gpuyard.model.policy import Policy
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, NO_QUOTA, ROOT, Allowance, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request, as_gpus
@@ -96,6 +96,7 @@ def node_document(node: Node) -> Data:
         islands=_parted(node, lambda gpu: gpu.island),
         switches=_parted(node, lambda gpu: gpu.switch),
         numa=_parted(node, lambda gpu: gpu.numa),
+        alignment=node.alignment.value if node.alignment is not Alignment.NONE else None,
         domains=dict(node.domains),
         labels=dict(node.labels),
         taints=[_taint(taint) for taint in node.taints],

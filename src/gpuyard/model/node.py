@@ -100,6 +100,17 @@ class Gpu:
         return self.closed is None and self.health is not Health.SICK
 
 
+class Alignment(Enum):
+    """How strictly the GPUs of one task are kept to NUMA nodes; a kubelet refuses for good what it cannot align.
+
+    `restricted`: to as few as could hold them at all, were they free. Nearness is preferred in any case (rule 12).
+    """
+
+    NONE = "none"
+    RESTRICTED = "restricted"
+    SINGLE = "single-numa-node"
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What others use of a node beside GPUs: not ours, and not ours to move."""
@@ -137,6 +148,7 @@ class Node:
     """What else there is, by name."""
     workloads: tuple[str, ...] = ()
     """The classes of jobs that may run here; none named: all."""
+    alignment: Alignment = Alignment.NONE
 
     def extra(self, name: str) -> int:
         """How much of something else it has, used or not."""

@@ -82,6 +82,7 @@ class Code(Enum):
     SHAPE_IMPOSSIBLE = "ShapeImpossible"
     FRAGMENTED = "Fragmented"
     TOPOLOGY_UNMET = "TopologyUnmet"
+    NUMA_UNMET = "NumaUnmet"
     MODEL_UNAVAILABLE = "ModelUnavailable"
     GPUS_SICK = "GpusSick"
     NODES_EXCLUDED = "NodesExcluded"
@@ -131,6 +132,7 @@ _RUNGS = {
     Code.SHAPE_IMPOSSIBLE: Rung.SHAPE,
     Code.FRAGMENTED: Rung.FRAGMENTATION,
     Code.TOPOLOGY_UNMET: Rung.TOPOLOGY,
+    Code.NUMA_UNMET: Rung.TOPOLOGY,
     Code.MODEL_UNAVAILABLE: Rung.MODEL,
     Code.GPUS_SICK: Rung.HEALTH,
     Code.NODES_EXCLUDED: Rung.LABELS,
@@ -181,6 +183,7 @@ _SHORT = {
     Code.NOT_ENOUGH_GPUS: "not enough are free together",
     Code.FRAGMENTED: "those that are free are scattered",
     Code.TOPOLOGY_UNMET: "no domain of its level has room",
+    Code.NUMA_UNMET: "those that are free lie in different NUMA nodes",
     Code.MODEL_UNAVAILABLE: "none of its models is free",
     Code.GPUS_SICK: "those that it could use are sick",
     Code.NODES_EXCLUDED: "labels and taints leave it no node",

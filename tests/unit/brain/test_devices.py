@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from gpuyard.brain.engine.nodes import nearness
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.placing import devices
@@ -53,7 +54,7 @@ def test_whole_devices_come_from_few_islands_and_suspects_last(
     islands: tuple[str, ...], free: str, suspect: str, count: int, taken: str
 ):
     masks = parted(*islands)
-    found = devices.whole_devices((masks,), bits(*map(int, free)), bits(*map(int, suspect)), count)
+    found = nearness.whole_devices((masks,), bits(*map(int, free)), bits(*map(int, suspect)), count)
     assert found == tuple(map(int, taken))
 
 
@@ -66,7 +67,7 @@ def test_no_other_choice_touches_fewer_islands(free: int):
     islands = parted("01", "235", "46")
     there = [g for g in range(7) if free >> g & 1]
     for count in range(1, len(there) + 1):
-        taken = devices.whole_devices((islands,), free, 0, count)
+        taken = nearness.whole_devices((islands,), free, 0, count)
         assert len(taken) == count
         assert set(taken) <= set(there)
         assert fewest_islands(islands, list(taken), count) == fewest_islands(islands, there, count)
@@ -104,7 +105,7 @@ PAIRS = (parted("02", "13", "46", "57"), parted("0123", "4567"))
 def test_where_no_link_joins_them_devices_lie_behind_one_switch_else_in_one_numa_node(
     grades: tuple[tuple[int, ...], ...], free: str, count: int, taken: str
 ):
-    found = devices.whole_devices(grades, bits(*map(int, free)), 0, count)
+    found = nearness.whole_devices(grades, bits(*map(int, free)), 0, count)
     assert found == tuple(map(int, taken))
 
 
@@ -112,7 +113,7 @@ def test_where_no_link_joins_them_devices_lie_behind_one_switch_else_in_one_numa
 def test_whatever_is_near_to_what_so_many_free_devices_are_found_as_were_asked_for(grades):
     for free in range(1, 256):
         for count in range(1, free.bit_count() + 1):
-            taken = devices.whole_devices(grades, free, 0, count)
+            taken = nearness.whole_devices(grades, free, 0, count)
             assert len(taken) == len(set(taken)) == count
             assert all(free >> g & 1 for g in taken)
 
@@ -123,7 +124,7 @@ def test_no_other_choice_touches_fewer_switches_where_one_holds_them(free: int):
     for count in range(1, len(there) + 1):
         for islands in PCIE[1:]:
             if fewest_islands(islands, there, count) == 1:
-                taken = devices.whole_devices(PCIE, free, 0, count)
+                taken = nearness.whole_devices(PCIE, free, 0, count)
                 assert fewest_islands(islands, list(taken), count) == 1
                 break
 

@@ -25,7 +25,7 @@ from gpuyard.model.job import (
     Toleration,
     one_group,
 )  # fmt: skip
-from gpuyard.model.node import CORDONED, Budget, Closure, Effect, Gpu, Health, Load, Node, Pool, Taint
+from gpuyard.model.node import CORDONED, Alignment, Budget, Closure, Effect, Gpu, Health, Load, Node, Pool, Taint
 from gpuyard.model.policy import AcrossQueues, Policy, Weights
 from gpuyard.model.queue import NO_LIMIT, NO_QUOTA, Allowance, Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request
@@ -74,6 +74,7 @@ def nodes(draw: Draw, name: str) -> Node:
         for index in range(count)
     ]
     return Node(
+        alignment=draw(st.sampled_from(Alignment)),
         name=name,
         pool=draw(st.sampled_from(["", "p0", "p1"])),
         model=model,

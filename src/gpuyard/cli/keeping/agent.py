@@ -86,6 +86,8 @@ def _given(path: str) -> Path | None:
               help="Offer each GPU as so many parts of its time, as nvidia.com/gpu.shared.")  # fmt: skip
 @click.option("--mig", is_flag=True, help="Also offer MIG slices, as nvidia.com/mig-PROFILE.")
 @click.option("--gpu-node", is_flag=True, help="Also keep this node's GpuNode on the cluster.")
+@click.option("--kubelet-config", default="", metavar="FILE",
+              help="Whose topology policy it tells.  [default: /var/lib/kubelet/config.yaml]")  # fmt: skip
 @click.option("--kubeconfig", default="", metavar="FILE", help="The cluster that binds pods here; in a pod its own.")
 @click.option("--node-name", envvar="NODE_NAME", default="", help="This node's name there.  [default: the host's]")
 @click.option("--once", is_flag=True, help="Look once, print the metrics and leave.")
@@ -119,6 +121,7 @@ class AgentWish:
     shared: int
     mig: bool
     gpu_node: bool
+    kubelet_config: str
     kubeconfig: str
     node_name: str
     once: bool
@@ -192,11 +195,13 @@ def _gpu_node(wish: AgentWish, daemon: Daemon) -> GpuNodeWriter | None:
         from gpuyard.agent.gpu_node import GpuNodeWriter
     except ImportError as error:
         raise Refused(f"A cluster is asked with aiohttp ({error}): pip install 'gpuyard[kube]'.") from None
+    from gpuyard.agent.kubelet_config import CONFIG, KubeletConfig
     from gpuyard.kube import credentials
 
     node = wish.node_name or platform.node()
     writer = GpuNodeWriter(credentials.find(wish.kubeconfig), daemon.clock, node, daemon.say)
     writer.plugin = wish.device_plugin
+    writer.kubelet = KubeletConfig(_given(wish.kubelet_config) or CONFIG, daemon.say)
     before = daemon.heard
 
     def heard(view: MachineView, now: float) -> None:

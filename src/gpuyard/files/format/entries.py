@@ -34,7 +34,7 @@ from gpuyard.files.format.kinds import (
 from gpuyard.files.format.policies import POLICY
 from gpuyard.files.format.tables import EntryOf, slot
 from gpuyard.model.job import JobClass
-from gpuyard.model.node import ARCHITECTURES, Effect, Health
+from gpuyard.model.node import ARCHITECTURES, Alignment, Effect, Health
 from gpuyard.model.queue import NO_LIMIT, NO_QUOTA, ROOT, Allowance
 from gpuyard.model.resources import UNLIMITED
 
@@ -132,6 +132,9 @@ class NodeEntry:
     )
     numa: tuple[tuple[int, ...], ...] = slot(
         ListOf(ListOf(GPU_INDEX, least=1)), "GPUs of one NUMA node, likewise: next best to a switch.", ()
+    )
+    alignment: Alignment = slot(
+        Choice(Alignment), "The kubelet's topology policy: NUMA nodes that a task's GPUs must keep to.", Alignment.NONE
     )
     domains: tuple[tuple[str, str], ...] = slot(MapOf(NAME), "Its place in the topology: domain by level.", ())
     labels: tuple[tuple[str, str], ...] = slot(LABELS, "As in Kubernetes.", ())

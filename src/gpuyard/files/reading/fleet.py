@@ -68,6 +68,7 @@ def node_of(entry: NodeEntry, at: Path, levels: tuple[str, ...], problems: Probl
         taken=_load(entry.taken) if entry.taken is not None else NO_LOAD,
         extras=tuple(sorted(entry.extras)),
         workloads=tuple(each.value for each in entry.workloads),
+        alignment=entry.alignment,
     )
 
 

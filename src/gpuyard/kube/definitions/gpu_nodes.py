@@ -74,6 +74,9 @@ class GpuNodeSpec(Projection, frozen=True):
     cuda: Word = ""
     clique: Word = ""
     """Which other nodes its GPUs reach over NVLink."""
+    topology_policy: Word = ""
+    """The kubelet's `topologyManagerPolicy`, where its plugin tells it NUMA nodes; "" where that is not known."""
+    topology_scope: Word = ""
     plugin: bool = False
     """Whether our own device plugin hands them out, so that a pod gets the very ones that were chosen for it."""
     gpus: Annotated[list[NodeGpu], Meta(max_length=64)] = []  # noqa: RUF012  msgspec copies it

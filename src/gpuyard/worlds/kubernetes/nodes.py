@@ -18,7 +18,7 @@ from gpuyard.files.data.gpu_models import architecture_of, memory_of
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import Amounts, Metadata, NodeObject, NodeTaint, Projection
 from gpuyard.kube.quantities import whole
-from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Effect, Gpu, Health, Load, Node, Taint
+from gpuyard.model.node import CORDONED, NO_LOAD, Alignment, Closure, Effect, Gpu, Health, Load, Node, Taint
 from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY, amount_of
 from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, profile_of
@@ -208,6 +208,10 @@ _HEALTH = {"sick": Health.SICK, "suspect": Health.SUSPECT, "unknown": Health.SUS
 """What its agent does not know it does not vouch for: such a GPU is used last."""
 
 
+_ALIGNMENTS = {each.value: each for each in Alignment}
+"""Other policies only prefer."""
+
+
 def with_agent(node: Node, found: GpuNodeObject | None, settings: ReadingSettings = DEFAULTS) -> Node:
     """With what its agent tells: its clique; of the very devices UUIDs, islands and health."""
     if found is None:
@@ -235,7 +239,8 @@ def _with_devices(node: Node, found: GpuNodeObject) -> Node:
     missing = sum(gpu.sick for gpu in plain) - sum(gpu.sick for gpu in told.values())
     for gpu in [gpu for gpu in plain if gpu.sick and not told[gpu.index].sick][: max(0, missing)]:
         told[gpu.index] = replace(told[gpu.index], health=Health.SICK)
-    return replace(node, gpus=tuple(told.get(gpu.index, gpu) for gpu in node.gpus))
+    insists = _ALIGNMENTS.get(found.spec.topology_policy, Alignment.NONE)
+    return replace(node, gpus=tuple(told.get(gpu.index, gpu) for gpu in node.gpus), alignment=insists)
 
 
 def _in_clique(node: Node, clique: str, settings: ReadingSettings) -> Node:

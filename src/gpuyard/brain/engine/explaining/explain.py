@@ -265,9 +265,10 @@ def _first_failures(draft: Draft, row: JobRow, view: NodesView) -> dict[Rung, in
         Rung.PRIORITY: suitable & (view.free == 0) & ~sick_here & ~closed_here & (cost > 0),
         Rung.SHAPE: ~view.shape,
         Rung.FRAGMENTATION: suitable
-        & (view.gpu_room == 0)
+        & (view.loose_room == 0)
         & ((view.with_sick < least) | ~sick_here)
         & ((view.with_closed < least) | ~closed_here),
+        Rung.TOPOLOGY: ~view.alignable | (suitable & (view.gpu_room == 0) & (view.loose_room > 0)),
         Rung.MODEL: ~view.model,
         Rung.HEALTH: suitable & (view.gpu_room == 0) & sick_here,
         Rung.LABELS: ~view.labels,
@@ -282,7 +283,7 @@ def _first_failures(draft: Draft, row: JobRow, view: NodesView) -> dict[Rung, in
         counts[rung] = int(first.sum())
         rest &= ~first
     if draft.fleet.columns.nodes and required_levels(row.job.gang):
-        counts[Rung.TOPOLOGY] = int(rest.sum())
+        counts[Rung.TOPOLOGY] += int(rest.sum())
     return counts
 
 

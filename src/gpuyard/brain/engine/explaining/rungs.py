@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuyard.brain.engine.explaining import constraints
-from gpuyard.brain.engine.explaining.views import NodesView, fits_alone, task_cost, task_words
+from gpuyard.brain.engine.explaining.numa_words import unaligned
+from gpuyard.brain.engine.explaining.views import Failed, NodesView, fits_alone, task_cost, task_words
 from gpuyard.brain.engine.nodes import requests
 from gpuyard.brain.engine.nodes.columns import Bools, Columns
 from gpuyard.brain.engine.picture.draft import Draft
@@ -24,9 +25,6 @@ from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.model.resources import WHOLE, Request, as_gpus, gpu_words
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
-
-Failed = list[tuple[Reason, JobRow | None]]
-"""Reasons in ladder order, each with a stand-in for the job that leaves this rung out (None: no such stand-in)."""
 
 
 def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
@@ -46,6 +44,7 @@ def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
         failed.append((not_enough(row, view, needed, free), None))
     elif view.suitable.any() and _scattered(draft, row, view):
         failed.append((_fragmented(row, view, needed, free), None))
+    failed += unaligned(draft, row, view)
     failed += _topology(draft, row, view)
     failed += _model(draft, row, view) or _one_model(draft, row, view)
     failed += _health(draft, row, view, needed)
@@ -59,7 +58,7 @@ def failed_rungs(draft: Draft, row: JobRow, view: NodesView) -> Failed:
 def _scattered(draft: Draft, row: JobRow, view: NodesView) -> bool:
     """Whether the GPUs do not fit as they lie, but would if what runs were packed."""
     missing, resources = row.missing(view.leaf), row.requests[view.leaf].resources
-    if int(np.minimum(view.gpu_room, missing)[view.suitable].sum()) >= missing:
+    if int(np.minimum(view.loose_room, missing)[view.suitable].sum()) >= missing:
         return False
     if not resources.gpus:
         return True

@@ -15,11 +15,15 @@ from gpuyard.brain.engine.nodes.requests import Checker
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import neighbours
-from gpuyard.model.reasons import Code
+from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE, gpu_words
 
 SUITABLE: tuple[Checker, ...] = tuple(check for check in requests.STATIC_CHECKERS if check is not requests.has_cpu)
 """What makes a node suitable, its CPU and memory aside."""
+
+
+Failed = list[tuple[Reason, JobRow | None]]
+"""Reasons in ladder order, each with a stand-in for the job that leaves this rung out (None: no such stand-in)."""
 
 
 class NodesView(NamedTuple):
@@ -47,6 +51,10 @@ class NodesView(NamedTuple):
     """GPUs free if those were open that are closed by themselves."""
     gpu_room: Ints
     """Tasks that fit by their GPUs alone."""
+    loose_room: Ints
+    """Tasks that would, were there no kubelets that insist on NUMA nodes."""
+    alignable: Bools
+    """Where such a kubelet could give one task its GPUs, the node being empty."""
     room: Ints
     """Tasks that fit."""
     uncut: Ints
@@ -63,11 +71,12 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
     everyone = np.arange(len(columns.nodes))
     suitable = shapes.static(request, SUITABLE)
     gpu_room = np.where(suitable, feasibility.gpu_room(columns, request, shapes.need(request), everyone, False), 0)
+    loose_room = np.where(suitable, feasibility.loose_room(columns, request, shapes.need(request), everyone, False), 0)
     model = shapes.static(request, (requests.has_model,))
     if row.live[leaf] and not request.resources.cpu_only:
         home = next(held.node for held in row.held if held.leaf == leaf and not held.terminating)
         model = model & (columns.model == columns.model[home])  # members that run fix the model
-        suitable, gpu_room = suitable & model, np.where(model, gpu_room, 0)
+        suitable, gpu_room, loose_room = suitable & model, np.where(model, gpu_room, 0), np.where(model, loose_room, 0)
     limits = neighbours.limits(draft.fleet, row, leaf)
     room = np.where(suitable, feasibility.room_on(columns, request, shapes.need(request), everyone, False), 0)
     uncut = room
@@ -87,6 +96,8 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
         with_sick=columns.idle_with(sick),
         with_closed=columns.idle_with(closed),
         gpu_room=gpu_room,
+        loose_room=loose_room,
+        alignable=shapes.static(request, (requests.can_align,)),
         room=room,
         uncut=uncut,
         suitable=shapes.static(request, requests.STATIC_CHECKERS) & model,

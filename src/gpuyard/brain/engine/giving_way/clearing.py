@@ -208,7 +208,7 @@ def cheapest_set(draft: Draft, leave: Leave, shape: Shape, node: int) -> tuple[U
 def _all_needed(fleet: Fleet, vacancy: Vacancy, units: list[Unit], base: int) -> bool:
     """Whether there are just as many devices to leave as are lacking, so that no set of leavers is to be chosen; asked
     where nothing but devices is lacking, and told of those alone who share a footing and hold whole devices."""
-    if vacancy.node in fleet.columns.barred or not vacancy.request.gpus:
+    if vacancy.node in fleet.columns.barred or vacancy.node in fleet.columns.aligned or not vacancy.request.gpus:
         return False
     places = [held for unit in units for held in unit.places if held.node == vacancy.node]
     if any(held.share or held.mig or not held.gpus for held in places):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuyard.brain.engine.nodes import device_masks
+from gpuyard.brain.engine.nodes import alignment, device_masks
 from gpuyard.brain.engine.nodes.extras import ExtraColumns
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import UNLIMITED, WHOLE, Extras
@@ -131,6 +131,8 @@ class Columns:
         self.any_suspect = any(self.suspect)
         self.barred = {n for n, masks in enumerate(devices) if not masks.sound}
         """Nodes with a device that is sick or closed."""
+        self.aligned = {n: found for n, node in enumerate(nodes) if (found := alignment.aligned_of(node)) is not None}
+        """Nodes whose kubelet insists on NUMA nodes; most fleets have none."""
         self.cpu_width = _cpu_width(nodes)
         sliced = (node for node, masks in zip(nodes, devices, strict=True) if masks.sliced)
         self.profiles = sorted({p for node in sliced for gpu in node.gpus for p in gpu.slices or ()})

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Floats, Ints
 from gpuyard.brain.engine.nodes.requests import (
     STATIC_CHECKERS,
@@ -44,7 +45,7 @@ class _Kinds:
         labels = labels_of(node) if self._keys else {}
         seen = tuple(labels.get(key) for key in self._keys)
         kind = (node.model, node.gpu_memory, node.architecture, node.taints, node.workloads, node.closed is None,
-                _gpu_kind(node.gpus), seen)  # fmt: skip
+                _gpu_kind(node.gpus), alignment.aligned_of(node), seen)  # fmt: skip
         code = self._known.get(kind)
         if code is None:
             code = self._known[kind] = len(self.examples)

@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes import scoring
+from gpuyard.brain.engine.nodes import alignment, device_masks, scoring
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.eligibility import Eligibility, Tier
 from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels, has_model
@@ -140,6 +140,9 @@ def room_when_empty(request: TaskRequest, node: Node) -> int:
     room = PLENTY
     if request.gpus:
         room = whole // request.gpus
+        if request.aligns and (aligned := alignment.aligned_of(node)) is not None:
+            usable = device_masks.usable(node.gpus)
+            room = alignment.room(aligned, usable, device_masks.suspect(node.gpus) & usable, request.gpus)
     elif request.resources.shared:
         room = whole * (WHOLE // request.share_on(node))
     elif request.resources.mig:
@@ -166,6 +169,12 @@ def room_on(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, car
 
 def gpu_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, careful: bool) -> Ints:
     """How many tasks of `request` the free devices of each node could take, CPU and memory aside."""
+    room = loose_room(columns, request, need, nodes, careful)
+    return _aligned(columns, request, nodes, room, careful) if columns.aligned and request.aligns else room
+
+
+def loose_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, careful: bool) -> Ints:
+    """The same, were there no kubelets that insist on NUMA nodes."""
     if request.gpus:
         free = columns.healthy if careful else columns.whole
         return free[nodes] // request.gpus
@@ -176,6 +185,17 @@ def gpu_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, ca
         fewest: Ints = np.minimum.reduce(rooms)
         return fewest
     return np.full(len(nodes), PLENTY, dtype=np.int64)
+
+
+def _aligned(columns: Columns, request: TaskRequest, nodes: Ints, room: Ints, careful: bool) -> Ints:
+    """Less where a kubelet insists on NUMA nodes."""
+    for place, n in enumerate(nodes.tolist()):
+        aligned = columns.aligned.get(n)
+        if aligned is not None and room[place]:
+            suspect = columns.suspect[n] & columns.free_mask[n]
+            free, suspect = (columns.free_mask[n] & ~suspect, 0) if careful else (columns.free_mask[n], suspect)
+            room[place] = alignment.room(aligned, free, suspect, request.gpus)
+    return room
 
 
 def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Ints:

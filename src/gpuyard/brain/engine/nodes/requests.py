@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gpuyard.brain.engine.nodes import alignment
 from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Toleration
 from gpuyard.model.node import ARCHITECTURES, Effect, Node, Taint
 from gpuyard.model.policy import ClassPolicy, ModelChoice, Style
@@ -19,6 +20,7 @@ class TaskRequest:
     """One kind of task. Compared by identity: `Fleet.request` hands out one object per distinct content."""
 
     __slots__ = (
+        "aligns",
         "apart",
         "architectures",
         "class_name",
@@ -46,6 +48,8 @@ class TaskRequest:
         self.id = request_id
         self.resources: Request = group.request
         self.gpus = group.request.gpus
+        self.aligns = group.request.gpus > 0
+        """Whether it matters to it that a kubelet insists on NUMA nodes."""
         self.cost: int | None = None if group.request.gpu_memory else _cost(group.request)
         """What one task costs, in grains; None where it depends on the card."""
         self.models = job.models
@@ -256,5 +260,13 @@ def has_shape(request: TaskRequest, node: Node) -> bool:
     return whole >= request.gpus
 
 
-STATIC_CHECKERS: tuple[Checker, ...] = (is_open, has_model, has_labels, bears_taints, has_shape, has_cpu)
+def can_align(request: TaskRequest, node: Node) -> bool:
+    """Whether the node, empty and healthy, has the GPUs for one task where its kubelet would give them together."""
+    if not request.aligns:
+        return True
+    aligned = alignment.aligned_of(node)
+    return aligned is None or bool(alignment.spans(aligned, request.gpus))
+
+
+STATIC_CHECKERS: tuple[Checker, ...] = (is_open, has_model, has_labels, bears_taints, has_shape, can_align, has_cpu)
 """What must hold for a node to be eligible at all, cheapest first."""

@@ -3,6 +3,7 @@ without touching the fleet."""
 
 from __future__ import annotations
 
+from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.nodes.feasibility import PLENTY
 from gpuyard.brain.engine.nodes.requests import TaskRequest
@@ -72,13 +73,19 @@ class Vacancy:
     def _gpu_room(self) -> int:
         resources = self.request.resources
         if resources.gpus:
-            return self.whole // resources.gpus
+            aligned = self._columns.aligned.get(self.node) if self.request.aligns else None
+            return self.whole // resources.gpus if aligned is None else self._aligned_room(aligned)
         if resources.mig:
             return min(self._free_slices(profile) // count for profile, count in resources.mig)
         if not resources.shared:
             return PLENTY
         usable = self._columns.usable[self.node]
         return sum((WHOLE - used) // self.need for g, used in enumerate(self._used) if usable >> g & 1)
+
+    def _aligned_room(self, aligned: alignment.Aligned) -> int:
+        usable = self._columns.usable[self.node]
+        free = sum(1 << g for g, used in enumerate(self._used) if not used and usable >> g & 1)
+        return alignment.room(aligned, free, self._columns.suspect[self.node] & free, self.request.gpus)
 
     def _free_slices(self, profile: str) -> int:
         columns = self._columns

@@ -43,7 +43,7 @@ def is_same_machine(one: Node, other: Node) -> bool:
     """Whether it has the same model, place and devices, so that what runs there and all columns keep their meaning."""
     return (
         (one.model, one.architecture, one.gpu_memory) == (other.model, other.architecture, other.gpu_memory)
-        and one.domains == other.domains
+        and (one.domains, one.alignment) == (other.domains, other.alignment)
         and (one.gpus is other.gpus or _devices(one) == _devices(other))
     )
 

@@ -15,7 +15,7 @@ from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.nodes.company import Company
 from gpuyard.brain.engine.nodes.demand import Seen
 from gpuyard.brain.engine.nodes.feasibility import Shapes
-from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, content_key
+from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, can_align, content_key
 from gpuyard.brain.engine.picture import precedence
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.waiting_lines import WaitingLines
@@ -358,6 +358,7 @@ class Standing:
         if found is None:
             found = self.requests[key] = TaskRequest(len(self.requests), job, group, self.policy.of(job))
             found.waived = waived
+            found.aligns = found.aligns and can_align not in waived
         return found
 
     def expect(self, jobs: Iterable[tuple[Job, float]]) -> None:

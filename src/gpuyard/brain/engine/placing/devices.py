@@ -6,9 +6,9 @@ Called by `topology` once the node is chosen; assumes that the task fits there.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Columns, Held
+from gpuyard.brain.engine.nodes.nearness import whole_devices
 from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.model.resources import WHOLE
 
@@ -23,6 +23,10 @@ def pick(columns: Columns, request: TaskRequest, node: int, island: int) -> Pick
         free = columns.free_mask[node] & inside
         if free.bit_count() < request.gpus:
             return None
+        aligned = columns.aligned.get(node) if columns.aligned and request.aligns else None
+        if aligned is not None:
+            chosen = alignment.choice(aligned, free, columns.suspect[node] & free, request.gpus)
+            return (chosen, ()) if chosen else None
         return whole_devices(columns.grades[node], free, columns.suspect[node] & free, request.gpus), ()
     if request.resources.shared:
         device = _shared_device(columns, request, node, inside)
@@ -37,50 +41,6 @@ def island_for(columns: Columns, node: int, gpus: int) -> int:
     free = columns.free_mask[node] & ~columns.suspect[node]
     held = [((mask & free).bit_count(), island) for island, mask in enumerate(columns.islands[node])]
     return min(((count, island) for count, island in held if count >= gpus), default=(0, -1))[1]
-
-
-@lru_cache(maxsize=1 << 16)
-def whole_devices(grades: tuple[tuple[int, ...], ...], free: int, suspect: int, count: int) -> tuple[int, ...]:
-    """`count` devices out of the `free` bits: healthy ones first, then as near to each other as can be."""
-    healthy = free & ~suspect
-    if healthy.bit_count() >= count:
-        return _bits(_nearest(grades, healthy, count))
-    return _bits(healthy | _nearest(grades, free & suspect, count - healthy.bit_count()))
-
-
-def _nearest(grades: tuple[tuple[int, ...], ...], free: int, count: int) -> int:
-    """The tightest island that holds them all, of the first grade that has one, and inside it by the other grades
-    again; where none does, as few islands as can be."""
-    for number, islands in enumerate(grades):
-        holding = [part for mask in islands if (part := mask & free).bit_count() >= count]
-        if holding:
-            best = min(holding, key=int.bit_count)
-            return _nearest(grades[:number] + grades[number + 1 :], best, count)
-    joined = _joining(grades, free)
-    if not joined:
-        return _lowest(free, count)
-    best = max(joined, key=int.bit_count)
-    return best | _nearest(grades, free & ~best, count - best.bit_count())
-
-
-def _joining(grades: tuple[tuple[int, ...], ...], free: int) -> list[int]:
-    """The free parts of the first grade that joins any two of them; none where no grade does: cards without NVLink are
-    no islands to fill up."""
-    parts = ([mask & free for mask in islands] for islands in grades)
-    return next((each for each in parts if any(part.bit_count() > 1 for part in each)), [])
-
-
-def _lowest(mask: int, count: int) -> int:
-    taken = 0
-    for _ in range(count):
-        bit = mask & -mask
-        taken |= bit
-        mask ^= bit
-    return taken
-
-
-def _bits(mask: int) -> tuple[int, ...]:
-    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
 def _shared_device(columns: Columns, request: TaskRequest, node: int, inside: int) -> int | None:

@@ -169,7 +169,8 @@ def _put(draft: Draft, wish: GroupWish, shape: Shape, counts: Sequence[tuple[int
     columns = draft.fleet.columns
     for node, count in counts:
         inside = island
-        if count > 1 and island < 0 and shape.request.gpus and len(columns.islands[node]) > 1:
+        near = count > 1 and island < 0 and shape.request.gpus and node not in columns.aligned
+        if near and len(columns.islands[node]) > 1:
             inside = devices.island_for(columns, node, count * shape.request.gpus)
         for _ in range(count):
             if not put_one(draft, wish, shape, node, next(tasks), inside):

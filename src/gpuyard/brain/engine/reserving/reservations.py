@@ -7,10 +7,11 @@ It is taken off the fleet before the cycle ends: what stays is the `Reserve` act
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Held, Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
@@ -108,17 +109,29 @@ def _places_in(draft: Draft, row: JobRow, shape: Shape, region: Region) -> tuple
     tasks = iter(row.lowest_free_tasks(0, row.missing()))
     places: list[Held] = []
     for node in order.tolist():
-        free, usable = columns.free_mask[node], _together(draft, row, node)
-        devices = sorted((g for g in range(usable.bit_length()) if usable >> g & 1), key=lambda g: not free >> g & 1)
-        for first in range(0, int(shape.empty_room[node]) * gpus, gpus):
+        sets = _device_sets(draft, row, node)
+        for _ in range(int(shape.empty_room[node])):
             task = next(tasks, None)
             if task is None:
                 return tuple(places)
-            taken = tuple(sorted(devices[first : first + gpus]))
+            taken = next(sets)
             if len(taken) < gpus:
                 return ()
             places.append(Held(0, task, node, taken))
     return () if next(tasks, None) is not None else tuple(places)
+
+
+def _device_sets(draft: Draft, row: JobRow, node: int) -> Iterator[tuple[int, ...]]:
+    """The devices of one task after another, those that are free now first; too few when there are no more."""
+    columns, gpus = draft.fleet.columns, row.request.gpus
+    free, left = columns.free_mask[node], _together(draft, row, node)
+    aligned = columns.aligned.get(node) if row.request.aligns else None
+    while True:
+        usable = left if aligned is None else alignment.emptiest(aligned, left, free, gpus)
+        devices = sorted((g for g in range(usable.bit_length()) if usable >> g & 1), key=lambda g: not free >> g & 1)
+        taken = tuple(sorted(devices[:gpus]))
+        left &= ~sum(1 << g for g in taken)
+        yield taken
 
 
 def _together(draft: Draft, row: JobRow, node: int) -> int:
