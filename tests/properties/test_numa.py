@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from gpuyard.brain.engine.nodes import alignment
+from gpuyard.brain.engine.nodes.layout import alignment
 from gpuyard.brain.foresee import outlook
 from gpuyard.model.node import Alignment, Gpu, Node
 from gpuyard.model.snapshot import Snapshot

@@ -16,8 +16,7 @@ import aiohttp
 
 from gpuyard.kube.credentials import KubeAccess, KubeIdentity
 from gpuyard.kube.lanes import PostLanes
-from gpuyard.kube.replies import ApiRefused, ApiReply, ApiUnreachable, seconds
-from gpuyard.kube.unreached import unreached
+from gpuyard.kube.replies import ApiRefused, ApiReply, ApiUnreachable, seconds, unreached
 from gpuyard.model.outside.ports import Clock
 
 __all__ = ["JSON", "MERGE", "STRATEGIC", "ApiRefused", "ApiReply", "ApiUnreachable", "KubeClient", "WatchLines"]

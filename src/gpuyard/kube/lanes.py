@@ -12,8 +12,7 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gpuyard.kube.replies import ApiReply, seconds
-from gpuyard.kube.unreached import unreached
+from gpuyard.kube.replies import ApiReply, seconds, unreached
 
 BODY_MAX = 8 << 20
 """Of a reply to a write."""

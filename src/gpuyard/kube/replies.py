@@ -1,12 +1,23 @@
-"""What an API server answers, as a value; and that it did not answer. Used by `client` and `lanes`."""
+"""What an API server answers, as a value; and that it did not: which server, what is wrong, what to look at next.
+
+Used by `client` and `lanes`, whose libraries name neither the server nor a next step.
+"""
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
 from dataclasses import dataclass
 
 import msgspec
 
 from gpuyard.model.errors import GpuYardError
+from gpuyard.model.outside.text import shown
+
+SERVER_MAX = 200
+_ASK = "kubectl cluster-info asks it the same"
+_SEE = "see `server` in kubectl config view --minify"
 
 
 class ApiUnreachable(GpuYardError):
@@ -54,3 +65,33 @@ class ApiRefused(GpuYardError):
 def seconds(told: str) -> float:
     """The value of `Retry-After`; dates, which no API server sends, count as none."""
     return float(told) if told.isascii() and told.isdigit() else 0.0
+
+
+def unreached(server: str, asked: str, error: BaseException, within: float) -> ApiUnreachable:
+    """`asked` is what was asked of it; a connection that was never made is not about that."""
+    name = f"the API server {shown(server, SERVER_MAX)}"
+    cause = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
+    told = _never_reached(name, cause)
+    if told:
+        return ApiUnreachable(told)
+    if isinstance(error, TimeoutError):
+        return ApiUnreachable(f"{name}: {asked}: no answer within {within:g} s; {_ASK}")
+    return ApiUnreachable(f"{name}: {asked}: {shown(str(error) or type(error).__name__, SERVER_MAX)}")
+
+
+def _never_reached(name: str, cause: BaseException) -> str:
+    """The sentence; "" if somebody did answer at first."""
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        why = shown(cause.verify_message or str(cause), SERVER_MAX)
+        where = "see `certificate-authority` of its cluster in the kubeconfig"
+        return f"{name} shows a certificate that is not trusted: {why}; {where}"
+    if isinstance(cause, ssl.SSLError):
+        why = shown(getattr(cause, "reason", "") or str(cause), SERVER_MAX)
+        return f"{name} and we agree on no encryption ({why}): is it https that is spoken there? {_SEE}"
+    if isinstance(cause, socket.gaierror):
+        return f"{name} has a name that cannot be resolved from here: is it right, and is the network up? {_SEE}"
+    if isinstance(cause, ConnectionRefusedError):
+        return f"{name} cannot be reached, the connection is refused: does it run, is it the one you mean? {_ASK}"
+    if isinstance(cause, OSError) and cause.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT):
+        return f"{name} cannot be reached from here, no way leads there: is a VPN or a proxy missing? {_ASK}"
+    return ""

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gpuyard.brain.engine.nodes import nearness
 from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.nodes.layout import nearness
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.placing import devices
 from gpuyard.model.resources import WHOLE

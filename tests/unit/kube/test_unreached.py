@@ -14,8 +14,7 @@ from aiohttp import web
 
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
-from gpuyard.kube.replies import ApiUnreachable
-from gpuyard.kube.unreached import unreached
+from gpuyard.kube.replies import ApiUnreachable, unreached
 from gpuyard.model.errors import Denied
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.clustered import scheduler

@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from gpuyard.brain.engine.explaining.views import Failed, NodesView, task_words
-from gpuyard.brain.engine.nodes import alignment, requests
+from gpuyard.brain.engine.nodes import requests
 from gpuyard.brain.engine.nodes.columns import Columns
+from gpuyard.brain.engine.nodes.layout import alignment
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.sharing.amounts import GPUS

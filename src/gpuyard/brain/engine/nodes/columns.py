@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuyard.brain.engine.nodes import alignment, device_masks
 from gpuyard.brain.engine.nodes.extras import ExtraColumns
+from gpuyard.brain.engine.nodes.layout import alignment, device_masks
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import UNLIMITED, WHOLE, Extras
 from gpuyard.model.topology import NODE

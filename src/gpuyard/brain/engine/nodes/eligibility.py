@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Floats, Ints
+from gpuyard.brain.engine.nodes.layout import alignment
 from gpuyard.brain.engine.nodes.requests import (
     STATIC_CHECKERS,
     Checker,

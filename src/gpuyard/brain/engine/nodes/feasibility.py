@@ -10,9 +10,10 @@ from collections import Counter
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes import alignment, device_masks, scoring
+from gpuyard.brain.engine.nodes import scoring
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.eligibility import Eligibility, Tier
+from gpuyard.brain.engine.nodes.layout import alignment, device_masks
 from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels, has_model
 from gpuyard.brain.engine.nodes.stranding import Gauge
 from gpuyard.model.node import Node

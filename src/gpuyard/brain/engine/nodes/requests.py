@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpuyard.brain.engine.nodes import alignment
+from gpuyard.brain.engine.nodes.layout import alignment
 from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Toleration
 from gpuyard.model.node import ARCHITECTURES, Effect, Node, Taint
 from gpuyard.model.policy import ClassPolicy, ModelChoice, Style

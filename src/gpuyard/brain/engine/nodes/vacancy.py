@@ -3,9 +3,9 @@ without touching the fleet."""
 
 from __future__ import annotations
 
-from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.nodes.feasibility import PLENTY
+from gpuyard.brain.engine.nodes.layout import alignment
 from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.model.resources import WHOLE
 

@@ -6,9 +6,9 @@ Called by `topology` once the node is chosen; assumes that the task fits there.
 
 from __future__ import annotations
 
-from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Columns, Held
-from gpuyard.brain.engine.nodes.nearness import whole_devices
+from gpuyard.brain.engine.nodes.layout import alignment
+from gpuyard.brain.engine.nodes.layout.nearness import whole_devices
 from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.model.resources import WHOLE
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes import alignment
 from gpuyard.brain.engine.nodes.columns import Held, Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
+from gpuyard.brain.engine.nodes.layout import alignment
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.notes import Kept

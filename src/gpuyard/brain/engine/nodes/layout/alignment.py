@@ -12,8 +12,8 @@ from itertools import accumulate, combinations
 from math import comb
 from typing import NamedTuple
 
-from gpuyard.brain.engine.nodes import device_masks
-from gpuyard.brain.engine.nodes.nearness import Grades, whole_devices
+from gpuyard.brain.engine.nodes.layout import device_masks
+from gpuyard.brain.engine.nodes.layout.nearness import Grades, whole_devices
 from gpuyard.model.node import Alignment, Node
 
 SETS_MAX = 5000
