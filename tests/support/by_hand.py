@@ -116,7 +116,7 @@ class Judge:
     careful: bool = False
     choice: bool = True
     disliked: frozenset[int] = frozenset()
-    proportion: Proportion = Proportion()
+    proportion: Proportion = Proportion(0.0, 0.0, 0.0, 0.0)
     remainders: Sequence[float] = ()
 
     @property

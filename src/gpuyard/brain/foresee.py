@@ -79,8 +79,8 @@ class Foresight:
             if (standing := self._standing()) in seen:
                 break  # claims that follow from each other in a circle: nobody is disturbed for that
             seen.add(standing)
-        if keeping_places.untangle(draft, self.origin):
-            draft.tx.commit()
+        keeping_places.untangle(draft, self.origin)
+        draft.tx.commit()
         return draft
 
     def _standing(self) -> tuple[object, ...]:

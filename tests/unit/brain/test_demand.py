@@ -39,10 +39,10 @@ GPUS = np.array([4, 8, 4])
         ((WHOLES, HALVES, wanted(3, 8000)), LITTLE, Proportion(3000.0, 9000.0, 1.0, 1 / 3)),
         ((WHOLES, HALVES), LITTLE, Proportion(3000.0, 3000.0, 0.0, 1 / 3)),
         # Nobody asks for CPU beside GPUs.
-        ((wanted(2, 0, gpus=1), wanted(3, 8000)), CPU, Proportion(12_000.0, 12_000.0)),
+        ((wanted(2, 0, gpus=1), wanted(3, 8000)), CPU, Proportion(12_000.0, 12_000.0, 0.0, 0.0)),
         # Nobody asks for GPUs.
-        ((wanted(3, 8000),), CPU, Proportion(0.0, 0.0)),
-        ((), CPU, Proportion(0.0, 0.0)),
+        ((wanted(3, 8000),), CPU, Proportion(0.0, 0.0, 0.0, 0.0)),
+        ((), CPU, Proportion(0.0, 0.0, 0.0, 0.0)),
     ],
 )
 def test_cpu_belongs_to_gpus_as_the_demand_asks_for_it(
@@ -54,7 +54,7 @@ def test_cpu_belongs_to_gpus_as_the_demand_asks_for_it(
 
 
 def test_a_node_in_proportion_is_not_strained_and_tasks_that_differ_round_the_corner():
-    even = Proportion(lean=2000.0, full=4000.0)
+    even = Proportion(lean=2000.0, full=4000.0, mix=0.0, varies=0.0)
     cpu, idle = np.array([8000, 4000, 0, 8000]), np.array([4.0, 4.0, 4.0, 0.0])
     assert even.strain(cpu, idle, 0.6).tolist() == [0.0, 2.0, 4.0, 4.0]
     assert even._replace(mix=1.0).strain(cpu, idle, 0.6).tolist() == [2.0, 3.0, 4.0, 2.0]
@@ -64,8 +64,8 @@ def test_a_node_in_proportion_is_not_strained_and_tasks_that_differ_round_the_co
 
 def test_shares_of_one_size_are_one_and_a_size_is_rounded_up():
     classes = (wanted(3, 0, share=0.5), wanted(4, 0, share=0.5), wanted(5, 0, share=0.2995), wanted(9, 0, gpus=1))
-    assert Demand(classes).remainders.tolist() == values(((500, 7.0), (300, 5.0))).tolist()
-    assert Demand((wanted(9, 0, gpus=1),)).remainders.tolist() == values(()).tolist()
+    assert Demand(classes, 8).remainders.tolist() == values(((500, 7.0), (300, 5.0))).tolist()
+    assert Demand((wanted(9, 0, gpus=1),), 8).remainders.tolist() == values(()).tolist()
 
 
 JOBS = """

@@ -108,7 +108,7 @@ def judge_of(fleet: Fleet, policy: Policy, classes: list[DemandClass], careful: 
         request,
         careful,
         disliked=frozenset([2]),
-        proportion=PROPORTION if classes else Proportion(),
+        proportion=PROPORTION if classes else Proportion(0.0, 0.0, 0.0, 0.0),
         remainders=values(tuple(sorted(sizes.items(), reverse=True))).tolist(),
     )
 

@@ -29,16 +29,13 @@ def on(gpu: int) -> Held:
     return Held(0, gpu, 0, (gpu,), 0, (), WHOLE, 0, 0, False)
 
 
-def test_who_was_changed_since_a_mark_is_named_once_in_the_order_of_change():
+def test_who_was_changed_is_named_once_in_the_order_of_change():
     _, tx, a, b = opened()
     tx.put(b, on(1))
-    mark = tx.checkpoint()
     tx.lift(a, a.held[0])
     tx.put(b, on(2))
     tx.put(a, on(3))
     assert [row.name for row in tx.touched()] == ["b", "a"]
-    assert [row.name for row in tx.touched(mark)] == ["a", "b"]
-    assert tx.touched(tx.checkpoint()) == []
 
 
 def test_what_a_job_took_since_a_mark_leaves_out_others_and_what_was_lifted():

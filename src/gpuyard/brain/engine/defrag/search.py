@@ -55,7 +55,7 @@ class Step(NamedTuple):
 class DefragSearch:
     """The search, step by step; the fleet is left as the accepted steps make it."""
 
-    def __init__(self, draft: Draft, settled: Iterable[str] = ()) -> None:
+    def __init__(self, draft: Draft, settled: Iterable[str]) -> None:
         self.draft = draft
         self.useful = Usefulness(draft, shapes_wanted(draft))
         self.usable_before = self.useful.usable()

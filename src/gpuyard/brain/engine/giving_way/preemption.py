@@ -22,7 +22,6 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
 from gpuyard.brain.engine.queueing import admission, grounds
 from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
-from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 from gpuyard.model.policy import PdbRule
 from gpuyard.model.reasons import Code, Reason
 
@@ -121,8 +120,7 @@ def _most_from(draft: Draft, claim: Claim, side: int) -> int:
     loose = tree.used[side][GPUS] - tree.firm[side][GPUS]
     if claim.critical or len(tree.resources) > 1:
         return loose
-    quota = tree.quota[side][GPUS] if tree.quota[side][GPUS] != NOT_COUNTED else 0
-    floor = min(quota, draft.shares[side][GPUS])
+    floor = min(tree.quota[side][GPUS], draft.shares[side][GPUS])
     excess = tree.used[side][GPUS] - floor
     return 0 if excess <= 0 else min(loose, int(excess) + draft.largest_gang(side) - 1)
 

@@ -34,8 +34,6 @@ class Unit(NamedTuple):
 
 def whole(row: JobRow) -> Unit:
     """The whole gang: every task that is not going already."""
-    if len(row.held) == 1 and not row.held[0].terminating:
-        return Unit(row, (row.held[0],), False, row.held[0].cost)
     places = tuple(held for held in row.held if not held.terminating)
     return Unit(row, places, False, sum(held.cost for held in places))
 

@@ -46,7 +46,7 @@ class Demand:
     Classes without GPUs use no device: they only make the others count for less, as FGD has it.
     """
 
-    def __init__(self, classes: Sequence[DemandClass], width: int = 8) -> None:
+    def __init__(self, classes: Sequence[DemandClass], width: int) -> None:
         self.count = len(classes)
         self.fractional = any(c.share for c in classes)
         self.needs = np.array(sorted({c.share for c in classes if c.share}), dtype=np.int64)
@@ -130,13 +130,13 @@ GRAINS_PER_STEP = WHOLE // remainders.STEPS
 class Proportion(NamedTuple):
     """How much CPU belongs to a GPU, and how badly a node is out of proportion."""
 
-    lean: float = 0.0
+    lean: float
     """CPU that tasks with GPUs ask for per GPU."""
-    full: float = 0.0
+    full: float
     """CPU that all tasks ask for per GPU."""
-    mix: float = 0.0
+    mix: float
     """How much of the fleet's spare CPU the tasks without GPUs would take: 0 none of it, 1 all."""
-    varies: float = 0.0
+    varies: float
     """How much CPU per GPU differs among tasks, as a share of its mean."""
 
     @property
@@ -166,7 +166,8 @@ def proportion(classes: Sequence[DemandClass], cpu: Ints, gpus: Ints) -> Proport
     beside = fsum(c.tasks * c.cpu for c in with_gpus)
     without = fsum(c.tasks * c.cpu for c in classes if not c.asked)
     if not asked or not beside:
-        return Proportion(without / asked if asked else 0.0, without / asked if asked else 0.0)
+        alone = without / asked if asked else 0.0
+        return Proportion(alone, alone, mix=0.0, varies=0.0)
     lean = beside / asked
     variance = fsum(c.tasks * c.cpu**2 / (c.asked / c.tasks) for c in with_gpus) / asked - lean**2
     known = cpu < UNLIMITED

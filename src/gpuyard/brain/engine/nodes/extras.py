@@ -51,9 +51,9 @@ class ExtraColumns:
             room = np.minimum(room, np.maximum(self.free(name)[nodes], 0) // amount)
         return room
 
-    def suffice(self, n: int, extras: Extras, times: int = 1) -> bool:
+    def suffice(self, n: int, extras: Extras) -> bool:
         """Whether the node has so many of all of them left."""
-        return all(self.free(name)[n] >= amount * times for name, amount in extras)
+        return all(self.free(name)[n] >= amount for name, amount in extras)
 
     def __len__(self) -> int:
         """How many names there are columns of so far."""

@@ -136,7 +136,7 @@ class JobRow:
 
     def cost(self) -> int:
         """GPUs it holds, in grains."""
-        return self.held[0].cost if len(self.held) == 1 else sum(held.cost for held in self.held)
+        return sum(held.cost for held in self.held)
 
     def requeue(self, queue: int) -> None:
         """The queues were numbered anew; it stands in no line until it is told of again."""

@@ -67,9 +67,9 @@ class Transaction:
         """Keep the changes; they can no longer be undone."""
         self._log.clear()
 
-    def touched(self, mark: int = 0) -> list[JobRow]:
-        """The jobs changed since the mark, each once, in the order of their first change."""
-        return list({row.name: row for _, row, _ in self._log[mark:]}.values())
+    def touched(self) -> list[JobRow]:
+        """The jobs changed, each once, in the order of their first change."""
+        return list({row.name: row for _, row, _ in self._log}.values())
 
     def added(self, row: JobRow, mark: int) -> list[Held]:
         """The places a job took since the mark."""

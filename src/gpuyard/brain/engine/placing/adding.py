@@ -66,7 +66,7 @@ def _add(draft: Draft, row: JobRow, extra: _Extra) -> bool:
     region, level = _ground(draft, row, extra)
     if not tree.complete(extra.group, extra.first):
         return any(tree.place(extra.group, extra.first, place) for place in _open_to(tree, extra, region, level))
-    if isinstance(extra.group, Bundle) or row.pending(extra.first) < 1:
+    if isinstance(extra.group, Bundle):
         return False
     levels = gang.innermost_of(
         draft.fleet.columns, [*(bundle.topology for bundle in extra.chain), extra.group.topology]

@@ -69,12 +69,9 @@ def _lay_freely(draft: Draft, row: JobRow, tiers: tuple[Tier, ...]) -> bool:
     return any(topology.lay_one(draft, wish, shapes.get(row.request, tier)) for tier in tiers)
 
 
-def might_fit(draft: Draft, row: JobRow, unless: object = None) -> bool:
-    """A cheap look: whether every group alone finds room for what it lacks, topology and neighbours aside.
-
-    Where something else (`unless`) may yet step aside, the look proves nothing.
-    """
-    if unless or not row.single:
+def might_fit(draft: Draft, row: JobRow) -> bool:
+    """A cheap look: whether every group alone finds room for what it lacks, topology and neighbours aside."""
+    if not row.single:
         return True
     lacks = row.missing()
     return any(int(np.minimum(shape.room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))

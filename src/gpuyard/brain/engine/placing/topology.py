@@ -333,16 +333,13 @@ def _lay_singly(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> 
 
 def best_node(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> int:
     """The node for the next single task, -1 if there is none."""
-    limits = neighbours.limits(draft.fleet, wish.row, wish.leaf)
-    room = _room(shape, limits, region)
+    room = _room(shape, neighbours.limits(draft.fleet, wish.row, wish.leaf), region)
     candidates = np.flatnonzero(room > 0)
     if not len(candidates):
         return -1
     nodes = candidates + region.start
     if shape.request.style is Style.SPREAD:
         return int(nodes[_spread_order(draft, wish, shape, nodes)[0]])
-    if len(draft.fleet.columns.levels) > 1 and limits is None:
-        return _descend(draft.fleet.columns, shape, region, draft.fleet.columns.level_names, wish)[0][0]
     return int(nodes[shape.score[nodes].argmax()])
 
 
