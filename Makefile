@@ -54,7 +54,7 @@ proof: setup ## the long versions of properties and fuzzing, by random seeds; fa
 mutants: setup ## N small mistakes in the brain, and which of them no test notices; SEED=N repeats
 	$(BIN)/python -m tests.mutants -n $(or $(N),200) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY))
 
-answers: setup ## keep what scenarios and drawn yards are answered now; look at what the diff touches
+answers: setup ## keep what scenarios and drawn yards are answered now, and with what work; look at what the diff touches
 	$(BIN)/python -m tests.support.answers
 
 chaos: setup ## ten minutes of kills, stops, full disks and clock jumps; SEED=N repeats one

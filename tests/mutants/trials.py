@@ -220,7 +220,7 @@ def kinds(scenarios: list[Scenario]) -> tuple[Asked, ...]:
 
 
 def of_yards() -> Asked:
-    """One for each question to a drawn moment: whether the answer is the one that is kept."""
+    """One for each question to a drawn moment: whether the answer, and the work for it, is the one that is kept."""
     from tests.support import answers, corners
 
     lines = answers.YARDS.read_text(encoding="utf-8").splitlines()
@@ -228,7 +228,7 @@ def of_yards() -> Asked:
     drawn |= {f"corner {number}": partial(answers.corner, number) for number in range(corners.COUNT)}
 
     def changed(name: str, asked: str) -> str | None:
-        return next(iter(answers.differences(name, answers.to_question(drawn[name](), asked))), None)
+        return next(iter(answers.changes_to_question(name, drawn[name](), asked)), None)
 
     for name in drawn:
         for asked in answers.ASKED:
@@ -236,12 +236,12 @@ def of_yards() -> Asked:
 
 
 def of_answers(scenarios: list[Scenario]) -> Asked:
-    """One for each scenario: whether it is answered as is kept. It takes one plan, so it comes first."""
-    from tests.support import answers
-    from tests.support.judging import planned
+    """One for each scenario: whether it is answered, and with what work, as is kept. It takes one plan, so it comes
+    first."""
+    from tests.support.judging import changes, worked_out
 
     def changed(scenario: Scenario) -> str | None:
-        return next(iter(answers.differences(scenario.name, answers.of_outlook(planned(scenario).outlook))), None)
+        return next(iter(changes(scenario, *worked_out(scenario))), None)
 
     for scenario in scenarios:
         yield f"{ANSWER}{scenario.name}", partial(changed, scenario)

@@ -26,8 +26,8 @@ from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
-from tests.support import corners, newcomers
-from tests.support.scenario import load_all
+from tests.support import corners, newcomers, work
+from tests.support.scenario import Scenario, load_all
 
 FOLDER = Path(__file__).resolve().parent.parent / "answers"
 YARDS = FOLDER / "yards.jsonl"
@@ -98,13 +98,20 @@ def of_outlook(outlook: Outlook) -> Answer:
     return {part: digest(getattr(outlook, part)) for part in OUTLOOK}
 
 
-def of_yard(snapshot: Snapshot) -> Answer:
-    return {part: said for asked in ASKED for part, said in to_question(snapshot, asked).items()}
+def to_question(snapshot: Snapshot, asked: str) -> tuple[Answer, work.Counted]:
+    """What is answered to one of the questions, and what it takes."""
+    said, steps = work.counted(lambda: LOOKS.get(asked, foresee.outlook)(snapshot))
+    return {asked: digest(said)} if asked in LOOKS else of_outlook(said), steps
 
 
-def to_question(snapshot: Snapshot, asked: str) -> Answer:
-    """What is answered to one of the questions."""
-    return {asked: digest(LOOKS[asked](snapshot))} if asked in LOOKS else of_outlook(foresee.outlook(snapshot))
+def changes_of_yard(name: str, snapshot: Snapshot) -> list[str]:
+    """What is other than is kept, question by question."""
+    return [told for asked in ASKED for told in changes_to_question(name, snapshot, asked)]
+
+
+def changes_to_question(name: str, snapshot: Snapshot, asked: str) -> list[str]:
+    answer, steps = to_question(snapshot, asked)
+    return [*differences(name, answer), *work.differences(f"{name}, {asked}", steps)]
 
 
 def differences(name: str, answer: Answer) -> list[str]:
@@ -144,16 +151,29 @@ def corner(number: int) -> Snapshot:
     return parse_snapshot(json.dumps(corners.corner(number)), "corner", 0.0)
 
 
+def of_scenario(scenario: Scenario) -> tuple[Outlook, work.Counted]:
+    """The outlook of a scenario, and what it takes."""
+    snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
+    return work.counted(lambda: foresee.outlook(snapshot, cycles=scenario.cycles))
+
+
 def keep() -> int:
     """Write down what is answered now."""
-    found = {name: of_yard(snapshot) for name, snapshot in yards()}
+    found: dict[str, Answer] = {}
+    steps: dict[str, work.Counted] = {}
+    for name, snapshot in yards():
+        found[name] = {}
+        for asked in ASKED:
+            answer, steps[f"{name}, {asked}"] = to_question(snapshot, asked)
+            found[name] |= answer
     for scenario in load_all():
-        snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
-        found[scenario.name] = of_outlook(foresee.outlook(snapshot, cycles=scenario.cycles))
+        outlook, steps[scenario.name] = of_scenario(scenario)
+        found[scenario.name] = of_outlook(outlook)
     changed = sum(list(answer.values()) != kept().get(name) for name, answer in found.items())
     lines = [f"{' '.join(answer.values())} | {name}" for name, answer in sorted(found.items())]
     KEPT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(lines)} answers are kept, {changed} of them new or other than before")
+    print(f"{len(steps)} counts of work are kept, {work.keep(steps)} of them new or other than before")
     return 0
 
 

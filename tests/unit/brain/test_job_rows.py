@@ -9,6 +9,7 @@ import pytest
 
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import MANY, JobRow, WaitingLine, rank_in_queue
+from gpuyard.model.job import Bundle
 from tests.support.moments import moment
 
 NODES = "nodes: [{name: n, times: 2, gpus: 8}]\n"
@@ -67,11 +68,10 @@ def test_a_bundle_is_complete_with_as_many_complete_groups_as_it_asks_for(
     text = NEST.replace("MIN", str(least)).replace("at: [PLACES]", f"placements: [{', '.join(listed)}]")
     row = row_of(text.strip())
     assert row.complete() is complete
-    firsts = (0, 1, 3)
-    found = []
-    for group, first in zip(row.job.gang.groups, firsts, strict=True):
-        inner = getattr(group, "groups", None)
-        found.append(row.bundle_complete(group, first)[0] if inner else row.missing(first) == 0)  # type: ignore[arg-type]
+    found = [
+        row.bundle_complete(inner, first)[0] if isinstance(inner, Bundle) else row.missing(first) == 0
+        for inner, first in zip(row.job.gang.groups, (0, 1, 3), strict=True)
+    ]
     assert found == whole
     assert row.bundle_complete(row.job.gang, 0) == (complete, 4)
 
