@@ -28,7 +28,8 @@ STEPS: dict[str, dict[str, str]] = {
         "picture.circles": "_round",
     },
     "placing": {
-        "placing.gang": "place lay_group shapes might_fit could_ever_fit _Tree.place _Tree._largest grow",
+        "placing.gang": "place lay_group shapes might_fit could_ever_fit Tree.place Tree._largest",
+        "placing.adding": "grow _add",
         "placing.topology": "_places _pack lay lay_one put_one best_node _lay_inside _lay_singly _domains _unbroken",
         "placing.devices": "pick stands_free _shared_device _slices island_for",
         "placing.neighbours": "limits _avoided _capped _domains_with _uneven",

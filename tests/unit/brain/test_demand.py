@@ -151,3 +151,52 @@ def test_what_is_stranded_is_measured_by_the_demand_that_there_is(jobs: str, str
     fleet = Fleet(moment(f"nodes: [{{name: n, gpus: 3, cpu: 8}}]\njobs: {jobs}"))
     follow_demand(fleet)
     assert stranded_now(fleet) == pytest.approx(stranded)
+
+
+# --- the tables -----------------------------------------------------------------------------------
+
+FIRST_ONLY = np.array([True, False, False])
+
+
+def of_class(
+    gpus: int, share: int, cpu: int, weight: float, tasks: float, eligible: np.ndarray = EVERYWHERE
+) -> DemandClass:
+    return DemandClass(gpus, share, cpu, eligible, weight, tasks)
+
+
+def test_what_the_demand_could_use_of_a_node_is_looked_up_by_its_cpu_and_what_is_free():
+    half = WHOLE // 2
+    classes = (
+        of_class(2, 0, 4000, 4.0, 2.0),
+        of_class(1, 0, 2000, 1.0, 1.0, FIRST_ONLY),
+        of_class(0, half, 1000, 3.0, 6.0),
+    )
+    demand = Demand(classes, 4)
+    assert (demand.count, demand.fractional, demand.needs.tolist()) == (3, True, [half])
+    assert demand.cpus.tolist() == [1000, 2000, 4000]
+    assert demand.group.tolist() == [0, 1, 1]
+    nodes = np.array([0, 1, 2, 0])
+    rows = demand.rows(nodes, np.array([4000, 3999, 999, 1000]))
+    assert rows.tolist() == [3, 4 + 2, 4 + 0, 1]
+    # whole-GPU tasks by weight: 4 of 8 take pairs, 1 of 8 singles on the first node
+    assert demand.gangs(rows, np.array([2, 2, 2, 2])).tolist() == [2 * 5 / 8, 0.0, 0.0, 0.0]
+    assert demand.gangs(rows, np.array([1, 1, 1, 1])).tolist() == [1 / 8, 0.0, 0.0, 0.0]
+    assert demand.gangs(rows[:1], np.array([0])).tolist() == [0.0]
+    assert demand.gangs(rows[:1], np.array([4])).tolist() == [4 * 5 / 8]
+    free = np.array([[half], [half - 1], [half], [WHOLE]])
+    assert demand.useful(rows, free).ravel().tolist() == [half / WHOLE * 3 / 8, 0.0, 0.0, 3 / 8]
+    assert demand.useful_whole(rows).tolist() == [3 / 8, 3 / 8, 0.0, 3 / 8]
+    whole_only = Demand(classes[:1], 4)
+    assert whole_only.useful(rows[:1] * 0, np.array([[WHOLE, half]])).tolist() == [[0.0, 0.0]]
+
+
+def test_demand_that_cannot_go_everywhere_makes_scarce_where_it_can():
+    classes = (
+        of_class(1, 0, 0, 1.0, 3.0, FIRST_ONLY),
+        of_class(1, 0, 0, 1.0, 1.0),
+        of_class(2, 0, 0, 1.0, 4.0, ~EVERYWHERE),
+    )
+    found = Demand(classes, 4).scarcity(classes, np.array([4, 4, 8]))
+    # 3 of 12 GPUs asked for can go to 4 of 16 alone
+    assert found.tolist() == [3 / 12 * 16 / 4, 0.0, 0.0]
+    assert Demand((), 4).scarcity((), np.array([4, 4, 8])).tolist() == [0.0, 0.0, 0.0]

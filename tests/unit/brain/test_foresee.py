@@ -87,3 +87,12 @@ def test_counting_how_often_a_gang_fits_stops_at_the_most_anybody_asks_for(monke
     assert foresee.fits(snapshot, group) == 4
     monkeypatch.setattr(foresee, "MOST_FITS", 3)
     assert foresee.fits(snapshot, group) == 3
+
+
+def test_gangs_that_fit_are_counted_up_to_as_many_as_anybody_asks_for(monkeypatch: pytest.MonkeyPatch):
+    yard = moment("nodes: [{name: n0, gpus: 4}]\nqueues: [{name: q, quota: 2, limit: 3}]")
+    one = TaskGroup(request=Request(gpus=1))
+    assert foresee.fits(yard, one) == 4
+    assert foresee.fits(yard, one, "q") == 3
+    monkeypatch.setattr(foresee, "MOST_FITS", 2)
+    assert foresee.fits(yard, one) == 2

@@ -194,4 +194,3 @@ def test_groups_are_counted_however_deep_they_lie():
     )
     whole = draft.fleet.jobs["j"].job.gang
     assert [gang.leaf_count(group) for group in (whole, *whole.groups)] == [3, 2, 1]
-    assert [len(bundle.groups) for bundle in gang.bundles(whole)] == [2, 2]

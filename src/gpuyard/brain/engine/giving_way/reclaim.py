@@ -55,7 +55,7 @@ class Reclaim:
 
     def _part(self, queue: int) -> Parting:
         ours, theirs = list(self.tree.paths[self.row.queue]), list(self.tree.paths[queue])
-        while ours and theirs and ours[-1] == theirs[-1]:
+        while ours[-1] == theirs[-1]:
             ours.pop()
             theirs.pop()
         return Parting(ours[-1], theirs[-1])
