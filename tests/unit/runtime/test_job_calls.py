@@ -76,6 +76,31 @@ def test_a_task_that_gave_way_is_followed_on_in_the_pod_that_comes_in_its_stead(
     assert asyncio.run(followed()) == b"of the first\nof the second\n"
 
 
+@pytest.mark.parametrize(
+    ("indexes", "expected"),
+    [((1, 0, 1), {0: "b", 1: "c"}), ((None, None), {0: "a", 1: "b"})],
+    ids=["numbered: the newest of each", "not numbered: by age"],
+)
+def test_tasks_go_by_their_numbers_or_by_their_age(indexes: tuple[int | None, ...], expected: dict[int, str]):
+    pods = []
+    for age, (name, index) in enumerate(zip("abc", indexes, strict=False)):
+        notes = {} if index is None else {"batch.kubernetes.io/job-completion-index": str(index)}
+        about = {"name": name, "creationTimestamp": f"2026-01-01T00:00:0{age}Z", "annotations": notes}
+        pods.append({"metadata": about, "status": {}})
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"items": pods[::-1]})
+
+    async def numbered() -> dict[int, str]:
+        async with FakeServer(answer) as server:
+            client = await KubeClient(server.access, SystemClock()).open()
+            found = await ClusterJobs(client, SystemClock()).numbered("train")
+            await client.close()
+            return {index: pod["metadata"]["name"] for index, pod in found.items()}
+
+    assert asyncio.run(numbered()) == expected
+
+
 def job(*conditions: dict[str, str], **annotations: str) -> dict[str, Any]:
     return {"metadata": {"name": "train", "annotations": annotations}, "status": {"conditions": list(conditions)}}
 

@@ -176,14 +176,13 @@ async def _follow(
 
 def logs(name: str, follow_it: bool, task: int | None, tail: int | None) -> None:
     """What its tasks have written."""
-    from gpuyard.runtime.clustered.job_calls import index_of
 
     async def read(jobs: ClusterJobs) -> None:
-        pods = await jobs.pods(name)
+        pods = await jobs.numbered(name)
         if not pods:
             await jobs.job(name)
             raise Refused(f"{name} has no pods, so nothing was written; `yard why --kube {name}` says why it waits.")
-        chosen = [(index_of(pod), pod) for pod in pods if task in (None, index_of(pod))]
+        chosen = [(index, pod) for index, pod in pods.items() if task in (None, index)]
         if not chosen:
             raise Refused(f"{name} has no pod for a task {task}, so nothing was written; tasks are counted from 0.")
         await asyncio.gather(

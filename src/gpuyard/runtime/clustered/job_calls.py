@@ -81,16 +81,22 @@ class ClusterJobs:
         return dict(json.loads(reply.body))
 
     async def pods(self, name: str) -> list[Document]:
-        """Of that Job, in the order of their numbers (`index_of`); the newest of each."""
+        """Of that Job, in the order of their numbers; the newest of each."""
+        return list((await self.numbered(name)).values())
+
+    async def numbered(self, name: str) -> dict[int, Document]:
+        """The same by their numbers; pods of a Job that does not number them have theirs by their age."""
         namespace, plain = self.key(name)
         reply = await self._client.get(
             f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": f"{OWNED_ALONE}={plain}"}
         )
         _check(reply, f"The pods of {namespace}/{plain} cannot be read")
+        by_age = sorted(json.loads(reply.body)["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
         newest: dict[int, Document] = {}
-        for pod in sorted(json.loads(reply.body)["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"])):
-            newest[index_of(pod)] = pod
-        return [newest[index] for index in sorted(newest)]
+        for age, pod in enumerate(by_age):
+            told = _index(pod)
+            newest[age if told is None else told] = pod
+        return {index: newest[index] for index in sorted(newest)}
 
     async def priority_classes(self) -> dict[str, int]:
         """Those that people may name, with their values; `Denied` where the caller may not list them."""
@@ -114,8 +120,7 @@ class ClusterJobs:
         pause = LOOK_S
         while True:
             over = is_over(await self.job(name))
-            pods = {index_of(pod): pod for pod in await self.pods(name)}
-            found = pods.get(index)
+            found = (await self.numbered(name)).get(index)
             begun = found is not None and found["status"].get("phase") in ("Running", *ENDED)
             if found is not None and begun and found["metadata"]["uid"] not in seen:
                 return found
@@ -215,10 +220,9 @@ def _check(reply: ApiReply, told: str) -> None:
     raise Denied(sentence) if reply.status == 403 else Conflict(sentence) if reply.status == 409 else Refused(sentence)
 
 
-def index_of(pod: Document) -> int:
-    """Which task of its Job it is."""
-    told = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", "0")
-    return int(told) if told.isdecimal() else 0
+def _index(pod: Document) -> int | None:
+    told = pod["metadata"].get("annotations", {}).get("batch.kubernetes.io/job-completion-index", "")
+    return int(told) if told.isdecimal() else None
 
 
 def is_over(job: Document) -> bool:
