@@ -177,6 +177,10 @@ class Foresight:
         """Why one job waits."""
         return self._told.get(row.name) or self._explainer.explain(row)
 
+    def keeping(self, row: JobRow) -> str:
+        """The disruption budget that keeps whoever is in its way; "" if none does."""
+        return next((other.budget for other in self._explainer.in_the_way(row) if other.budget), "")
+
     @cached_property
     def _explainer(self) -> Explainer:
         self.draft.before.update(self.origin)

@@ -7,7 +7,7 @@ can know what a kind that is not there yet would do, and it is not denied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from gpuyard.brain.engine.picture.draft import Draft
@@ -33,18 +33,29 @@ class WaitingTold:
     reason: Reason
     new_nodes: bool
     """Whether it would start if there were more nodes."""
+    budget: str = ""
+    """The disruption budget but for which others would give way to it now."""
 
 
 def told(snapshot: Snapshot) -> dict[str, WaitingTold]:
     """Of everybody who waits after the plan, by name."""
     foresight = Foresight(snapshot)
     grown = _GrownFleets(foresight)
+    anyway = _waiting_anyway(snapshot, foresight)
     found: dict[str, WaitingTold] = {}
     for rows in foresight.alike():
         reasons = foresight.reasons(rows)
         helps = grown.would_start(rows[0], reasons[rows[0].name])
-        found |= {name: WaitingTold(reason, helps) for name, reason in reasons.items()}
+        budget = "" if rows[0].name in anyway else foresight.keeping(rows[0])
+        found |= {name: WaitingTold(reason, helps, budget) for name, reason in reasons.items()}
     return found
+
+
+def _waiting_anyway(snapshot: Snapshot, foresight: Foresight) -> Container[str]:
+    """Those who would wait if no budget forbade anything."""
+    if not snapshot.budgets:
+        return foresight.fleet.short
+    return Foresight(replace(snapshot, budgets=())).fleet.short
 
 
 class _GrownFleets:

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube.conftest import Schedulers, bound, wait_for
+from tests.e2e.kube.conftest import Schedulers, bound, message, wait_for
 from tests.e2e.kube.test_giving_way import job, running
 from tests.support.kube import commands
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 
 pytestmark = pytest.mark.slow
+KEPT = "the disruption budget default/keep keeps those who would give way to it"
 
 
 def yard(cluster: Cluster, *args: str) -> str:
@@ -46,6 +47,7 @@ def test_a_budget_that_refuses_is_named_and_nothing_is_moved(
     wait_for(lambda: len(cluster.pods()) == 4, "the urgent gang is there")
     wait_for(lambda: "kept by budget default/keep" in yard(cluster, "why", "default/high", "--kube"), "it is named")
     assert "budget default/keep allows no more now" in yard(cluster, "drain", "n0", "--kube", "--dry-run")
+    wait_for(lambda: message(cluster, "high-").endswith(KEPT), "its pods are told, too")
     assert running(cluster, "low") == untouched
     assert not job(cluster, "low")["spec"]["suspend"]
     cluster.merge(status, {"spec": {"minAvailable": 0}})

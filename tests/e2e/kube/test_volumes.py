@@ -87,6 +87,8 @@ def test_a_pod_is_bound_once_its_volume_was_made_on_the_node_that_was_chosen_for
     storage.create(with_claim("train", "data"))
     node = wait_for(lambda: selected(storage, "data"), "the node is written on the claim")
     assert bound(storage) == {}
+    words = f"its place on {node} is kept until the volume claim default/data is bound there"
+    wait_for(lambda: condition(storage.pods()[0]).get("message") == words, "it is told what it waits for")
     told = storage.get(f"{CLAIMS}/data")["metadata"]
     meant = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "data", "uid": told["uid"]}
     storage.create(volume("disk", "made", node, claimRef=meant))  # whoever makes volumes does this

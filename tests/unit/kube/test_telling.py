@@ -54,8 +54,8 @@ class Ears:
         self.asked += 1
         return self.answers
 
-    def waits(self, code: Code, message: str, new_nodes: bool = False) -> None:
-        self.answers = {"d/gang/ours": WaitingTold(Reason(code, message=message), new_nodes)}
+    def waits(self, code: Code, message: str, new_nodes: bool = False, budget: str = "") -> None:
+        self.answers = {"d/gang/ours": WaitingTold(Reason(code, message=message), new_nodes, budget)}
         self.teller.hear([Waiting("d/gang/ours", Reason(Code.NOT_ENOUGH_GPUS))], {})
 
     def after(self, seconds: float) -> list[tuple[str, str, str]]:
@@ -89,6 +89,18 @@ def test_every_member_is_told_the_whole_sentence_and_the_gang_has_one_event(ears
     assert ears.events == [words]
     assert ears.after(30.0) == []
     assert ears.asked == 1
+
+
+def test_the_budget_that_keeps_others_from_giving_way_is_named_at_once_and_only_within_its_namespace(ears: Ears):
+    ears.waits(Code.NOT_ENOUGH_GPUS, "needs 2")
+    assert ears.after(3.0) == [("m0", "NotEnoughGpus", "needs 2"), ("m1", "NotEnoughGpus", "needs 2")]
+    kept = "needs 2; the disruption budget d/keep keeps those who would give way to it"
+    ears.waits(Code.NOT_ENOUGH_GPUS, "needs 2", budget="d/keep")
+    assert {words for _, _, words in ears.after(1.0)} == {kept}
+    ears.waits(Code.NOT_ENOUGH_GPUS, "needs 2", budget="others/secret")
+    (words,) = {words for _, _, words in ears.after(1.0)}
+    assert "a disruption budget of another namespace" in words
+    assert "secret" not in words
 
 
 def test_nobody_whom_new_nodes_would_not_help_is_called_unschedulable(ears: Ears):

@@ -23,7 +23,7 @@ from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.reserving import eta
 from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.outside.phrases import are, counted
-from gpuyard.model.reasons import Code, Explanation, Outcome, Reason, Rung, RungCount
+from gpuyard.model.reasons import Code, Explanation, Obstacle, Outcome, Reason, Rung, RungCount
 from gpuyard.model.resources import as_gpus, gpu_words
 
 
@@ -67,9 +67,13 @@ class Explainer:
             reason,
             _ladder(draft, row, view, reason),
             changes,
-            in_the_way=tuple(obstacles.in_the_way(draft, row, self._floors)) if soon else (),
+            in_the_way=self.in_the_way(row) if soon else (),
             eta=eta.estimate(draft, row) if soon else None,
         )
+
+    def in_the_way(self, row: JobRow) -> tuple[Obstacle, ...]:
+        """Who would have to go."""
+        return tuple(obstacles.in_the_way(self.draft, row, self._floors))
 
     def reason(self, row: JobRow) -> Reason:
         """The dominant reason alone: the sentence that everybody is told."""

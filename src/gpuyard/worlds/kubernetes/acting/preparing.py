@@ -64,7 +64,12 @@ class VolumePreparer:
 
     def wants(self, pod: PodObject) -> bool:
         """Whether something is to be prepared for it."""
-        return bool(pod.spec.volumes) and bool(volumes.unbound_of(pod.spec, pod.metadata, self._storage.picture()))
+        return bool(pod.spec.volumes) and bool(self.unbound(pod))
+
+    def unbound(self, pod: PodObject) -> list[str]:
+        """Its claims that are not bound yet, by their keys."""
+        found = volumes.unbound_of(pod.spec, pod.metadata, self._storage.picture())
+        return sorted(claim.metadata.key for claim in found)
 
     async def prepare(self, placed: Sequence[tuple[PodObject, str]]) -> Unprepared | None:
         """None once every volume of these pods is bound, each where its pod's node reaches it."""

@@ -5,10 +5,13 @@ Called by `world` in its loop. An assumption ends by the API server's word (`cac
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from gpuyard.kube.client import ApiUnreachable
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Start
 from gpuyard.model.events import ActionFailed, Event, TasksAssigned
@@ -17,8 +20,9 @@ from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.kubernetes.acting.bind import Binder, Binding, Ending
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
-from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller
+from gpuyard.worlds.kubernetes.acting.tell import AFTER_S, ConditionTeller, Message
 from gpuyard.worlds.kubernetes.asking.marks import STAY
+from gpuyard.worlds.kubernetes.asking.refusals import RefusalName
 from gpuyard.worlds.kubernetes.following import Do
 from gpuyard.worlds.kubernetes.observe import ClusterObserver, Free, in_order
 
@@ -120,7 +124,11 @@ class Starter:
 
     async def _send_prepared(self, bindings: list[Binding], placed: list[tuple[PodObject, str]]) -> None:
         """Nobody goes before all can: a gang that waited for a volume with half of it bound would hold GPUs twice."""
-        unprepared = await self.preparer.prepare(placed)
+        telling = asyncio.create_task(self._tell_of_volumes(placed))
+        try:
+            unprepared = await self.preparer.prepare(placed)
+        finally:
+            telling.cancel()
         there = [binding for binding in bindings if self._cache.assumed.get(binding.place.uid) is binding.place]
         for binding in there:
             if unprepared is None:
@@ -130,6 +138,15 @@ class Starter:
         if unprepared is not None and unprepared.node and there:
             self._avoidance.shun(there[0].job, unprepared.node)
             self._avoidance.rest(there[0].job, unprepared.why)
+
+    async def _tell_of_volumes(self, placed: Sequence[tuple[PodObject, str]]) -> None:
+        """Who waits for them for a while hears it, though the place is settled; one that is lost is no harm."""
+        await self._clock.sleep(AFTER_S)
+        for pod, node in placed:
+            if claims := ", ".join(self.preparer.unbound(pod)):
+                words = f"its place on {node} is kept until the volume claim {claims} is bound there"
+                with contextlib.suppress(ApiUnreachable):
+                    await self.teller.write_condition(pod, Message(RefusalName.VOLUME_UNBOUND.value, words))
 
     def failed(self, binding: Binding, ending: Ending, told: str) -> None:
         """Nobody is there: forget it, unless the API server has said meanwhile that somebody is."""

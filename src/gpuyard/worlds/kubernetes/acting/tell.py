@@ -51,6 +51,10 @@ class GangTold(Protocol):
     def new_nodes(self) -> bool:
         """Whether it would start if there were more nodes."""
 
+    @property
+    def budget(self) -> str:
+        """The disruption budget but for which others would give way to it."""
+
 
 Explain = Callable[[Snapshot], Mapping[str, GangTold]]
 """What everybody is told who waits, by name. Asked in a thread of its own."""
@@ -155,7 +159,8 @@ class ConditionTeller:
             refusal = self._refused[name]
             return Message(refusal.reason.value, refusal.message, refusal.reason.value)
         if name in self._answers:
-            return self._with_hindrance(name, message_of(self._answers[name]))
+            told = self._answers[name]
+            return _with_budget(name, told.budget, self._with_hindrance(name, message_of(told)))
         found = self._first_reasons.get(name)
         if found is None or self._explained < 0:
             return None
@@ -190,7 +195,7 @@ class ConditionTeller:
         before = self._events.get(name)
         try:
             for pod in pods:
-                await self._write_condition(pod, message)
+                await self.write_condition(pod, message)
                 await self._clock.sleep(PAUSE_S)
             if pods and (before is None or not before.says_the_same(message)):
                 self._events[name] = message
@@ -198,7 +203,8 @@ class ConditionTeller:
         except ApiUnreachable:
             return  # it is told again, by and by
 
-    async def _write_condition(self, pod: PodObject, message: Message) -> None:
+    async def write_condition(self, pod: PodObject, message: Message) -> None:
+        """It is told, and that it was is remembered."""
         condition = condition_of(message.reason, message.text, self._clock)
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         reply = await self._client.patch(f"{_path(pod)}/status", msgspec.json.encode(body), STRATEGIC)
@@ -237,6 +243,16 @@ class ConditionTeller:
     def forget(self, uid: str) -> None:
         """It waits no longer, or is no more."""
         self._sent.pop(uid, None)
+
+
+def _with_budget(name: str, budget: str, message: Message) -> Message:
+    """Which budget it is only those hear whose namespace it is in."""
+    if not budget:
+        return message
+    mine = budget.partition("/")[0] == name.partition("/")[0]
+    which = f"the disruption budget {budget}" if mine else "a disruption budget of another namespace"
+    words = f"{message.text}; {which} keeps those who would give way to it"
+    return replace(message, text=words, code=f"{message.code} {budget}")
 
 
 def _path(pod: PodObject) -> str:
