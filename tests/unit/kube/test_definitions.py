@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from gpuyard.kube.definitions import gpu_nodes, structural
 from gpuyard.kube.objects import Metadata
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED, WHOLE
-from gpuyard.worlds.kubernetes import queues
+from gpuyard.worlds.kubernetes import following, kinds, queues
 from gpuyard.worlds.kubernetes.asking.marks import SCHEDULERS_OWN
+from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
 from gpuyard.worlds.kubernetes.queues import QueueObject, camel
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "kubernetes.md"
@@ -121,6 +123,58 @@ def test_no_account_of_ours_has_a_wildcard_or_reads_secrets(name: str, role: dic
         assert not any("*" in word for word in said)
         assert "secrets" not in said
         assert not {"impersonate", "escalate", "bind"} & set(said)
+
+
+WRITES = {
+    "pods": {"get", "delete"},
+    "pods/binding": {"create"},
+    "pods/status": {"patch"},
+    "pods/eviction": {"create"},
+    "persistentvolumeclaims": {"patch"},
+    "persistentvolumes": {"patch"},
+    "events.events.k8s.io": {"create"},
+    "queues/status.gpuyard.dev": {"patch"},
+    "tokenreviews.authentication.k8s.io": {"create"},
+    "subjectaccessreviews.authorization.k8s.io": {"create"},
+    "leases.coordination.k8s.io": {"get", "create", "update"},
+    "configmaps": {"get", "create", "update"},
+}
+"""What the scheduler does beside following; the tests on a real API server run with these rights and no others."""
+
+
+def granted(name: str) -> dict[str, set[str]]:
+    """Verbs by resource, over all roles of one file."""
+    found: dict[str, set[str]] = {}
+    for rule in [rule for file, role in ROLES if file == name for rule in role["rules"]]:
+        for resource in [f"{one}.{group}".rstrip(".") for group in rule["apiGroups"] for one in rule["resources"]]:
+            found.setdefault(resource, set()).update(rule["verbs"])
+    return found
+
+
+def test_the_scheduler_may_follow_what_it_follows_write_what_it_writes_and_nothing_else():
+    """Kinds are those of the code, so that one that is followed no more loses its right."""
+    wanted = {resource: set(verbs) for resource, verbs in WRITES.items()}
+    suspended = {"Job.batch", "JobSet.jobset.x-k8s.io", "RayCluster.ray.io", *KUBEFLOW}
+    followed = [plural(kind) for kind in kinds.SHAPES]
+    always = re.findall(r"ObjectKind\(\"/apis?/([^\"]+)\"", inspect.getsource(following))
+    followed += [_resource(path) for path in always]
+    for resource in followed:
+        wanted.setdefault(resource, set()).update(("list", "watch"))
+    for kind in suspended:
+        wanted[plural(kind)].update(("get", "patch"))
+    assert granted("scheduler.yaml") == wanted
+
+
+def plural(kind: str) -> str:
+    """`PodGroup.scheduling.k8s.io` → `podgroups.scheduling.k8s.io`."""
+    name, _, group = kind.partition(".")
+    return f"{name.lower()}s.{group}"
+
+
+def _resource(path: str) -> str:
+    """`policy/v1/poddisruptionbudgets` → `poddisruptionbudgets.policy`; of the core there is no group."""
+    *group, _version, plural = path.split("/")
+    return ".".join((plural, *group))
 
 
 def test_the_schedulers_account_changes_no_node():
