@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -43,12 +44,17 @@ def test_nobody_but_the_scheduler_writes_its_marks(ann: Person, installed: Clust
         with pytest.raises(ApiError) as told:  # even whoever may do everything
             installed.call("PATCH", where, mark, MERGE)
         assert "written by the scheduler" in str(told.value)
+    for part in ("resize", "ephemeralcontainers"):  # by these nothing but their own part is written
+        with contextlib.suppress(ApiError):
+            installed.call("PATCH", f"{path}/{part}", mark, MERGE)
+        assert "gpuyard.dev/gpus" not in installed.get(path)["metadata"].get("annotations", {})
     binding = {
         "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
         "metadata": {"name": "mine", "annotations": {"gpuyard.dev/gpus": "GPU-of-others"}},
     }  # fmt: skip
-    with pytest.raises(ApiError, match="written by the scheduler"):
-        installed.call("POST", f"{path}/binding", binding)
+    for where in (f"{path}/binding", "/api/v1/namespaces/team-a/bindings"):
+        with pytest.raises(ApiError, match="written by the scheduler"):
+            installed.call("POST", where, binding)
     installed.call("POST", f"{path}/binding", binding, token=installed.account_token)
     assert installed.get(path)["metadata"]["annotations"]["gpuyard.dev/gpus"] == "GPU-of-others"
     ann.call("DELETE", path)

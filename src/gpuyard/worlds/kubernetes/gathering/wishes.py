@@ -24,6 +24,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     REQUIRED_LEVEL,
     TIME_LIMIT,
     ReadingSettings,
+    plain,
 )  # fmt: skip
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
 from gpuyard.worlds.kubernetes.gathering.groups import known_levels
@@ -71,7 +72,7 @@ class _Marks:
             for key in there:
                 told = bearer.annotation(key) or bearer.label(key)
                 if told:
-                    return told
+                    return plain(told)
         return ""
 
     def wrong(self, key: str, value: str, wanted: str) -> None:
