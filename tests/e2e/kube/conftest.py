@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -79,6 +80,11 @@ def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
 def bound(cluster: Cluster) -> dict[str, str]:
     """The node of every pod that has one."""
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.pods() if pod["spec"].get("nodeName")}
+
+
+def slack() -> float:
+    """How much longer everything may take while others use the machine."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def wait_for(holds: Callable[[], Any], what: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import Counter
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.e2e.kube.conftest import Schedulers, bound, leads, standing, wait_for
+from tests.e2e.kube.conftest import Schedulers, bound, leads, slack, standing, wait_for
 from tests.support.kube import truth
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
@@ -28,11 +27,6 @@ def notes(pod: dict[str, Any]) -> dict[str, str]:
     return {
         key: value for key, value in pod["metadata"].get("annotations", {}).items() if key.startswith("gpuyard.dev/")
     }
-
-
-def slack() -> float:
-    """How much longer everything may take while others use the machine."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def judge_of(proxy: FaultProxy, after: int, then: Callable[[], None]) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import signal
+import time
 import urllib.request
 from collections import Counter
 
 import pytest
 
 from gpuyard.worlds.kubernetes.acting.remember import unpack
-from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, holder, leads, wait_for
+from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, holder, leads, slack, wait_for
 from tests.support.kube import truth
 from tests.support.kube.cluster import Cluster, free_ports
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 
 pytestmark = pytest.mark.slow
+
+HANDS_OVER_S = 2.0
 
 
 def probe(port: int) -> str:
@@ -50,11 +53,13 @@ def test_when_the_leader_is_killed_the_other_takes_over(cluster: Cluster, both: 
 
 def test_told_to_stop_the_leader_hands_over_at_once(cluster: Cluster, both: tuple[Scheduler, Scheduler]):
     first, second = both
+    begun = time.monotonic()
+    first.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: leads(cluster, second), "the other one leads")
+    assert time.monotonic() - begun < HANDS_OVER_S * slack()
     assert first.stop() == 0
-    assert not leads(cluster, first)
     cluster.create(pod("after", 1))
     wait_for(lambda: "after" in bound(cluster), "the other one places pods")
-    assert leads(cluster, second)
 
 
 def test_what_the_leader_remembers_is_there_for_the_next_one_and_probes_tell_who_leads(
