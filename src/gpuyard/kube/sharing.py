@@ -1,4 +1,4 @@
-"""Equal parts of pods are kept once: pods of one template differ by their names and little else.
+"""Equal parts of pods and nodes are kept once: pods of one template differ by their names and little else.
 
 Used by the cache of the world. What nothing here reads is left out on the way: volumes without a claim, conditions
 that nobody asks about, the copy of itself that kubectl writes on an object, its version.
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gpuyard.kube.objects import Metadata, PodObject, PodSpec, PodStatus
+from gpuyard.kube.objects import Metadata, NodeObject, NodeStatus, PodObject, PodSpec, PodStatus
 
 PARTS_MAX = 50_000
 """So many different parts are known; then all are forgotten, and only what comes afterwards is not shared with them."""
@@ -22,6 +22,7 @@ CONDITIONS = ("PodScheduled", "PodResizePending", "DisruptionTarget")
 """Conditions of pods that somebody reads; of the first only that it is not so."""
 
 P = TypeVar("P")
+V = TypeVar("V")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -42,6 +43,17 @@ class SharedParts:
             apart = replace(spec, node_name=node, volumes=claimed or None)
             return PodObject(self._metadata(seen.metadata), apart, status, node, start)
         return PodObject(self._metadata(seen.metadata), self._one(_bare(spec)), status, node, start)
+
+    def node(self, seen: NodeObject) -> NodeObject:
+        """The same node, of words that others have too: what it offers, what devices it has, whether it is ready."""
+        metadata, status = seen.metadata, seen.status
+        ready = [replace(each, last_transition_time=None) for each in status.conditions or () if each.type == "Ready"]
+        devices = {name: amount for name, amount in (status.capacity or {}).items() if "/" in name}
+        return NodeObject(
+            replace(metadata, resource_version="", labels=_in_known_words(metadata.labels)),
+            seen.spec,
+            NodeStatus(self._one(devices), _in_known_words(status.allocatable), self._one(ready)),
+        )
 
     def _metadata(self, metadata: Metadata) -> Metadata:
         notes = metadata.annotations
@@ -77,6 +89,13 @@ class SharedParts:
 def _bare(spec: PodSpec) -> PodSpec:
     """Without what differs from pod to pod."""
     return replace(spec, node_name="", volumes=None) if spec.node_name or spec.volumes else spec
+
+
+def _in_known_words(pairs: dict[str, V] | None) -> dict[str, V] | None:
+    """Keys and values that are text are kept once; where an amount is a number it stays one."""
+    if not pairs:
+        return None
+    return {sys.intern(key): sys.intern(value) if type(value) is str else value for key, value in pairs.items()}
 
 
 def _interned(text: str | None) -> str | None:

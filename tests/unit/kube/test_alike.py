@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuyard.kube.objects import PodObject
+from gpuyard.kube.objects import NodeObject, PodObject
 from gpuyard.kube.sharing import SharedParts
 from gpuyard.model.job import Placement
-from gpuyard.worlds.kubernetes import gangs, pods
+from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking.marks import JOB, ReadingSettings
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners
 from gpuyard.worlds.kubernetes.keeping.alike import Alike
@@ -116,3 +116,26 @@ def test_what_pods_ask_for_is_counted_once_and_a_resize_is_seen() -> None:
     resized = msgspec.convert(msgspec.to_builtins(seen) | {"status": {"containerStatuses": [given]}}, PodObject)
     assert pods.load_of([resized]).cpu == 64_000 > before.cpu
     assert pods.load_of([seen]) == before
+
+
+def test_of_a_node_all_is_kept_that_says_what_can_run_there() -> None:
+    amounts = {"cpu": "8", "memory": "1Gi", "nvidia.com/gpu": "8", "pods": "10"}
+    heard = [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "no network"}]
+    documents = [
+        {
+            "metadata": {
+                "name": name,
+                "uid": name,
+                "resourceVersion": name,
+                "labels": {"nvidia.com/gpu.product": "H100"},
+            },
+            "status": {"capacity": amounts | {"memory": f"{name}Gi"}, "allocatable": amounts, "conditions": heard},
+        }
+        for name in ("1", "2")
+    ]
+    whole = [msgspec.convert(each, NodeObject) for each in documents]
+    shared = SharedParts()
+    one, other = map(shared.node, whole)
+    assert [nodes.node_of(each) for each in (one, other)] == [nodes.node_of(each) for each in whole]
+    assert one.status.conditions is other.status.conditions
+    assert one.status.capacity is other.status.capacity

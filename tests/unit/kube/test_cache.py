@@ -60,7 +60,7 @@ def test_a_gang_stays_one_when_its_owner_goes_first_and_then_nothing_is_left_of_
     assert filed(cache) == {"default/gang": {"default/gang-0", "default/gang-1"}}
     for index in range(2):
         cache.pods.drop(f"default/gang-{index}")
-    assert (filed(cache), cache.grouped, dict(cache.owners.owners.objects)) == ({}, {}, {})
+    assert (filed(cache), cache.gang_of("default/gang-0"), dict(cache.owners.owners.objects)) == ({}, "", {})
 
 
 def test_another_pod_of_the_same_name_is_another_pod():

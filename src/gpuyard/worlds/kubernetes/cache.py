@@ -179,7 +179,7 @@ class Cache:
         shared = SharedParts((marks.JOB,))
         self.pods: Objects[PodObject] = Objects(self._pod_changed, shared.pod)
         self.others: Objects[PodObject] = Objects(self._other_changed, shared.pod)
-        self.nodes: Objects[NodeObject] = Objects(self._node_changed)
+        self.nodes: Objects[NodeObject] = Objects(self._node_changed, shared.node)
         self.budgets: Objects[BudgetObject] = Objects(self._budget_changed)
         self.queues: Objects[QueueObject] = Objects(self._queue_changed)
         self.gpu_nodes: Objects[GpuNodeObject] = Objects(self._gpu_node_changed)
@@ -198,8 +198,8 @@ class Cache:
         """Keys of pods of others, by node."""
         self.members = Bags()
         """Keys of pods by the name of their gang."""
-        self.grouped: dict[str, str] = {}
-        """The gang of every pod that has one, by its key."""
+        self._grouped: dict[str, str] = {}
+        """The gang of every pod whose gang does not go by its own key, by that key."""
         self.assumed = Assumptions()
         self.kept_back: dict[str, KeptBack] = {}
         """Gangs whose owner we have suspended, by name; also those `awaited` though their owner is resumed."""
@@ -221,6 +221,10 @@ class Cache:
     def gang(self, name: str) -> list[PodObject]:
         """Its pods, in the order of their names."""
         return [self.pods.objects[key] for key in sorted(self.members.of(name))]
+
+    def gang_of(self, key: str) -> str:
+        """The gang of the pod of that key; "" if it is in none, or not there."""
+        return self._grouped.get(key) or (key if key in self.members.of(key) else "")
 
     def told(self, name: str) -> list[PodObject]:
         """Its pods; where it has none that could run, also those that it had before it was taken back."""
@@ -264,7 +268,7 @@ class Cache:
                 self.refused_by_node(node, now.status.reason)
             if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
                 self._group(now)
-            self.look_at(self.grouped.get(key, ""))
+            self.look_at(self.gang_of(key))
 
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
         """Our own binding come true: everybody has known it since it was decided."""
@@ -277,13 +281,14 @@ class Cache:
     def _group(self, pod: PodObject) -> None:
         """Into its gang, which may be another than before; until its owner is known it is in none."""
         key = pod.metadata.key
-        gang, before = self.owners.gang_of(pod, key), self.grouped.get(key, "")
+        gang, before = self.owners.gang_of(pod, key), self.gang_of(key)
         if gang == before:
             return
         if before:
             self._ungroup(key)
         if gang:
-            self.grouped[key] = gang
+            if gang != key:
+                self._grouped[key] = gang
             self.members.add(gang, key)
             self.look_at(gang)
 
@@ -307,7 +312,8 @@ class Cache:
         self._ungroup(key)
 
     def _ungroup(self, key: str) -> None:
-        gang = self.grouped.pop(key, "")
+        gang = self.gang_of(key)
+        self._grouped.pop(key, None)
         self.members.discard(gang, key)
         self.look_at(gang)
 
@@ -340,7 +346,7 @@ class Cache:
         for pod in sorted(self.owners.dependent(kind, key)):
             if pod in self.pods.objects:
                 self._group(self.pods.objects[pod])
-                self.look_at(self.grouped.get(pod, ""))
+                self.look_at(self.gang_of(pod))
 
     def _queue_changed(self, before: QueueObject | None, now: QueueObject | None) -> None:
         if before is not None and now is not None and queues.matters(before) == queues.matters(now):

@@ -212,7 +212,7 @@ class ClusterObserver:
     def _look_at_those_on(self, node: str) -> None:
         """Pods may precede their node, and outlive it."""
         for key in self.cache.on.of(node):
-            self.cache.look_at(self.cache.grouped.get(key, ""))
+            self.cache.look_at(self.cache.gang_of(key))
         self.cache.dirty.loads.add(node)
 
     def _load(self, name: str) -> Iterator[Event]:
@@ -225,7 +225,9 @@ class ClusterObserver:
         jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid]) for pod in here if held[pod.metadata.uid][0]]
         for gone in sorted(self.foreign.get(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
-        self.foreign[name] = {job.name for job in jobs}
+        self.foreign.pop(name, None)
+        if jobs:
+            self.foreign[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
 

@@ -111,7 +111,7 @@ class KnownStorage:
     def _look_at_users(self, claims: Iterable[str]) -> None:
         for claim in claims:
             for pod in self._users.get(claim, ()):
-                self._cache.look_at(self._cache.grouped.get(pod, ""))
+                self._cache.look_at(self._cache.gang_of(pod))
 
     # --- what changes --------------------------------------------------------------------------------------
 

@@ -185,6 +185,7 @@ class Standing:
         """The job takes the places the world told of, and is one of the fleet's."""
         for held in self.held_from(row, row.placements):
             self.shift(row, held, 1)
+        row.held = row.held[:]  # of its size: one that grew has room for more, and jobs are many
         self._enter(row)
 
     def _resettle(self, row: JobRow) -> None:

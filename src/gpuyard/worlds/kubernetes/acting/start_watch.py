@@ -50,7 +50,7 @@ class StartWatch:
         late: dict[str, list[PodObject]] = {}
         for uid, since in self._since.items():
             if now - since >= self._limit_s and uid not in self._told:
-                late.setdefault(cache.grouped.get(waiting[uid].metadata.key, ""), []).append(waiting[uid])
+                late.setdefault(cache.gang_of(waiting[uid].metadata.key), []).append(waiting[uid])
         for name, pods in late.items():
             self._told.update(pod.metadata.uid for pod in pods)
             self._act(name, sorted(pods, key=lambda pod: pod.metadata.key))
