@@ -93,9 +93,11 @@ def _bare(spec: PodSpec) -> PodSpec:
 
 def _in_known_words(pairs: dict[str, V] | None) -> dict[str, V] | None:
     """Keys and values that are text are kept once; where an amount is a number it stays one."""
-    if not pairs:
-        return None
-    return {sys.intern(key): sys.intern(value) if type(value) is str else value for key, value in pairs.items()}
+    return {sys.intern(key): _word(value) for key, value in pairs.items()} if pairs else None
+
+
+def _word(value: Any) -> Any:
+    return sys.intern(value) if isinstance(value, str) else value
 
 
 def _interned(text: str | None) -> str | None:
