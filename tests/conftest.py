@@ -13,7 +13,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-ALLOWED_SKIPS = ("needs a real GPU", "needs root", "needs a browser", "needs podman")
+ALLOWED_SKIPS = ("needs a real GPU", "needs root", "needs a browser", "needs podman", "needs Kubernetes")
 pytest_plugins = ["tests.support.kube.fixtures", "tests.support.kube.real_fixtures"]
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 

@@ -17,6 +17,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.kube import building
 from tests.support.kube.building import CannotBuild, Recipe
 
@@ -71,6 +73,11 @@ try:
     VERSION = chosen(os.environ.get("KUBE", ""))
 except CannotBuild as unknown:
     sys.exit(str(unknown))
+HAS_DEFAULTS = int(VERSION.split(".")[1]) >= 36
+"""Whether its API server adds defaults by policies (MutatingAdmissionPolicy) without being told to."""
+NEEDS_DEFAULTS = pytest.mark.skipif(
+    not HAS_DEFAULTS, reason=f"needs Kubernetes 1.36: {VERSION} adds no defaults by policies"
+)
 RECIPE = Recipe(f"kube-{VERSION}", SOURCES, NAMES, _compile)
 
 

@@ -70,3 +70,11 @@ def test_what_no_job_could_be_is_said_in_one_sentence(keys: dict[str, Any], told
     assert told in sentence
     assert sentence.endswith(".")
     assert "\n" not in sentence
+
+
+def test_what_admission_adds_on_newer_clusters_stands_in_the_job_itself():
+    spec = made(tasks=2)
+    assert spec["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["type"] == "DisruptionTarget"
+    tolerated = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert spec["template"]["spec"]["tolerations"] == [tolerated]
+    assert "tolerations" not in made(gpus=0)["template"]["spec"]

@@ -26,6 +26,8 @@ INDEX = "metadata.labels['batch.kubernetes.io/job-completion-index']"
 MANAGED = {"app.kubernetes.io/managed-by": "gpuyard"}
 FORGIVING = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
 """A pod that was taken back is no failure: without this, nobody of a Job that is no gang could be."""
+VENDORS_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+"""Nodes with GPUs bear it in many clusters. Admission adds both too, but not before Kubernetes 1.36."""
 
 Classes = Mapping[str, int]
 """The PriorityClasses of a cluster, and their values."""
@@ -100,7 +102,8 @@ def _size(asked: Submission, group: TaskGroup) -> Manifest:
     seconds = max(1, round(job.time_limit)) if job.time_limit else 0
     if not asked.members:
         deadline = {"activeDeadlineSeconds": seconds} if seconds else {}
-        return {"parallelism": group.tasks, "completions": group.tasks, "backoffLimit": retries, **deadline}
+        size = {"parallelism": group.tasks, "completions": group.tasks, "backoffLimit": retries}
+        return {**size, "podFailurePolicy": FORGIVING, **deadline}
     count = len(asked.members)
     at_once = min(asked.at_once or count, count)
     return {
@@ -139,6 +142,7 @@ def _pod(job: Job, group: TaskGroup, scheduler: str, environment: list[Manifest]
         "restartPolicy": "Never",
         **({"subdomain": job.name} if group.tasks > 1 else {}),
         **({"nodeSelector": dict(group.node_selector)} if group.node_selector else {}),
+        **({"tolerations": [VENDORS_TAINT]} if group.request.gpus else {}),
         "containers": [container],
     }
 

@@ -15,6 +15,7 @@ from tests.e2e.kube.conftest import Scheduler, wait_for
 from tests.e2e.kube.installed.conftest import Person
 from tests.support.kube.cluster import Cluster, environment
 from tests.support.kube.commands import yard
+from tests.support.kube.components import HAS_DEFAULTS
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, pod
 
 pytestmark = pytest.mark.slow
@@ -72,6 +73,10 @@ def running(installed: Cluster, tmp_path: Path) -> Iterator[Running]:
     kubelets.stop()
 
 
+TOLERATING: dict[str, Any] = {} if HAS_DEFAULTS else {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+"""Of a pod that is to bear the taint: admission adds it where it can."""
+
+
 def gpu_node(cluster: Cluster) -> Any:
     found = cluster.get("/apis/gpuyard.dev/v1/gpunodes")["items"]
     return found[0] if found else {}
@@ -103,7 +108,7 @@ def test_what_an_agent_finds_is_its_nodes_record_and_its_labels_but_for_those_of
     (tmp_path / "faults.yaml").write_text("- {fault: set, gpu: 0, set: {utilization: 80}}\n")
     scheduler = Scheduler(installed.scheduler_kubeconfig(), tmp_path / "scheduler.log", "--no-lease")
     try:
-        ann.create(pod("train", 1))  # tolerates the taint by admission
+        ann.create(pod("train", 1, **TOLERATING))
         path = "/api/v1/namespaces/team-a/pods/train"
         wait_for(lambda: installed.get(path)["spec"].get("nodeName"), "it is placed")
         told = json.loads(yard(installed.scheduler_kubeconfig(), "snapshot", "--kube", "-o", "json"))

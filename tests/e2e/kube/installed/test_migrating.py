@@ -6,11 +6,13 @@ import pytest
 
 from tests.e2e.kube.installed.conftest import Person
 from tests.support.kube.cluster import Cluster, until
+from tests.support.kube.components import NEEDS_DEFAULTS
 from tests.support.kube.migrating import manifests
 
 pytestmark = pytest.mark.slow
 
 
+@NEEDS_DEFAULTS
 def test_unmodified_manifests_are_ours_in_a_namespace_that_is_managed(installed: Cluster, bob: Person):
     installed.merge("/api/v1/namespaces/team-b", {"metadata": {"labels": {"gpuyard.dev/managed": "true"}}})
     try:

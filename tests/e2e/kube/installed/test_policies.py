@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.kube.installed.conftest import Person
 from tests.support.kube.cluster import ApiError, Cluster, until
+from tests.support.kube.components import NEEDS_DEFAULTS
 from tests.support.kube.fake_kubelet import indexed_job, pod
 
 pytestmark = pytest.mark.slow
@@ -91,6 +92,7 @@ def test_nobody_passes_by_the_queue_by_naming_a_node(ann: Person, installed: Clu
     assert "may not name its node" in ann.refused(mirror)
 
 
+@NEEDS_DEFAULTS
 def test_gpus_asked_of_another_scheduler_are_refused_with_the_way_to_have_them(ann: Person, installed: Cluster):
     told = ann.refused(pod("other", 1, scheduler="default-scheduler"))
     assert "write spec.schedulerName gpuyard" in told
@@ -121,6 +123,7 @@ def made(person: Person, document: dict[str, Any]) -> bool:
     return True
 
 
+@NEEDS_DEFAULTS
 def test_a_pod_that_is_taken_back_is_no_failure_of_its_job(ann: Person, installed: Cluster):
     ann.create(indexed_job("mine", 2))
     spec = installed.get("/apis/batch/v1/namespaces/team-a/jobs/mine")["spec"]
