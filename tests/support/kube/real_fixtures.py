@@ -33,9 +33,11 @@ class RealCluster:
         return self
 
     def stop(self) -> None:
-        for machine in reversed(self.machines.values()):
-            machine.stop()
-        self.cluster.stop()
+        """All of it, the last one first, whatever goes wrong with one."""
+        with contextlib.ExitStack() as last_first:
+            last_first.callback(self.cluster.stop)
+            for machine in self.machines.values():
+                last_first.callback(machine.stop)
 
     def open(self, *names: str) -> list[RealMachine]:
         """These are there, empty and open; nobody goes to the others."""

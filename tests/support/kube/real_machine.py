@@ -106,8 +106,10 @@ class RealMachine:
         self.node.stop()
 
     def stop(self) -> None:
-        self.agent.stop()
-        self.node.stop()
+        try:
+            self.agent.stop()
+        finally:
+            self.node.stop()
         assert "Traceback" not in self.agent.log()
 
     def inventory(self) -> list[str]:
