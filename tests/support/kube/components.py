@@ -73,7 +73,8 @@ try:
     VERSION = chosen(os.environ.get("KUBE", ""))
 except CannotBuild as unknown:
     sys.exit(str(unknown))
-HAS_DEFAULTS = int(VERSION.split(".")[1]) >= 36
+MINOR = int(VERSION.split(".")[1])
+HAS_DEFAULTS = MINOR >= 36
 """Whether its API server adds defaults by policies (MutatingAdmissionPolicy) without being told to."""
 NEEDS_DEFAULTS = pytest.mark.skipif(
     not HAS_DEFAULTS, reason=f"needs Kubernetes 1.36: {VERSION} adds no defaults by policies"
