@@ -236,12 +236,12 @@ def of_yards() -> Asked:
 
 
 def of_answers(scenarios: list[Scenario]) -> Asked:
-    """One for each scenario: whether it is answered, and with what work, as is kept. It takes one plan, so it comes
-    first."""
-    from tests.support.judging import changes, worked_out
+    """One for each scenario: whether it is answered as is kept. It takes one plan, so it comes first."""
+    from tests.support import answers
+    from tests.support.judging import planned
 
     def changed(scenario: Scenario) -> str | None:
-        return next(iter(changes(scenario, *worked_out(scenario))), None)
+        return next(iter(answers.differences(scenario.name, answers.of_outlook(planned(scenario).outlook))), None)
 
     for scenario in scenarios:
         yield f"{ANSWER}{scenario.name}", partial(changed, scenario)

@@ -27,7 +27,7 @@ from gpuyard.model.job import TaskGroup
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
 from tests.support import corners, newcomers, work
-from tests.support.scenario import Scenario, load_all
+from tests.support.scenario import load_all
 
 FOLDER = Path(__file__).resolve().parent.parent / "answers"
 YARDS = FOLDER / "yards.jsonl"
@@ -98,10 +98,9 @@ def of_outlook(outlook: Outlook) -> Answer:
     return {part: digest(getattr(outlook, part)) for part in OUTLOOK}
 
 
-def to_question(snapshot: Snapshot, asked: str) -> tuple[Answer, work.Counted]:
-    """What is answered to one of the questions, and what it takes."""
-    said, steps = work.counted(lambda: LOOKS.get(asked, foresee.outlook)(snapshot))
-    return {asked: digest(said)} if asked in LOOKS else of_outlook(said), steps
+def to_question(snapshot: Snapshot, asked: str) -> Answer:
+    """What is answered to one of the questions."""
+    return {asked: digest(LOOKS[asked](snapshot))} if asked in LOOKS else of_outlook(foresee.outlook(snapshot))
 
 
 def changes_of_yard(name: str, snapshot: Snapshot) -> list[str]:
@@ -110,7 +109,9 @@ def changes_of_yard(name: str, snapshot: Snapshot) -> list[str]:
 
 
 def changes_to_question(name: str, snapshot: Snapshot, asked: str) -> list[str]:
-    answer, steps = to_question(snapshot, asked)
+    if not work.is_kept(name, asked):
+        return differences(name, to_question(snapshot, asked))
+    answer, steps = work.counted(lambda: to_question(snapshot, asked))
     return [*differences(name, answer), *work.differences(f"{name}, {asked}", steps)]
 
 
@@ -151,12 +152,6 @@ def corner(number: int) -> Snapshot:
     return parse_snapshot(json.dumps(corners.corner(number)), "corner", 0.0)
 
 
-def of_scenario(scenario: Scenario) -> tuple[Outlook, work.Counted]:
-    """The outlook of a scenario, and what it takes."""
-    snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
-    return work.counted(lambda: foresee.outlook(snapshot, cycles=scenario.cycles))
-
-
 def keep() -> int:
     """Write down what is answered now."""
     found: dict[str, Answer] = {}
@@ -164,11 +159,13 @@ def keep() -> int:
     for name, snapshot in yards():
         found[name] = {}
         for asked in ASKED:
-            answer, steps[f"{name}, {asked}"] = to_question(snapshot, asked)
+            answer, taken = work.counted(lambda: to_question(snapshot, asked))  # noqa: B023 - called at once
             found[name] |= answer
+            if work.is_kept(name, asked):
+                steps[f"{name}, {asked}"] = taken
     for scenario in load_all():
-        outlook, steps[scenario.name] = of_scenario(scenario)
-        found[scenario.name] = of_outlook(outlook)
+        snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
+        found[scenario.name] = of_outlook(foresee.outlook(snapshot, cycles=scenario.cycles))
     changed = sum(list(answer.values()) != kept().get(name) for name, answer in found.items())
     lines = [f"{' '.join(answer.values())} | {name}" for name, answer in sorted(found.items())]
     KEPT.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuyard.brain.foresee import outlook
 from gpuyard.files import parse_snapshot
 from gpuyard.model.answers.outlook import Outlook
-from tests.support import answers, work
+from tests.support import answers
 from tests.support.expectations import Result, differences
 from tests.support.invariants import restless, violations
 from tests.support.scenario import Scenario
@@ -16,14 +16,9 @@ from tests.support.telling import told
 
 def judged(scenario: Scenario) -> tuple[list[str], Outlook]:
     """Every problem in a sentence, another answer than is kept among them, and the outlook that has them."""
-    result, steps = worked_out(scenario)
-    return [*problems(scenario, result), *changes(scenario, result, steps)], result.outlook
-
-
-def changes(scenario: Scenario, result: Result, steps: work.Counted) -> list[str]:
-    """In what it is answered otherwise, or with other work, than is kept."""
-    answer = answers.of_outlook(result.outlook)
-    return [*answers.differences(scenario.name, answer), *work.differences(scenario.name, steps)]
+    result = planned(scenario)
+    changed = answers.differences(scenario.name, answers.of_outlook(result.outlook))
+    return [*problems(scenario, result), *changed], result.outlook
 
 
 def first_problem(scenario: Scenario) -> str | None:
@@ -32,14 +27,8 @@ def first_problem(scenario: Scenario) -> str | None:
 
 
 def planned(scenario: Scenario) -> Result:
-    return worked_out(scenario)[0]
-
-
-def worked_out(scenario: Scenario) -> tuple[Result, work.Counted]:
-    """The plan, and what it takes."""
     snapshot = parse_snapshot(scenario.text(), scenario.file, scenario.now)
-    said, steps = work.counted(lambda: outlook(snapshot, cycles=scenario.cycles))
-    return Result(snapshot, said), steps
+    return Result(snapshot, outlook(snapshot, cycles=scenario.cycles))
 
 
 def problems(scenario: Scenario, result: Result) -> Iterator[str]:

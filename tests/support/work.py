@@ -2,7 +2,7 @@
 
 A bound, a memo or an early end changes no answer, only what it costs; these numbers are the same on every machine, so
 one that was lost shows here as the moment for which twice as many places are tried. `tests/answers/work.txt` holds
-them, one moment a line, and `make answers` keeps what is meant to have changed.
+them, one question to a drawn yard a line, and `make answers` keeps what is meant to have changed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ KEPT = Path(__file__).resolve().parent.parent / "answers" / "work.txt"
 STEPS: dict[str, dict[str, str]] = {
     "trying": {
         "picture.trial": "Trial.__init__ Trial.undo Relaxed.__init__",
-        "picture.transaction": "Transaction.put Transaction.lift Transaction.rollback",
-        "picture.waits": "Waits.note Waits.rollback Waits.of",
-        "picture.job_rows": "WaitingLine._line_up",
         "picture.draft": "Draft.look_again Draft.note_free",
         "picture.circles": "_round",
     },
@@ -39,7 +36,7 @@ STEPS: dict[str, dict[str, str]] = {
     "looking": {
         "nodes.feasibility": "Shape.sync Shape._recall Shape._room_by_size Shape._work_out room_on "
         "Shapes._work_out_empty",
-        "nodes.columns": "Columns._sync Columns._shift Columns._derive Columns.touched_since Columns.usable_slice",
+        "nodes.columns": "Columns.touched_since",
         "nodes.scoring": "tightness kept_usable one_island joins balance spares_scarce trust cpu_tightness",
         "nodes.stranding": "Gauge._refresh Gauge.after_whole Gauge.after_share",
         "nodes.demand": "Demand.__init__ Demand.rows Seen._tally",
@@ -51,11 +48,10 @@ STEPS: dict[str, dict[str, str]] = {
     },
     "sharing": {
         "sharing.fair_share": "fair_shares _divide _pour _due",
-        "sharing.quota": "QueueTree._over QueueTree.within QueueTree.above QueueTree.within_quota",
+        "sharing.quota": "QueueTree.refuses QueueTree.within QueueTree.above",
         "sharing.costs": "Costs._work_out Costs._bound",
         "queueing.ordering": "Turns.next Turns._rank Turns._best_child Turns._best_bucket _ratio",
         "queueing.admission": "refuses over_reason",
-        "picture.standing": "Standing.shortfall Standing.budgets_over Standing.wanted Standing.family",
     },
     "claiming": {
         "giving_way.claims": "Claim.__init__ Claim._right Claim._right_in_time Claim._by_share Claim._lanes "
@@ -104,8 +100,17 @@ STEPS: dict[str, dict[str, str]] = {
 }
 """The steps by what they are for: each is worth counting, and none is remembered from one moment to the next."""
 
+EVERY_QUESTION = 10
+"""Of every so manieth yard each answer is counted, of the others the plan alone."""
+
 Counted = dict[str, int]
 """How many steps of each kind."""
+
+
+def is_kept(name: str, asked: str) -> bool:
+    """Whether the work for this question to this moment is counted."""
+    kind, _, number = name.partition(" ")
+    return kind == "yard" and (asked == "outlook" or int(number) % EVERY_QUESTION == 0)
 
 
 @cache

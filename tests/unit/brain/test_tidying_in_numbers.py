@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpuyard.brain.engine.defrag import candidates, usefulness
-from gpuyard.brain.engine.defrag.asked import HOURS, SHAPES_KEPT, AskedShape, DayAsked, asked_by
+from gpuyard.brain.engine.defrag.asked import AskedShape, DayAsked, asked_by
 from gpuyard.brain.engine.defrag.candidates import DeviceCosts, NodeGoal
 from gpuyard.brain.engine.defrag.usefulness import Usefulness, shapes_wanted
 from gpuyard.brain.engine.explaining import sizing
@@ -160,7 +160,7 @@ def test_an_island_is_priced_by_its_own_devices():
 
 # --- what was asked for in a day ------------------------------------------------------------------
 
-HOUR = 3600.0
+HOUR, HOURS, SHAPES_KEPT = 3600.0, 24, 48
 
 
 def test_what_was_asked_for_counts_for_a_day_by_the_hour():
