@@ -36,6 +36,9 @@ Bookings = Counter[tuple[int, bool, "Costing"]]
 Costing = tuple[int, int, int, str]
 """What a place costs: GPUs in grains, CPU and memory, and the model they are counted by."""
 
+FEW_CHANGES = 8
+"""Places that are booked one by one rather than together: what is done for all of a node at once costs more."""
+
 
 class Standing:
     """Everything a plan is made from. One writer at a time."""
@@ -210,9 +213,14 @@ class Standing:
 
     def _conclude(self) -> None:
         """Nodes and queues learn, once for all, of those who took other places since."""
-        if self._resettled:
-            changes, self._resettled = self._resettled, []
+        if not self._resettled:
+            return
+        changes, self._resettled = self._resettled, []
+        if len(changes) > FEW_CHANGES:
             self._book_changes(changes)
+            return
+        for sign, row, held in changes:
+            self._book(row, held, sign)
 
     def _enter(self, row: JobRow) -> None:
         """It stands where it stands; now it counts."""
@@ -402,15 +410,16 @@ class Standing:
 
     def shift(self, row: JobRow, held: Held, sign: int) -> None:
         """A task takes its place (sign 1) or leaves it (sign -1); the two are exact inverses."""
-        self._shift(row, held, sign)
+        self._hand_over(row, held, sign)
+        self._book(row, held, sign)
         self._note(row)
 
-    def _shift(self, row: JobRow, held: Held, sign: int) -> None:
+    def _book(self, row: JobRow, held: Held, sign: int) -> None:
+        """On its node, and in the books of its queues."""
         if sign > 0:
             self.columns.put(held)
         else:
             self.columns.lift(held)
-        self._hand_over(row, held, sign)
         self.charge(row, held, sign)
 
     def shift_all(self, changes: Sequence[tuple[int, JobRow, Held]]) -> None:
