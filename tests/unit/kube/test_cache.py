@@ -101,10 +101,10 @@ def test_a_condition_that_we_wrote_ourselves_wakes_nobody():
 
 def test_a_kubelet_that_refuses_a_pod_is_told_of_once():
     cache, jobs = kept()
-    heard: list[tuple[str, str]] = []
-    cache.refused_by_node = lambda node, why: heard.append((node, why))
+    heard: list[tuple[str, ...]] = []
+    cache.refused_by_node = lambda *told: heard.append(told)
     jobs.put(job())
     cache.pods.put(member(0, node="n0"))
     for _ in range(2):
         cache.pods.put(member(0, node="n0", phase="Failed", reason="UnexpectedAdmissionError"))
-    assert heard == [("n0", "UnexpectedAdmissionError")]
+    assert heard == [("n0", "UnexpectedAdmissionError", "default/gang")]

@@ -12,6 +12,10 @@ from gpuyard.model.outside.ports import Clock
 AVOID_S = 30.0
 AVOID_MAX_S = 600.0
 """So long nothing new goes on a node whose kubelet refused a pod of ours, twice as long each time."""
+CALM_S = 3600.0
+"""After so long without a refusal the next one counts as the first."""
+MISFIT = "TopologyAffinityError"
+"""Says that these containers do not fit into that machine's NUMA nodes: nothing about what others would find there."""
 REST_S = 60.0
 """So long a gang rests that could not be started, for a reason that would be the same at once."""
 SHUN_S = 300.0
@@ -29,16 +33,26 @@ class Avoidance:
         """Why they are not started now."""
         self._look_at_node, self._look_at = look_at_node, look_at
         self._clock = clock
-        self._refusals: dict[str, int] = {}
+        self._refusals: dict[str, tuple[int, float]] = {}
+        """How often each node has refused lately, and when it last did."""
         self._nodes_until: dict[str, float] = {}
         self._gangs_until: dict[str, float] = {}
         self._shunned: dict[str, dict[str, float]] = {}
 
-    def refused_by(self, node: str, why: str) -> None:
-        """A kubelet would not have a pod of ours: we know less of the node than it does. Longer each time."""
-        times = self._refusals[node] = self._refusals.get(node, 0) + 1
+    def refused_by(self, node: str, why: str, gang: str = "") -> None:
+        """A kubelet would not have a pod of ours: we know less of the node than it does. Longer each time.
+
+        Where it is the pod that does not fit, its gang alone keeps off: nobody closes a node to others by asking oddly.
+        """
+        if why == MISFIT and gang:
+            self.shun(gang, node)
+            return
+        now = self._clock.monotonic()
+        before, at = self._refusals.get(node, (0, now))
+        times = before + 1 if now - at < CALM_S else 1
+        self._refusals[node] = times, now
         rest = min(AVOID_S * 2.0 ** (times - 1), AVOID_MAX_S)
-        self._nodes_until[node] = self._clock.monotonic() + rest
+        self._nodes_until[node] = now + rest
         self.nodes[node] = f"its kubelet refused a pod ({why}); tried again after {rest:g} s"
         self._look_at_node(node)
 

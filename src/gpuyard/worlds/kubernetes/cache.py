@@ -207,7 +207,7 @@ class Cache:
         """Owners that bear our mark and whose gang is not known yet: the group that it goes by has not come."""
         self.awaited: set[str] = set()
         """Gangs that places are kept for while they have no pods."""
-        self.refused_by_node: Callable[[str, str], None] = lambda _node, _why: None
+        self.refused_by_node: Callable[[str, str, str], None] = lambda _node, _why, _gang: None
         """Called when a kubelet would not have a pod of ours."""
         self.emptied: set[str] = set()
         """Cordoned nodes that somebody else evicts pods from."""
@@ -265,7 +265,7 @@ class Cache:
             self._group(now)
         elif not self._is_echo(before, now):
             if now.status.phase == "Failed" != before.status.phase and is_refused(now):
-                self.refused_by_node(node, now.status.reason)
+                self.refused_by_node(node, now.status.reason, self.gang_of(key))
             if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
                 self._group(now)
             self.look_at(self.gang_of(key))
