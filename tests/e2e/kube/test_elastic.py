@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube.conftest import Schedulers, wait_for
+from tests.e2e.kube.conftest import Schedulers, Scheduling, wait_for
 from tests.e2e.kube.test_giving_way import SITE, is_complete, job, running
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
@@ -16,6 +16,7 @@ from tests.support.kube.place import FORGIVING
 pytestmark = pytest.mark.slow
 
 FULL_SIZE = "gpuyard.dev/full-size"
+POLICY = "policy: {eviction_grace: 0s, protect_after: 100}"
 
 
 @pytest.fixture
@@ -79,9 +80,9 @@ def test_a_job_that_may_be_resized_shrinks_for_another_and_the_next_leader_lets_
 
 
 def test_a_job_that_was_made_smaller_is_complete_when_those_are_done_who_run(
-    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers, site: tuple[str, ...]
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling, site: tuple[str, ...]
 ):
-    schedulers(*site)
+    scheduling(POLICY)
     cluster.create(elastic(resizable="true"))
     wait_for(lambda: len(running(cluster, "elastic")) == 4, "all of it runs")
     cluster.create(indexed_job("urgent", 1, gpus=2, priorityClassName="urgent"))
@@ -93,10 +94,11 @@ def test_a_job_that_was_made_smaller_is_complete_when_those_are_done_who_run(
     assert (status.get("failed", 0), status["succeeded"]) == (0, 2)
 
 
+@pytest.mark.long  # the job controller makes pods anew only after a pause
 def test_extras_of_a_job_that_bears_it_are_deleted_made_anew_and_start_when_there_is_room(
-    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers, site: tuple[str, ...]
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling, site: tuple[str, ...]
 ):
-    schedulers(*site)
+    scheduling(POLICY)
     document = elastic("Never")
     document["spec"]["podFailurePolicy"] = FORGIVING
     cluster.create(document)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from gpuyard.kube.client import ApiReply
 from gpuyard.kube.owners import JobObject
 from gpuyard.model.actions import Evict, Start
 from gpuyard.model.events import TasksStopping
@@ -117,6 +120,32 @@ def test_a_job_that_was_made_smaller_is_made_larger_when_places_are_kept_for_mor
     assert stage.sizes == (3, 3, ""), "and the mark goes with the last"
 
 
+def test_a_job_that_was_made_smaller_and_then_suspended_is_resumed_and_has_its_full_size_again():
+    stage = Elastic()
+    stage.give_back(2)
+    stage.seen()
+    stage.taker.take([Evict("default/gang", WHY, "default/other")])
+    stage.settle()
+    for index in range(3):
+        stage.cache.pods.drop(f"default/gang-{index}")
+    stage.api.objects[GANG]["status"] = {"conditions": [{"type": "Suspended", "status": "True"}]}
+    stage.seen()
+    assert stage.sizes == (2, 2, "3")
+    places = tuple(Placement("n0", (index,), task=index) for index in range(3))
+    stage.taker.promise(Start("default/gang", places, WHY))
+    stage.taker.tend()
+    stage.settle()
+    assert stage.api.objects[GANG]["spec"]["suspend"] is False
+    stage.seen()
+    for index in range(2):
+        stage.pod(f"gang-{index}b", uid=f"gang-{index}b")
+    stage.look()
+    stage.taker.tend()
+    stage.settle()
+    assert [name for name, _, _ in stage.sent] == ["gang-0b", "gang-1b"]
+    assert stage.sizes == (3, 3, "")
+
+
 def test_a_job_that_is_being_finished_is_not_made_larger():
     stage = Elastic()
     stage.give_back(1, 2)
@@ -134,3 +163,33 @@ def test_a_job_that_somebody_has_made_larger_meanwhile_is_as_large_as_they_say()
     stage.seen()
     (group,) = stage.observer.jobs["default/gang"].task_groups()
     assert group.tasks == 5
+
+
+def told_and_deleted(stage: Elastic, going: Sequence[str]) -> list[str]:
+    """How these pods are deleted: the requests, one after another."""
+    pods = [stage.cache.pods.objects[f"default/{name}"] for name in going]
+    assert asyncio.run(stage.taker.disruptor.delete(pods, "for another")) in ("", "too busy")
+    return [f"{method} {path.rpartition('/pods/')[2]}" for method, path, _ in stage.api.writes]
+
+
+def test_whoever_is_deleted_was_told_so_before_with_a_time_lest_kubernetes_takes_it_for_long_ago():
+    stage = Elastic()
+    assert told_and_deleted(stage, ["gang-1", "gang-2"]) == [
+        "PATCH gang-1/status", "PATCH gang-2/status", "DELETE gang-1", "DELETE gang-2",
+    ]  # fmt: skip
+    (condition,) = stage.api.writes[0][2]["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
+    assert condition["lastTransitionTime"] == "1970-01-01T00:16:40Z"
+
+
+def test_nobody_is_deleted_where_one_could_not_be_told():
+    stage = Elastic()
+    send = stage.api.send
+
+    async def busy(method: str, path: str, *args: Any, **options: Any) -> ApiReply:
+        if method == "PATCH" and "gang-2" in path:
+            return ApiReply(409, b'{"message": "too busy"}')
+        return await send(method, path, *args, **options)
+
+    stage.api.send = busy  # type: ignore[method-assign]
+    assert told_and_deleted(stage, ["gang-1", "gang-2"]) == ["PATCH gang-1/status"]

@@ -217,19 +217,45 @@ class Disruptor:
     # --- pods --------------------------------------------------------------------------------------------
 
     async def delete(self, going: Sequence[PodObject], why: str) -> str:
-        """Told that they are disrupted, and deleted: their places are claimed."""
+        """Told that they are disrupted, and deleted: their places are claimed. A Job would count one that was not told
+        as failed, so nobody is deleted before all of them were."""
         for pod in going:
-            target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
-            told = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [target]}}
+            if told := await self._disrupted(pod, why):
+                return told
+        for pod in going:
             body = {"preconditions": {"uid": pod.metadata.uid}}
             try:
-                await self._send("PATCH", f"{_pod_path(pod)}/status", msgspec.json.encode(told), STRATEGIC)
                 reply = await self._send("DELETE", _pod_path(pod), msgspec.json.encode(body))
             except ApiUnreachable as error:
                 return str(error)
             if not reply.ok and reply.status not in (404, 409):
                 return reply.why()
         return ""
+
+    async def _disrupted(self, pod: PodObject, why: str) -> str:
+        """It bears the condition; again where somebody was faster, or where no answer came. Without a time of its own
+        Kubernetes takes the condition for one of long ago and turns it off, and the Job counts a failure."""
+        since = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
+        target["lastTransitionTime"] = since
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [target]}}
+        told = "no answer"
+        for attempt in range(TRIES):
+            if attempt:
+                await self._clock.sleep(PAUSE_S * attempt)
+            if not self._leads():
+                return "another scheduler may lead by now"
+            try:
+                reply = await self._send("PATCH", f"{_pod_path(pod)}/status", msgspec.json.encode(body), STRATEGIC)
+            except ApiUnreachable as error:
+                told = str(error)
+                continue
+            if reply.ok or reply.status == 404:
+                return ""
+            told = reply.why()
+            if reply.status not in (409, 429) and reply.status < 500:
+                break
+        return told
 
     async def evict(self, going: Sequence[PodObject]) -> str:
         """By the Eviction API, which asks budgets once more; one that refuses is waited for, and then named."""
