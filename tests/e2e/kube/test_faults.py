@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
 
 from gpuyard.kube import reflector
-from tests.e2e.kube.conftest import Schedulers, Scheduling, bound, wait_for
+from tests.e2e.kube.conftest import CUTS, Schedulers, Scheduling, bound, wait_for
 from tests.support.kube import truth
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
 
-# Connections are cut here from outside, on both sides of the proxy; when the collector meets their remains is chance.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
-
-
-@pytest.fixture(autouse=True)
-def remains() -> Iterator[None]:
-    """What was cut is collected before the next test."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+pytestmark = [pytest.mark.slow, *CUTS]
 
 
 STORM = (
