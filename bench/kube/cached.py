@@ -121,11 +121,10 @@ def _scheduler(server: str) -> dict[str, float]:
 
 
 def _await_rest(pid: int) -> None:
-    """Until its first plan is made: it does next to nothing for a while, however long that takes to come."""
+    """Until its first plan is made: whenever one looks, none of its threads works or waits for a core."""
     end = time.monotonic() + PATIENCE_S
-    at_rest, before = 0, watching.cpu_of(pid)
-    while at_rest < 5 and time.monotonic() < end:
-        time.sleep(1.0)
-        now = watching.cpu_of(pid)
-        at_rest = at_rest + 1 if now - before <= 0.1 else 0
-        before = now
+    at_rest = 0
+    while at_rest < 10 and time.monotonic() < end:
+        time.sleep(0.5)
+        states = [stat.read_text().rsplit(")", 1)[1].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+        at_rest = 0 if "R" in states else at_rest + 1

@@ -19,7 +19,17 @@ from gpuyard.kube.lanes import PostLanes
 from gpuyard.kube.replies import ApiRefused, ApiReply, ApiUnreachable, seconds, unreached
 from gpuyard.model.outside.ports import Clock
 
-__all__ = ["JSON", "MERGE", "STRATEGIC", "ApiRefused", "ApiReply", "ApiUnreachable", "KubeClient", "WatchLines"]
+__all__ = [
+    "JSON",
+    "LANES",
+    "MERGE",
+    "STRATEGIC",
+    "ApiRefused",
+    "ApiReply",
+    "ApiUnreachable",
+    "KubeClient",
+    "WatchLines",
+]
 
 CONNECTIONS = 64
 """At once. More bind no faster: the server's own turn is what takes time."""

@@ -99,6 +99,7 @@ class _Lane(asyncio.Protocol):
         self._came = b""
         self._asked: asyncio.Future[ApiReply] | None = None
         self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.usable = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,8 +110,7 @@ class _Lane(asyncio.Protocol):
         """Its answer to come; the lane is nobody else's until then."""
         assert self._transport is not None
         self._came, self._asked = b"", self._loop.create_future()
-        timer = self._loop.call_later(within, self._fail, TimeoutError())
-        self._asked.add_done_callback(lambda _: timer.cancel())
+        self._timer = self._loop.call_later(within, self._fail, TimeoutError())
         self._transport.write(request)
         return self._asked
 
@@ -134,7 +134,12 @@ class _Lane(asyncio.Protocol):
             return
         if found is not None:
             self.usable = self.usable and found.keeps
+            self._stop_waiting()
             self._asked.set_result(found.reply)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _fail(self, error: Exception) -> None:
         self.close()
@@ -144,6 +149,7 @@ class _Lane(asyncio.Protocol):
     def close(self) -> None:
         """Whatever may still come on it is not heard."""
         self.usable = False
+        self._stop_waiting()
         if self._transport is not None:
             self._transport.abort()
 

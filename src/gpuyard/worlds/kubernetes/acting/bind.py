@@ -14,7 +14,7 @@ from enum import Enum
 
 import msgspec
 
-from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
+from gpuyard.kube.client import LANES, ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import Placement
 from gpuyard.model.outside.ports import Clock
@@ -22,7 +22,6 @@ from gpuyard.worlds.kubernetes.asking.marks import GPUS, JOB, TASK
 
 CALL_S = 2.5
 """Shorter than what is left of a lease when we stop acting on it."""
-LANES = 64
 TRIES = 3
 BUSY_S = 1.0
 
