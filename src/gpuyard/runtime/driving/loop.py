@@ -55,7 +55,7 @@ class Loop:
         self._leadership = leadership
         self._steps = steps
         self._built = False
-        """Whether the picture has been filled since it was opened."""
+        """Whether a picture has been filled; those that take its place are left to the collector: more may follow."""
         self.assumed: Sequence[Event] = ()
         """What the last plan is taken to have done; told to the brain first thing in the next turn."""
         self.heard: Callable[[Plan], None] | None = None
@@ -67,7 +67,6 @@ class Loop:
         moment = self.world.open()
         bare = replace(moment, jobs=(), memory=self.memory.to_document())
         self.fleet = Fleet(bare)
-        self._built = False
         self.assumed = [JobSeen(job) for job in moment.jobs]
         if self._journal is not None:
             self._journal.begin(bare)
