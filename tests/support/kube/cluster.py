@@ -265,6 +265,8 @@ class Cluster:
                 kept.close()
             self._kept.connection = None
             answer, content = self._sent(method, path, data, headers)
+            if (method, answer.status) == ("POST", 409) and (name := body.get("metadata", {}).get("name")):
+                answer, content = self._sent("GET", f"{path}/{name}", None, headers)  # made, and only its answer lost
         if answer.status >= 400:
             raise ApiError(answer.status, content.decode(errors="replace"))
         return content
@@ -311,8 +313,17 @@ class Cluster:
     def clean(self) -> None:
         """Nobody's jobs, pods and nodes: the next test begins with none."""
         self.delete("/api/v1/namespaces/gpuyard-system/configmaps/gpuyard-memory")
-        self.delete("/api/v1/nodes")
         self.empty("default")
+        self.no_nodes()
+
+    def no_nodes(self) -> None:
+        """No machine is left; deleting many at once may end half-way."""
+
+        def gone() -> bool:
+            self.delete("/api/v1/nodes")
+            return not self.get("/api/v1/nodes")["items"]
+
+        until(gone, 60, "every node is gone")
 
     def empty(self, namespace: str) -> None:
         """Nothing of what people make is left there, nor anybody who would make it anew."""

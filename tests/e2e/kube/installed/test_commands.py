@@ -40,7 +40,7 @@ def running(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     assert "Traceback" not in scheduler.text(), scheduler.text()
     installed.delete("/apis/batch/v1/namespaces/team-a/jobs?propagationPolicy=Background")
     installed.delete("/api/v1/namespaces/team-a/pods?gracePeriodSeconds=0", 0)
-    installed.delete("/api/v1/nodes")
+    installed.no_nodes()
     kubelets.stop()
 
 

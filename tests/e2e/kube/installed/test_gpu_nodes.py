@@ -68,8 +68,8 @@ def running(installed: Cluster, tmp_path: Path) -> Iterator[Running]:
     started.stop()
     installed.delete("/apis/gpuyard.dev/v1/gpunodes")
     installed.delete("/api/v1/namespaces/gpuyard-system/pods/agent-n0", 0)
-    for path in ("/api/v1/namespaces/team-a/pods?gracePeriodSeconds=0", "/api/v1/nodes"):
-        installed.delete(path, 0)
+    installed.delete("/api/v1/namespaces/team-a/pods?gracePeriodSeconds=0", 0)
+    installed.no_nodes()
     kubelets.stop()
 
 

@@ -26,7 +26,7 @@ def nodes(installed: Cluster) -> Iterator[FakeKubelets]:
         installed.empty(namespace)
     kubelets = FakeKubelets(installed)
     yield kubelets
-    installed.delete("/api/v1/nodes")
+    installed.no_nodes()
     for namespace in TEAMS:
         installed.empty(namespace)
     installed.delete(QUEUES)

@@ -42,7 +42,7 @@ def busy(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     for namespace in people:
         installed.delete(f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background")
         installed.delete(f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0", 0)
-    installed.delete("/api/v1/nodes")
+    installed.no_nodes()
     kubelets.stop()
 
 
