@@ -9,7 +9,7 @@ from gpuyard.brain.engine.nodes.columns import Region, within
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.brain.engine.placing import gang, topology
+from gpuyard.brain.engine.placing import fragmentation, gang, topology
 from gpuyard.brain.engine.placing.topology import GroupWish
 from tests.support.moments import moment
 
@@ -194,3 +194,13 @@ def test_groups_are_counted_however_deep_they_lie():
     )
     whole = draft.fleet.jobs["j"].job.gang
     assert [gang.leaf_count(group) for group in (whole, *whole.groups)] == [3, 2, 1]
+
+
+# --- what is measured -----------------------------------------------------------------------------
+
+
+def test_room_is_told_for_the_levels_that_nodes_have_and_no_others():
+    text = RACKS.replace("[zone, rack]", "[zone, rack, clique]").replace("JOBS", "")
+    found = fragmentation.measure(Fleet(moment(text)), 0, 0)
+    assert dict(found.pools[0].largest_gang) == {"nvlink": 8, "node": 8, "rack": 16, "zone": 24}
+    assert {shape.level for shape in found.pools[0].shapes} == {"nvlink", "node", "rack", "zone"}

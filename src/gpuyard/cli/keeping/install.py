@@ -47,6 +47,9 @@ def _reached(command: Any) -> Any:
 @click.option(
     "--tls-secret", default="", metavar="NAME", help="Serve teams the yard's API, with this Secret's certificate."
 )
+@click.option(
+    "--kubelet-config", default="", metavar="PATH", help="Of all nodes: agents read the topology policy from it."
+)
 @click.option("--exclusive", is_flag=True, help="Refuse pods that ask another scheduler for GPUs.")
 @click.option("--except", "excepted", multiple=True, metavar="NAMESPACE", help="Its pods may do so all the same.")
 @click.option("--policies/--no-policies", default=True, help="Whether the API server guards marks, places and queues.")
@@ -63,6 +66,8 @@ def install(kubeconfig: str, context: str, **given: Any) -> None:
     wish = installing.InstallWish(**given)
     if wish.tls_secret and not wish.image:
         raise click.UsageError("--tls-secret is for the programs of --image; `yard serve --listen` takes files.")
+    if wish.kubelet_config and not (wish.image and wish.kubelet_config.startswith("/")):
+        raise click.UsageError("--kubelet-config is a path on the nodes, for the agents of --image; it begins with /.")
     if form == "yaml" and not dry:
         raise click.UsageError("-o yaml writes what --dry-run would apply; give both.")
     if dry:

@@ -24,6 +24,7 @@ EXCEPTED = ("kube-system", "gpu-operator")
 """Namespaces whose pods may name their node and have their GPUs from others: the vendor's validator does both."""
 MANAGED_BY = {applying.MADE_BY: "yard-install", "app.kubernetes.io/part-of": "gpuyard"}
 API_PORT, TLS = 8443, "/etc/gpuyard/tls"
+KUBELET = "/etc/gpuyard/kubelet.yaml"
 Document = dict[str, Any]
 
 
@@ -40,6 +41,8 @@ class InstallWish:
     policies: bool = True
     tls_secret: str = ""
     """Of the namespace: the certificate under which the yard's API is served to teams; "": it is not served."""
+    kubelet_config: str = ""
+    """Where nodes keep their kubelet's configuration, which agents read its topology policy from; "": they do not."""
 
 
 def documents(wish: InstallWish) -> list[Document]:
@@ -51,6 +54,8 @@ def documents(wish: InstallWish) -> list[Document]:
     if wish.image and wish.tls_secret:
         programs = [_served(each, wish.tls_secret) for each in programs]
         programs += manifests.documents("service.yaml", wish.namespace)
+    if wish.kubelet_config:
+        programs = [_reading_kubelet(each, wish.kubelet_config) for each in programs]
     rules = [*_policies(wish, "policies.yaml")] if wish.policies else []
     rules += [*_policies(wish, "exclusive.yaml")] if wish.exclusive else []
     kinds = [queues.definition(), gpu_nodes.definition()]
@@ -82,6 +87,20 @@ def _served(document: Document, secret: str) -> Document:
     pod["securityContext"]["fsGroup"] = pod["securityContext"]["runAsUser"]
     pod["volumes"].append({"name": "tls", "secret": {"secretName": secret, "defaultMode": 0o440}})
     return opened
+
+
+def _reading_kubelet(document: Document, path: str) -> Document:
+    """The agent with that one file of its node. Where there is none it does not start and its events say so: without
+    `File` the runtime would make a folder of that name, on which the kubelet would fail."""
+    if document["kind"] != "DaemonSet":
+        return document
+    reading: Document = copy.deepcopy(document)
+    pod = reading["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    container["args"] += ["--kubelet-config", KUBELET]
+    container["volumeMounts"].append({"name": "kubelet", "mountPath": KUBELET, "readOnly": True})
+    pod["volumes"].append({"name": "kubelet", "hostPath": {"path": path, "type": "File"}})
+    return reading
 
 
 def _rights(wish: InstallWish, name: str) -> list[Document]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -116,3 +117,17 @@ def test_a_dry_run_asks_nobody_and_writes_what_kubectl_takes(tmp_path):
     }
     assert images == {"x:2"}
     assert json.dumps(documents)
+
+
+def test_agents_are_given_the_one_file_of_their_node_that_tells_the_kubelets_topology_policy(tmp_path: Path):
+    path = "/var/lib/kubelet/config.yaml"
+    wish = ("--image", "x:2", "--kubelet-config", path)
+    text = yard(str(tmp_path / "none"), "install", *wish, "--dry-run", "-o", "yaml")
+    (agent,) = [each for each in yaml.safe_load_all(text) if each["kind"] == "DaemonSet"]
+    pod = agent["spec"]["template"]["spec"]
+    (mounted,) = [each["hostPath"] for each in pod["volumes"] if "hostPath" in each]
+    assert mounted == {"path": path, "type": "File"}, "a file that is not there is not made"
+    inside = pod["containers"][0]["args"][-1]
+    assert {"name": "kubelet", "mountPath": inside, "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    for wrong in (("--kubelet-config", path), ("--image", "x:2", "--kubelet-config", "config.yaml")):
+        assert "begins with /" in yard(str(tmp_path / "none"), "install", "--dry-run", *wrong, code=2)

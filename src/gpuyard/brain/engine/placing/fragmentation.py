@@ -15,7 +15,7 @@ from gpuyard.brain.engine.nodes.demand import Floats, as_class, demand_known
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.model.answers.outlook import Fragmentation, PoolFragmentation, ShapeFit
 from gpuyard.model.resources import WHOLE
-from gpuyard.model.topology import NVLINK
+from gpuyard.model.topology import NODE, NVLINK
 
 
 def follow_demand(fleet: Fleet) -> None:
@@ -85,8 +85,9 @@ def _pool(columns: Columns, name: str, members: Bools, stranded: Floats) -> Pool
 
 
 def _levels(columns: Columns) -> tuple[str, ...]:
-    """From the island outwards."""
-    return (NVLINK, *reversed(columns.level_names))
+    """From the island outwards, without those that no node has: nobody can ask for room there."""
+    borne = [name for name in columns.level_names[:-1] if columns.level(name).known.any()]
+    return (NVLINK, NODE, *reversed(borne))
 
 
 def _largest(columns: Columns, members: Bools) -> tuple[tuple[str, int], ...]:
