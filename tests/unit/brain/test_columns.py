@@ -211,3 +211,8 @@ def test_widths_are_never_nothing():
     assert without.nodes[0].cpu == UNLIMITED
     one = Fleet(moment("nodes: [{name: n, gpus: 1, cpu: 3}, {name: m, gpus: 1}]")).columns
     assert (one.width, one.breadth, one.cpu_width) == (1, 1, 3000)
+
+
+def test_islands_stand_in_the_order_of_their_first_gpus_also_where_they_are_woven():
+    (node,) = moment("nodes: [{name: n0, gpus: 4, islands: [[1, 2], [0, 3]]}]").nodes
+    assert Columns([node], ()).islands[0] == (0b1001, 0b0110)

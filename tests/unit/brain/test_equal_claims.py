@@ -80,6 +80,14 @@ def test_only_the_first_of_equal_claims_is_searched_for(followed: list[str]):
     assert set(stopped) - set(followed) == {"h3-3"}
 
 
+@pytest.mark.parametrize("most", [1, 4, 9])
+def test_a_claim_that_follows_another_counts_as_one_search(most: int, followed: list[str]):
+    queues = (Queue("claimant", quota=Allowance(16 * WHOLE)), Queue("holder"))
+    snapshot = fleet_of(4, holder, [claimant(i) for i in range(16)], *queues)
+    planned(replace(snapshot, policy=replace(snapshot.policy, search_total=most)))
+    assert len(followed) == most - 1
+
+
 BUDGET = {"budgets": (Budget("all", jobs=("h0-0", "h0-1"), max_unavailable=1),)}
 SLICED = {
     "nodes": (

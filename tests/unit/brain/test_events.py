@@ -18,12 +18,15 @@ from gpuyard.model.events import (
     JobGone,
     NodeLost,
     NodeSeen,
+    PolicyChanged,
     TasksAssigned,
     TasksEnded,
     TasksRunning,
     TasksStopping,
 )
+from gpuyard.model.job import JobClass
 from gpuyard.model.node import Health
+from gpuyard.model.policy import ClassPolicy, Style
 from gpuyard.model.reasons import Code, Reason
 from tests.support.moments import moment
 from tests.support.pictures import differences, picture
@@ -150,3 +153,22 @@ def test_a_device_of_a_node_that_is_only_just_seen_falls_sick_and_of_one_that_is
     assert sick == {"n0": [3], "n1": [2]}
     told = fleet.apply([GpuHealthChanged("n9", 0, Health.SICK), NodeLost("n1"), GpuHealthChanged("n1", 0, Health.SICK)])
     assert told == [f"an event speaks of node {name}, which nobody has seen" for name in ("n9", "n1")]
+
+
+def test_a_node_that_is_sound_again_is_odd_no_more():
+    fleet = Fleet(moment(TWO))
+    fleet.apply([GpuHealthChanged("n0", 3, Health.SICK)])
+    assert [node.name for node in fleet.odd_nodes()] == ["n0"]
+    fleet.apply([GpuHealthChanged("n0", 3, Health.HEALTHY)])
+    assert list(fleet.odd_nodes()) == []
+
+
+def test_another_treatment_of_a_class_holds_for_jobs_that_were_there_before():
+    found = moment(TWO)
+    fleet = Fleet(found)
+    before = fleet.jobs["j"].requests[0].style
+    classes = {**found.policy.classes, JobClass.TRAINING: ClassPolicy(priority=50, placement=Style.SPREAD)}
+    changed = replace(found, policy=replace(found.policy, classes=classes))
+    fleet.apply([PolicyChanged(changed.policy)])
+    assert (before, fleet.jobs["j"].requests[0].style) == (Style.PACK, Style.SPREAD)
+    assert differences(picture(fleet), picture(Fleet(changed))) == []

@@ -85,3 +85,30 @@ def test_devices_alone_are_lacking_if_cores_and_memory_would_do_for_one_more(gro
 def test_who_asks_for_nothing_finds_plenty_of_room():
     fleet = Fleet(moment(CROWD.replace("GROUP", "{name: g, tasks: 1}")))
     assert Vacancy(fleet.columns, fleet.jobs["asks"].requests[0], 0).room() == PLENTY
+
+
+ALIGNED = """
+nodes: [{name: n0, gpus: 8, numa: [[0, 1, 2, 3], [4, 5, 6, 7]], alignment: single-numa-node, unhealthy: [7]}]
+jobs:
+  - {name: low, gpus: 1, at: "n0:0"}
+  - {name: high, gpus: 1, at: "n0:4"}
+  - {name: asks, gpus: GPUS}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "full", "without_low", "without_high"),
+    [(1, 5, 6, 6), (2, 2, 3, 2), (3, 1, 1, 2), (4, 0, 1, 0)],  # free: 1, 2, 3 and 5, 6; 7 is sick
+)
+def test_room_is_counted_in_each_numa_node_where_the_kubelet_insists(
+    gpus: int, full: int, without_low: int, without_high: int
+):
+    fleet = Fleet(moment(ALIGNED.replace("GPUS", str(gpus))))
+    vacancy = Vacancy(fleet.columns, fleet.jobs["asks"].requests[0], 0)
+    found = [vacancy.room()]
+    for name in ("low", "high"):
+        (held,) = fleet.jobs[name].held
+        vacancy.leave(held)
+        found.append(vacancy.room())
+        vacancy.enter(held)
+    assert found == [full, without_low, without_high]
