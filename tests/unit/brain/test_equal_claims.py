@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 from gpuyard.brain.decide import decide
-from gpuyard.brain.engine.giving_way import equal_claims
+from gpuyard.brain.engine.giving_way import clearing, equal_claims
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
+from gpuyard.brain.engine.giving_way.victims import Unit
+from gpuyard.brain.engine.nodes.feasibility import Shape
+from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Evict, Plan
@@ -86,6 +90,21 @@ def test_a_claim_that_follows_another_counts_as_one_search(most: int, followed: 
     snapshot = fleet_of(4, holder, [claimant(i) for i in range(16)], *queues)
     planned(replace(snapshot, policy=replace(snapshot.policy, search_total=most)))
     assert len(followed) == most - 1
+
+
+def test_equals_of_a_node_go_one_after_the_other_without_being_weighed_again(monkeypatch: pytest.MonkeyPatch):
+    queues = (Queue("claimant", quota=Allowance(16 * WHOLE)), Queue("holder"))
+    weighed: list[int] = []
+    cheapest_set = clearing.cheapest_set
+
+    def noted(draft: Draft, leave: clearing.Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
+        weighed.append(node)
+        return cheapest_set(draft, leave, shape, node)
+
+    monkeypatch.setattr(clearing, "cheapest_set", noted)
+    planned(fleet_of(4, holder, [claimant(i) for i in range(16)], *queues))
+    # each when it is first of use and when its last equal has gone; the first also after the search for the first claim
+    assert Counter(weighed) == {3: 3, 2: 2, 1: 2, 0: 2}
 
 
 BUDGET = {"budgets": (Budget("all", jobs=("h0-0", "h0-1"), max_unavailable=1),)}

@@ -115,6 +115,26 @@ def test_room_is_kept_where_most_is_free_and_there_on_the_emptiest_nodes(
     assert likeliest(wanted) == places
 
 
+def test_nodes_that_the_job_may_not_use_count_neither_for_their_domain_nor_against_it():
+    racks = """
+topology: [rack]
+nodes:
+  - {name: n0, gpus: 4, model: H100, domains: {rack: r0}}
+  - {name: n1, gpus: 4, model: A100, domains: {rack: r0}}
+  - {name: n2, gpus: FREE, model: H100, domains: {rack: r1}}
+jobs:
+  - {name: w, submitted: -2h, models: [H100], tasks: 2, gpus: 2, topology: {required: rack}}
+"""
+
+    def kept_on(free: int) -> set[str]:
+        draft = draft_of(racks.replace("FREE", str(free)))
+        places = reservations._likeliest(draft, draft.fleet.jobs["w"])
+        return {draft.fleet.columns.nodes[held.node].name for held in places}
+
+    assert kept_on(4) == {"n0"}  # as much as in the other rack: the first
+    assert kept_on(5) == {"n2"}
+
+
 def test_a_pool_is_full_with_as_many_reservations_as_the_policy_allows():
     draft = draft_of(RACKS.replace("WANTED", "gpus: 4"))
     row = draft.fleet.jobs["w"]

@@ -153,6 +153,13 @@ def test_what_was_asked_for_counts_for_a_day_and_is_then_forgotten():
     assert part.with_asked({}, 34 * hour).gpus == {}
 
 
+def test_every_job_that_comes_counts_for_the_gpus_it_asks_for_and_those_alike_together():
+    yard = Watched(scattered())
+    yard.after(0, *asked(8, 3, yard.snapshot.now), *asked(2, 1, yard.snapshot.now))
+    eight, two = (AskedShape(gpus * WHOLE, 1, "", ()).key for gpus in (8, 2))
+    assert yard.memory.of(DayAsked).total(yard.snapshot.now) == {eight: 24.0, two: 2.0}
+
+
 def test_a_shape_reads_back_from_its_key():
     for shape in (AskedShape(WHOLE, 4, "rack", ("H100", "A100")), AskedShape(WHOLE // 2, 1, "", ())):
         assert AskedShape.of_key(shape.key) == shape
@@ -166,7 +173,7 @@ def test_a_snapshot_says_at_once_what_is_scattered_for_its_time_stands_still():
         "here", 0.0,
     )  # fmt: skip
     found = foresee.alerts(replace(busy, nodes=(*busy.nodes, *wide.nodes), jobs=(*busy.jobs, *wide.jobs)))
-    assert [alert.kind for alert in found] == [AlertKind.FRAGMENTATION]
+    assert [(alert.kind, alert.since) for alert in found] == [(AlertKind.FRAGMENTATION, busy.now)]
 
 
 def test_one_figure_an_hour_is_kept_for_a_day():
