@@ -368,3 +368,11 @@ def test_an_elastic_job_that_must_stay_together_is_moved_with_its_extra_and_has_
     plan = propose(SCATTERED, {"small": elastic})
     assert moved(plan) == {"small": ["n1", "n1"]}
     assert fits(plan, 8) == (0, 1)
+
+
+def test_where_there_are_no_gpus_or_nobody_asks_for_one_nothing_is_moved():
+    asked: list[dict[str, Any]] = [{"name": "one"}, {"name": "half", "fraction": 0.5}]
+    asked += [{"name": f"in-one-{level}", "tasks": 2, "topology": {"required": level}} for level in ("rack", "nvlink")]
+    bare = propose(SCATTERED, topology=["rack"], nodes=[{"name": "n0", "cpu": 8}], jobs=asked)
+    for found in (bare, propose(SCATTERED, jobs=[{"name": "desk", "cpu": 1}])):
+        assert (found.moves, found.before) == ((), found.after)

@@ -107,8 +107,6 @@ class DefragSearch:
 
     def _promising(self) -> list[Candidate]:
         columns, horizon = self.draft.fleet.columns, self.draft.policy.defrag_horizon
-        if not columns.width or not self.useful.wanted:
-            return []
         found = candidates.promising(columns, self.useful, self._costs.sync())
         found.sort(
             key=lambda candidate: (

@@ -274,7 +274,7 @@ class Shapes(Eligibility):
 
 def free_gpus(columns: Columns, nodes: Bools | Ints) -> int:
     """GPUs free on these nodes, parts of shared devices and MIG slices included, in grains."""
-    return int(columns.shares[nodes].sum()) if columns.width else 0
+    return int(columns.shares[nodes].sum())
 
 
 STATES_KEPT = 1 << 12

@@ -376,8 +376,6 @@ class Standing:
 
     def held_from(self, row: JobRow, placements: Iterable[Placement]) -> Iterator[Held]:
         """What placements of a job hold; placements on nodes that are gone hold nothing."""
-        if not placements:
-            return
         several = not row.single
         leaves = {group.name: leaf for leaf, group in enumerate(row.groups)} if several else {}
         for placement in placements:

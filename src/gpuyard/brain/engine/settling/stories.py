@@ -106,4 +106,5 @@ def _heir(change: Change, takers: Mapping[Device, list[JobRow]], queue: int | No
     """Who took the devices that this job left; one of the queue it first gave way to, if any did."""
     left = {(held.node, device) for held in change.gone for device in held.gpus}
     heirs = (row for device in left for row in takers.get(device, ()))
-    return min(((row.queue != queue, row.name) for row in heirs), default=(False, ""))[1]
+    first = min(heirs, key=lambda row: (row.queue != queue, row.name), default=None)
+    return "" if first is None else first.name
