@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuyard.brain.decide import decide, observe
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Evictions, Memory
 from gpuyard.files import parse_snapshot
@@ -128,6 +130,18 @@ def test_of_several_jobs_that_were_evicted_too_often_the_first_three_are_named()
     evicted = Memory().keeping(Evictions(dict.fromkeys("abcd", (1767268700.0,) * 3)))
     (alert,) = Watched(LENT % 4 + more, evicted).after(1, kind=AlertKind.PROTECTED)
     assert (alert.count, alert.jobs) == (4, ("a", "b", "c"))
+
+
+def test_where_none_is_too_many_whoever_was_evicted_at_all_is_protected_and_alerts_and_nobody_else():
+    begin = 1767268800.0
+    times = {"big": (), "mine": (begin - 200, begin - 100)}
+    yard = Watched("policy: {protect_after: 0}\n" + LENT % 4, Memory().keeping(Evictions(times)))
+    draft = Draft(yard.fleet, yard.memory, begin)
+    assert {name: victims.spared(draft, row) for name, row in yard.fleet.jobs.items()} == {"big": False, "mine": True}
+    (alert,) = yard.after(0, kind=AlertKind.PROTECTED)
+    assert (alert.key, alert.count, alert.since) == ("protected/a", 1, begin - 200)
+    assert yard.after(DAY - 101, kind=AlertKind.PROTECTED) != []
+    assert yard.after(DAY - 100, kind=AlertKind.PROTECTED) == []
 
 
 def test_a_job_that_is_gone_is_protected_no_longer():

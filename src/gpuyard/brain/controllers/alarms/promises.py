@@ -116,11 +116,11 @@ def _broken(name: str, since: float, what: str) -> Alert:
 
 def protected(draft: Draft) -> Iterator[Alert]:
     """Jobs that were evicted so often in a day that nobody may do it again (rule 21), by queue."""
-    most = draft.policy.protect_after
+    most = max(draft.policy.protect_after, 1)  # who was never evicted is not spared for it, whatever the policy says
     queues: dict[str, list[tuple[str, float]]] = {}
     for name, times in draft.evictions.items():
         today = sorted(at for at in times if draft.now - at < DAY)
-        if name in draft.fleet.jobs and len(today) >= most > 0:
+        if name in draft.fleet.jobs and len(today) >= most:
             queues.setdefault(draft.fleet.jobs[name].job.queue, []).append((name, today[most - 1]))
             draft.look_again(today[-most] + DAY)
     for queue, found in sorted(queues.items()):
