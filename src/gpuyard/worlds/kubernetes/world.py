@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent import futures
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -54,6 +55,8 @@ CROWD_S = 0.5
 SYNC_S = 120.0
 PARTING_S = 0.5
 """So long whoever stops writes down what the next one should know; then it lets go all the same."""
+LOOK_S = 1.0
+"""So often whoever waits for the loop looks whether there still is one."""
 IDLE_S = 5.0
 
 T = TypeVar("T")
@@ -213,8 +216,18 @@ class KubernetesWorld:
             await self.election.resign()
 
     def _ask(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
-        """Have the loop do it, and wait."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+        """Have the loop do it, and wait. Whoever asks while it ends is told so: what never begins is not waited for."""
+        end = float("inf") if seconds is None else self._clock.monotonic() + seconds
+        try:
+            asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # it is closed
+            asked = futures.Future()
+        while not asked.done() and self._thread.is_alive() and self._clock.monotonic() < end:
+            futures.wait([asked], min(LOOK_S, end - self._clock.monotonic()))
+        if not asked.done() and not self._thread.is_alive():
+            work.close()
+            raise Refused("the cluster is followed no more: the scheduler is being stopped")
+        return asked.result(0)
 
     def post(self, path: str, body: bytes) -> ApiReply:
         """Ask the API server something for somebody; from any thread but the loop's own."""
