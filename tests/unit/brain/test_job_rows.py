@@ -99,9 +99,11 @@ def test_work_is_unsaved_since_the_start_or_the_last_checkpoint_whichever_is_lat
 
 
 def test_the_younger_sorts_first_and_among_equals_the_larger_name():
-    jobs = "{name: a, submitted: -1h}, {name: b, submitted: -1h}, {name: c, submitted: -2h}"
+    ages = {"a": 1, "b": 1, "job-1": 1, "job-10": 1, "job-1-x": 1, "c": 2}
+    jobs = ", ".join(f"{{name: {name}, submitted: -{hours}h}}" for name, hours in ages.items())
     fleet = Fleet(moment(f"{NODES}jobs: [{jobs}]"))
-    assert sorted(fleet.jobs, key=lambda name: fleet.jobs[name].youth) == ["b", "a", "c"]
+    youngest_first = ["job-10", "job-1-x", "job-1", "b", "a", "c"]
+    assert sorted(fleet.jobs, key=lambda name: fleet.jobs[name].youth) == youngest_first
 
 
 # --- lines ----------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ _counting = itertools.count(1)
 
 _BACKWARDS = bytes(range(255, -1, -1))
 """Turns a name's bytes into ones that sort the other way round."""
+_END = "\0"
+"""Below whatever a name may go on with, so that turned round `job-10` comes before `job-1`."""
 
 
 class Footing(NamedTuple):
@@ -156,7 +158,8 @@ class JobRow:
     def youth(self) -> tuple[object, ...]:
         """Sorts the younger first, and among equals the larger name."""
         if not self._youth:  # it never changes, and only possible victims are asked for it
-            self._youth = (-self.job.submitted, self.name.encode().translate(_BACKWARDS), 1)
+            name = f"{self.name}{_END}".encode()
+            self._youth = (-self.job.submitted, name.translate(_BACKWARDS))
         return self._youth
 
     @property
