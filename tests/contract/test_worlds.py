@@ -99,9 +99,8 @@ def test_a_drained_node_is_emptied_and_its_gang_runs_on_elsewhere(world: Make):
     place.submit("gang", 1.0, tasks=2, gpus=1)
     before = nodes_of(place.until("gang", "running"))[0]
     place.drain(before)
-    place.until("gang", "stopping", "starting", "waiting", "running")
-    while before in nodes_of(document := place.until("gang", "running", "succeeded")):
-        assert document["phase"] == "running"
+    while before in nodes_of(place.until("gang", "running")):
+        pass  # time stands meanwhile
     document = place.until("gang")
     assert (document["phase"], document["attempts"]) == ("succeeded", 2)
 

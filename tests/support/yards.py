@@ -57,7 +57,7 @@ class TestYard(EmbeddedYard):
         """Submit, and tell the names."""
         return [document["name"] for document in self.submit(caller, jobs, **options)]
 
-    def until(self, name: str, *phases: str, seconds: float = 120.0) -> dict[str, Any]:
+    def until(self, name: str, *phases: str, seconds: float = 300.0) -> dict[str, Any]:
         """Wait until a job is in one of the phases."""
         end = time.monotonic() + seconds
         while True:

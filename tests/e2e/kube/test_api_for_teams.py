@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, leads, wait_for
-from tests.support.kube.cluster import Cluster, environment, free_ports
+from tests.support.kube.cluster import Cluster, environment
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
+from tests.support.kube.ports import free_ports
 
 pytestmark = [
     pytest.mark.slow,

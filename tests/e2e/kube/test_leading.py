@@ -12,8 +12,9 @@ import pytest
 from gpuyard.worlds.kubernetes.acting.remember import unpack
 from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, holder, leads, slack, wait_for
 from tests.support.kube import truth
-from tests.support.kube.cluster import Cluster, free_ports
+from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
+from tests.support.kube.ports import free_ports
 
 pytestmark = pytest.mark.slow
 

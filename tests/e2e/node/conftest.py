@@ -12,7 +12,7 @@ import pytest
 
 from gpuyard.kube.definitions import gpu_nodes
 from tests.support.kube import truth
-from tests.support.kube.cluster import Cluster, environment, until
+from tests.support.kube.cluster import Cluster, environment, until, until_told
 from tests.support.kube.real_fixtures import RealCluster
 from tests.support.kube.real_machine import PATIENCE_S, RealMachine, uuids_of
 from tests.support.kube.real_node import RealNode
@@ -46,8 +46,8 @@ def node(machine: RealMachine) -> RealNode:
 
 def plugin_ready(node: RealNode) -> str:
     """What the cluster is told of the node's devices."""
-    conditions = node.cluster.get(f"{gpu_nodes.GPU_NODES.path}/{node.name}")["status"]["conditions"]
-    return next(str(each["status"]) for each in conditions if each["type"] == gpu_nodes.PLUGIN_READY)
+    told = node.cluster.get(f"{gpu_nodes.GPU_NODES.path}/{node.name}").get("status", {}).get("conditions", ())
+    return next((str(each["status"]) for each in told if each["type"] == gpu_nodes.PLUGIN_READY), "")
 
 
 Scheduler = Callable[..., Path]
@@ -94,6 +94,10 @@ def bind(cluster: Cluster, name: str, node: str, gpus: list[str]) -> None:
 
 def wait_for(holds: Callable[[], Any], what: str) -> Any:
     return until(holds, PATIENCE_S, what)
+
+
+def wait_until_told(told: Callable[[], Any], expected: Any, what: str) -> None:
+    until_told(told, expected, PATIENCE_S, what)
 
 
 def phases(cluster: Cluster) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.kube.cluster import Cluster, environment
 from tests.support.kube.commands import yard
+from tests.support.kube.real_machine import PATIENCE_S
 from tests.support.kube.real_node import RealNode, real_job
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,7 @@ def test_whoever_attaches_sees_what_both_tasks_write_and_ends_as_the_job_ends(
         assert attached.stderr is not None
         assert "Ctrl-C leaves it running" in attached.stderr.readline()
         cluster.merge("/apis/batch/v1/namespaces/default/jobs/work", {"spec": {"suspend": False}})
-        said, told = attached.communicate(timeout=120)
+        said, told = attached.communicate(timeout=PATIENCE_S)
     assert {"0: hello", "1: hello"} & set(said.splitlines())
     assert "work failed with exit code 5" in told
     assert attached.returncode == 5

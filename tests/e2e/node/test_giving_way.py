@@ -42,7 +42,7 @@ def test_a_job_gives_way_to_an_urgent_one_and_completes_after_it_without_a_failu
     cluster.prioritise(urgent=1000)
     schedule()
     cluster.create(with_clock(real_job("low", "work", "0.1", tasks=2, gpus=4), clock))
-    wait_for(lambda: len(running(cluster, "low")) == 2, "it runs")
+    wait_for(lambda: len(running(cluster, "low")) == begun(clock, "low") == 2, "it runs, and its programs have begun")
     cluster.create(with_clock(real_job("high", "work", "0.1", tasks=2, gpus=4, priorityClassName="urgent"), clock))
     wait_for(lambda: len(running(cluster, "high")) == 2, "the urgent one runs")
     assert not running(cluster, "low")
@@ -93,7 +93,11 @@ def test_a_budget_that_refuses_is_named_and_nothing_is_moved(
     untouched = running(cluster, "low")
     cluster.create(real_job("high", "hold", tasks=2, gpus=4, priorityClassName="urgent"))
     wait_for(lambda: told(cluster, "high"), "it is told that it waits")
-    assert "kept by budget default/keep" in yard(cluster.kubeconfig(), "why", "default/high", "--kube")
+
+    def says_why() -> bool:
+        return "kept by budget default/keep" in yard(cluster.kubeconfig(), "why", "default/high", "--kube")
+
+    wait_for(says_why, "the budget is named, once all of its pods are there")
     assert running(cluster, "low") == untouched
     cluster.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/keep")
     wait_for(lambda: len(running(cluster, "high")) == 2, "without it they go")

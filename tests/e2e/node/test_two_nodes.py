@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.node.conftest import Scheduler, job_status, running, wait_for
+from tests.e2e.node.conftest import Scheduler, job_status, running, wait_for, wait_until_told
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.commands import yard
 from tests.support.kube.place import FORGIVING
@@ -87,7 +87,7 @@ def test_a_node_that_is_tainted_no_execute_loses_its_gang_to_the_other(
     taint = {"key": "example.com/broken", "value": "yes", "effect": "NoExecute"}
     cluster.merge(f"/api/v1/nodes/{home}", {"spec": {"taints": [taint]}})
     wait_for(lambda: list(running(cluster, "tainted").values()) == [other(home)] * 2, "it runs on the other")
-    assert job_status(cluster, "tainted").get("failed", 0) == failed
+    wait_until_told(lambda: job_status(cluster, "tainted").get("failed", 0), failed, "the Job has counted")
 
 
 @pytest.mark.long
@@ -95,7 +95,7 @@ def test_a_gang_whose_image_cannot_be_had_is_tried_on_the_other_node_once_and_it
     cluster: Cluster, machines: list[RealMachine], schedule: Scheduler
 ):
     cluster.delete("/apis/events.k8s.io/v1/namespaces/default/events")
-    schedule("--start-timeout", "4s")
+    schedule("--start-timeout", "10s")
     job = real_job("gang", "hold", tasks=2, gpus=2)
     job["spec"]["template"]["spec"]["containers"][0]["image"] = NO_SUCH_IMAGE
     cluster.create(job)
@@ -145,5 +145,5 @@ def test_a_node_whose_kubelet_is_heard_no_more_loses_its_gang_to_the_other_and_e
     lost.node.start_kubelet()
     dying.clear()
     wait_for(lost.node.is_ready, "it is Ready again")
-    wait_for(lambda: len(cluster.pods()) == 2 and not any(lost.held().values()), "what was there has ended")
+    wait_for(lambda: len(cluster.pods()) == 2 and not lost.held(), "what was there has ended")
     assert list(running(cluster, "gang").values()) == [other(home)] * 2

@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import threading
@@ -29,6 +28,7 @@ import yaml
 from gpuyard.kube import manifests
 from gpuyard.kube.credentials import KubeAccess
 from tests.support.kube import components
+from tests.support.kube.ports import free_ports
 
 UP_S = 180.0
 GO_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
@@ -88,7 +88,7 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 running.kill()
         for running in self.running.values():
-            running.wait(30)
+            running.wait(UP_S)
         self.running.clear()
         self.hang_up()
 
@@ -188,7 +188,7 @@ class Cluster:
         """One component, ended."""
         running = self.running.pop(name)
         running.send_signal(how)
-        running.wait(60)
+        running.wait(UP_S)
 
     # --- who may -----------------------------------------------------------------------------------
 
@@ -275,7 +275,8 @@ class Cluster:
         self, method: str, path: str, data: bytes | None, headers: dict[str, str]
     ) -> tuple[http.client.HTTPResponse, bytes]:
         if getattr(self._kept, "connection", None) is None:
-            self._kept.connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self._tls())
+            tls = self._tls()
+            self._kept.connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=UP_S, context=tls)
         self._kept.connection.request(method, path, data, headers)
         answer = self._kept.connection.getresponse()
         return answer, answer.read()
@@ -323,7 +324,7 @@ class Cluster:
             self.delete("/api/v1/nodes")
             return not self.get("/api/v1/nodes")["items"]
 
-        until(gone, 60, "every node is gone")
+        until(gone, UP_S, "every node is gone")
 
     def empty(self, namespace: str) -> None:
         """Nothing of what people make is left there, nor anybody who would make it anew."""
@@ -336,7 +337,7 @@ class Cluster:
             self.delete(f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0", 0)
             return not self.pods(namespace) and not self.get(jobs)["items"]
 
-        until(gone, 60, f"everything in {namespace} is gone")
+        until(gone, UP_S, f"everything in {namespace} is gone")
         self.delete(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
 
     def _tls(self) -> ssl.SSLContext:
@@ -364,17 +365,6 @@ def folder_of(document: dict[str, Any]) -> str:
     return f"{root}/namespaces/{document['metadata'].get('namespace', 'default')}/{plural}"
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def until(holds: Callable[[], Any], seconds: float, what: str, log: Path | None = None) -> Any:
     """Wait until it holds, and tell what it said."""
     end = time.monotonic() + seconds
@@ -384,6 +374,13 @@ def until(holds: Callable[[], Any], seconds: float, what: str, log: Path | None 
             raise AssertionError(f"after {seconds:g} s it is not so that {what}{tail}")
         time.sleep(0.05)
     return told
+
+
+def until_told(told: Callable[[], Any], expected: Any, seconds: float, what: str) -> None:
+    """Wait until this is told; whoever is told something else to the end is shown what."""
+    with contextlib.suppress(AssertionError):
+        until(lambda: told() == expected, seconds, what)
+    assert told() == expected, what
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
-import random
+import secrets
 import signal
 import socket
 import struct
@@ -21,11 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.support.kube.kernel_settings import KernelSettings
+from tests.support.kube.ports import free_ports
+
 INIT = Path(__file__).resolve().parent / "node_init.py"
 CGROUPS = Path("/sys/fs/cgroup")
 CGROUP_PREFIX = "gpuyard-node-"
-KERNEL = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
-"""What a kubelet sets for the whole machine."""
 STARTS_S = 180.0
 SIOCSIFADDR, SIOCSIFNETMASK, SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8916, 0x891C, 0x8913, 0x8914, 1
 
@@ -57,6 +58,7 @@ class MachineRoom:
     def __init__(self, root: Path, programs: Path, image: str, name: str = "n0") -> None:
         self.root, self.programs, self.image, self.name = root, programs, image, name
         self.address = ""
+        self._kernel = KernelSettings()
         self._init: subprocess.Popen[str] | None = None
 
     # --- up and down -----------------------------------------------------------------------------
@@ -66,7 +68,7 @@ class MachineRoom:
         for folder in ("cdi", "net.d", "dev", "flexvolume", "ns"):
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         (self.root / "net.d" / "10-alone.conflist").write_text(json.dumps(NETWORK))
-        self._kernel = {name: (Path("/proc/sys") / name).read_text() for name in KERNEL}
+        self._kernel.come()
         self.address, self._alias = add_address()
         self.cgroup = make_cgroup(f"{CGROUP_PREFIX}{os.getpid()}-{self._alias.rpartition(':')[2]}")
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -86,17 +88,16 @@ class MachineRoom:
             assert self._init.stdout is not None
             self._init.stdin.close()
             try:
-                self._init.wait(30)
+                self._init.wait(STARTS_S)
             except subprocess.TimeoutExpired:
                 self._init.kill()
-                self._init.wait(30)
+                self._init.wait(STARTS_S)
             self._init.stdout.close()
         if self.address:
             remove_address(self._alias)
             remove_cgroup(self.cgroup)
-            for name, value in self._kernel.items():
-                with contextlib.suppress(OSError):
-                    (Path("/proc/sys") / name).write_text(value)
+            self._kernel.leave()
+            self.address = ""
 
     def start_containerd(self) -> None:
         """Up, and it has the image."""
@@ -168,9 +169,9 @@ def settings(room: MachineRoom) -> dict[str, Any]:
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": room.address,
-        "port": free_port(room.address),
+        "port": free_ports(1, room.address)[0],
         "healthzBindAddress": "127.0.0.1",
-        "healthzPort": free_port("127.0.0.1"),
+        "healthzPort": free_ports(1)[0],
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{room.cgroup}",
@@ -187,19 +188,13 @@ def settings(room: MachineRoom) -> dict[str, Any]:
     }
 
 
-def free_port(address: str) -> int:
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])
-
-
 # --- an address: kubelets take no loopback address for their node's ------------------------------
 
 
 def add_address() -> tuple[str, str]:
     """One of 10.88.0.0/16 beside the loopback's own, and the name under which it is removed."""
     for _ in range(100):
-        number = random.randrange(1, 1 << 16)
+        number = 1 + secrets.randbelow((1 << 16) - 1)
         address, alias = f"10.88.{number >> 8}.{number & 255}", f"lo:{number:x}"
         if not _is_ours(address):
             _ioctl(SIOCSIFADDR, alias, _inet(address))

@@ -25,9 +25,10 @@ from tests.support.kube.cluster import ApiError, Cluster, until
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
 from tests.support.kube.real_fixtures import RealCluster
 from tests.support.kube.real_node import real_job, with_clock
+from tests.support.kube.truth import INDEX
 from tests.support.yards import OVER
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 MARKS = {"queue": "queue", "class": "class", "time_limit": "time-limit"}
 FORGIVING = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
 """The failure policy of a Job that does not count it as its own failure when a node goes away under it."""
@@ -168,7 +169,7 @@ class Kubernetes:
 
         def reached() -> bool:
             told.update(self._told(name))
-            return told["phase"] in wanted
+            return told["phase"] in wanted and (told["phase"] != "running" or self._has_begun(name))
 
         with self.hosts.passing() if set(wanted) & set(OVER) else contextlib.nullcontext():
             until(reached, PATIENCE_S, f"{name} is {' or '.join(wanted)}")
@@ -188,6 +189,12 @@ class Kubernetes:
 
     def _pods(self, name: str) -> list[dict[str, Any]]:
         return self.cluster.pods(**{"batch.kubernetes.io/job-name": name})
+
+    def _has_begun(self, name: str) -> bool:
+        """Whether all of it that runs has said so: a container is called running before it has done a thing."""
+        begun = set(self.hosts.begun())
+        running = (pod for pod in self._pods(name) if pod["status"]["phase"] == "Running" and not is_leaving(pod))
+        return all(f"{name}-{pod['metadata']['labels'][INDEX]}" in begun for pod in running)
 
     def _least(self, job: dict[str, Any]) -> int:
         told = job["spec"]["template"]["metadata"].get("annotations", {}).get("gpuyard.dev/gang-min")

@@ -71,7 +71,7 @@ class RealCluster:
 
         def empty() -> bool:
             self.cluster.delete("/api/v1/namespaces/default/pods", 1)
-            return not self.cluster.pods() and not any(any(each.held().values()) for each in self.machines.values())
+            return not self.cluster.pods() and not any(each.held() for each in self.machines.values())
 
         until(empty, PATIENCE_S, "every pod is gone")
         self.cluster.delete(MEMORY)

@@ -118,9 +118,10 @@ class RealMachine:
         return [gpu["uuid"] for gpu in found.get(self.name, {"spec": {}})["spec"].get("gpus", ())]
 
     def held(self) -> dict[str, tuple[str, ...]]:
-        """What each pod holds by the kubelet's word."""
+        """What each pod that holds any has by the kubelet's word; one that goes is there for a while without."""
         socket = self.node.room.kubelet_folder() / "pod-resources" / "kubelet.sock"
-        return {each.key.partition("/")[2]: each.gpus for each in holding.holdings(socket, RESOURCE)}
+        told = holding.holdings(socket, RESOURCE, PATIENCE_S)
+        return {each.key.partition("/")[2]: each.gpus for each in told if each.gpus}
 
     def close(self, closed: bool) -> None:
         """Cordoned or open; nothing that a test has written on it is left."""

@@ -16,9 +16,10 @@ import pytest
 
 from tests.e2e.kube.conftest import Scheduler, condition, wait_for
 from tests.e2e.kube.installed.conftest import Person
-from tests.support.kube.cluster import ApiError, Cluster, environment, free_ports
+from tests.support.kube.cluster import ApiError, Cluster, environment
 from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
+from tests.support.kube.ports import free_ports
 
 pytestmark = pytest.mark.slow
 
