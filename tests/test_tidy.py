@@ -13,6 +13,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,10 @@ LOCK_FILES = {"uv.lock", "package-lock.json", "pyproject.toml", ".npmrc", "uv.to
 MACHINE_PATHS = re.compile(r"(?<![\w.\-])/(?:" + "work|root" + r")/")
 SQL = re.compile(r"\b(?:SELECT .* FROM|INSERT INTO|UPDATE \w+ SET|DELETE FROM) ?\b")
 FETCHED_FROM = re.compile(r"""(?:registry|index|url|resolved)["']?\s*[=:]\s*["']?https?://([^/"'\s]+)""")
+
+COUNTABLE = "GPU|NVLink|job|task|node|pod|gang|queue|place|member|device|slice|notice|group|file|time|retry|step|cycle"
+PLURAL = re.compile(rf" (?:(?:more|other|free|idle|whole|waiting|different|NUMA) )?(?:{COUNTABLE})s\b")
+NO_NUMBER = re.compile(r"name|kind|folder|\bof\b")
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,11 @@ def test_sql_is_spoken_in_the_local_world_alone():
     elsewhere = [path for path in modules(SOURCE) if not path.is_relative_to(local)]
     assert [hit for path in elsewhere for hit in hits(path, SQL)] == []
     assert any(hits(path, SQL) for path in modules(local))
+
+
+def test_what_may_be_one_is_not_counted_in_the_plural():
+    """`counted` says "1 GPU" and "2 GPUs"."""
+    assert [found for path in modules(SOURCE) for found in bare_plurals(path)] == []
 
 
 def test_no_file_knows_the_machine_it_was_written_on():
@@ -160,6 +170,19 @@ def test_machine_paths_and_foreign_hosts_are_named(tmp_path: Path):
     lock.write_text('registry = "https://mirror.example/simple"\nurl = "https://pypi.org/x"\n# at /' + "work/x\n")
     assert hits(lock, MACHINE_PATHS) == [f"{lock}:3: # at /" + "work/x"]
     assert foreign_hosts(lock) == [f"{lock}:1: mirror.example"]
+
+
+def test_a_bare_plural_is_named_unless_it_is_a_constant_or_a_measure(tmp_path: Path):
+    source = tmp_path / "telling.py"
+    lines = (
+        'f"{gpus} GPUs"',
+        'f"{len(idle)} idle jobs wait"',
+        'f"{MOST} jobs"',
+        'f"{hours:.1f} times"',
+        'f"{name} jobs"',
+    )
+    source.write_text("\n".join(lines))
+    assert [found.partition(": ")[2] for found in bare_plurals(source)] == ["{gpus} GPUs", "{len(idle)} idle jobs"]
 
 
 @pytest.mark.parametrize(("values", "expected"), [([], 0), ([7], 7), (list(range(1, 101)), 95)])
@@ -264,6 +287,17 @@ def repository_files() -> list[Path]:
         folders = ("src", "tests", "docs", "bench", "deploy", "scripts", "ui")
         paths = [*ROOT.glob("*"), *(p for folder in folders for p in (ROOT / folder).rglob("*"))]
     return sorted(path for path in paths if path.is_file())
+
+
+def bare_plurals(path: Path) -> Iterator[str]:
+    """Where a number that is worked out stands before a plural. A constant is known, a measure has decimals."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            for number, after in pairwise(node.values):
+                if isinstance(number, ast.FormattedValue) and isinstance(after, ast.Constant):
+                    plural, told = PLURAL.match(str(after.value)), ast.unparse(number.value)
+                    if plural and not (number.format_spec or told.isupper() or NO_NUMBER.search(told)):
+                        yield f"{shown(path)}:{number.lineno}: {{{told}}}{plural.group()}"
 
 
 def hits(path: Path, pattern: re.Pattern[str]) -> list[str]:

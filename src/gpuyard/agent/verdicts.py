@@ -13,7 +13,7 @@ from typing import Literal
 from gpuyard.agent.nvml.facts import told
 from gpuyard.agent.watching import GpuView
 from gpuyard.files.data.xids import XidClass, xid
-from gpuyard.model.outside.phrases import duration
+from gpuyard.model.outside.phrases import are, counted, duration
 
 Verdict = Literal["healthy", "suspect", "sick", "unknown"]
 WORST: tuple[Verdict, ...] = ("sick", "unknown", "suspect", "healthy")
@@ -94,7 +94,7 @@ def _rest(view: GpuView, now: float) -> Iterator[Finding]:
         yield Finding("suspect", f"the hardware slows it down, for {duration(slowed)}{heat}")
     there, up = len(view.facts.links), told(readings.links_up)
     if up is not None and up < sum(link.active for link in view.facts.links):
-        yield Finding("suspect", f"{up} of {there} NVLinks are up")
+        yield Finding("suspect", f"{up} of {counted(there, 'NVLink')} {are(up)} up")
     silent = [name for name in VITAL if told(getattr(readings, name)) is None and _was_expected(readings, name)]
     if silent:
         yield Finding("unknown", f"no believable {', '.join(silent)}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuyard.model.outside.phrases import counted
+
 WHOLE = 10**13
 """One whole GPU, in grains: fine enough for single bytes of memory, coarse enough for a million GPUs in 64 bits."""
 
@@ -75,5 +77,4 @@ def as_gpus(amount: float) -> float | int | str:
 
 def gpu_words(amount: float) -> str:
     """An amount of grains in a sentence: `1 GPU`, `8 GPUs`."""
-    told = as_gpus(amount)
-    return f"{told} GPU" if told == 1 else f"{told} GPUs"
+    return counted(as_gpus(amount), "GPU")

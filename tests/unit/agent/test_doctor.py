@@ -104,7 +104,7 @@ def test_a_fault_is_named_with_its_gpu_and_a_next_command(tmp_path: Path, fault,
         (
             {"var/lib/kubelet/device-plugins/kubelet_internal_checkpoint":
              '{"Data": {"RegisteredDevices": {"nvidia.com/gpu": ["a"]}}}'},
-            "device plugin", "warn", "told of 1 GPUs, NVML has 8",
+            "device plugin", "warn", "told of 1 GPU, NVML has 8",
         ),
         ({"sys/bus/pci/devices/0000:09:00.0/vendor": "0x10de", "sys/bus/pci/devices/0000:09:00.0/class": "0x030000"},
          "gpus", "fail", "8 of 9 GPUs answer"),

@@ -86,9 +86,10 @@ def plugin(patient: Patient) -> Check:
     seen = sum(gpu.state == "seen" for gpu in patient.view.gpus)
     if told_ == 0:
         return Check("device plugin", "fail", f"none has registered {RESOURCE} with the kubelet", after)
+    knows = f"the kubelet was told of {counted(told_, 'GPU')}"
     if patient.trouble is None and told_ != seen:
-        return Check("device plugin", "warn", f"the kubelet was told of {told_} GPUs, NVML has {seen}", after)
-    return Check("device plugin", "ok", f"the kubelet was told of {counted(told_, 'GPU')}")
+        return Check("device plugin", "warn", f"{knows}, NVML has {seen}", after)
+    return Check("device plugin", "ok", knows)
 
 
 def _registered(patient: Patient) -> int | None:

@@ -12,7 +12,7 @@ from gpuyard.agent.doctor.examining import Check, Patient, Verdict
 from gpuyard.agent.nvml.facts import told
 from gpuyard.agent.watching import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, GpuView
 from gpuyard.files.data.xids import XidClass, xid
-from gpuyard.model.outside.phrases import listed
+from gpuyard.model.outside.phrases import are, counted, listed
 
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
 KMSG_MAX = 8 << 20
@@ -52,7 +52,7 @@ def links(patient: Patient) -> Check:
 def _link_troubles(gpu: GpuView) -> Iterator[str]:
     dead = sum(not link.active for link in gpu.facts.links)
     if dead:
-        yield f"{dead} of {len(gpu.facts.links)} NVLinks are down"
+        yield f"{dead} of {counted(len(gpu.facts.links), 'NVLink')} {are(dead)} down"
     width, full = told(gpu.readings.pcie_width) if gpu.readings else None, told(gpu.facts.pcie_width_max)
     if width is not None and full is not None and width < full:
         yield f"PCIe x{width} of x{full}"

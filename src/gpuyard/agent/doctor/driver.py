@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gpuyard.agent.doctor.examining import Check, Patient, Verdict
 from gpuyard.agent.nvml.facts import ABSENT, told
-from gpuyard.model.outside.phrases import counted, listed
+from gpuyard.model.outside.phrases import agreeing, counted, listed
 
 VERSION = "/proc/driver/nvidia/version"
 NVIDIA, DISPLAY = "0x10de", "0x03"
@@ -77,7 +77,8 @@ def all_there(patient: Patient) -> Check:
         return Check("gpus", "cannot tell", f"NVML says nothing: {patient.trouble}", "nvidia-smi -L")
     missing = [gpu.facts.uuid for gpu in patient.view.gpus if gpu.state != "seen"]
     if missing or len(seen) < len(on_bus):
-        why = f"{len(seen)} of {max(len(on_bus), len(patient.view.gpus))} GPUs answer"
+        there = counted(max(len(on_bus), len(patient.view.gpus)), "GPU")
+        why = f"{len(seen)} of {there} {agreeing(len(seen), 'answers', 'answer')}"
         return Check("gpus", "fail", f"{why}{f'; missing: {listed(missing)}' if missing else ''}", "nvidia-smi -L")
     return Check("gpus", "ok", f"{counted(len(seen), 'GPU')}: {listed(sorted({gpu.facts.name for gpu in seen}))}")
 
@@ -95,7 +96,7 @@ def device_nodes(patient: Patient) -> Check:
     if shut:
         why = f"this user may not open {listed([f'/dev/{name}' for name in shut])}"
         return Check("device nodes", "warn", why, "ls -l /dev/nvidia*; id")
-    return Check("device nodes", "ok", f"{len(wanted)} files, open to this user")
+    return Check("device nodes", "ok", f"{counted(len(wanted), 'file')}, open to this user")
 
 
 def persistence(patient: Patient) -> Check:
@@ -107,7 +108,8 @@ def persistence(patient: Patient) -> Check:
         return Check("persistence", "cannot tell", "no GPU says whether it is on", "nvidia-smi -q -d PERFORMANCE")
     if all(states):
         return Check("persistence", "ok", "persistence mode is on")
-    why = f"it is off on {states.count(False)} of {len(states)} GPUs: each first start waits seconds for the driver"
+    off = f"{states.count(False)} of {counted(len(states), 'GPU')}"
+    why = f"it is off on {off}: each first start waits seconds for the driver"
     return Check("persistence", "warn", why, "sudo systemctl enable --now nvidia-persistenced")
 
 

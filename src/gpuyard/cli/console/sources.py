@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gpuyard.cli.console import words
 from gpuyard.cli.console.hints import nearest
 from gpuyard.cli.console.options import KUBE
 from gpuyard.client import places
@@ -66,7 +67,7 @@ def job_named(snapshot: Snapshot, name: str) -> Job:
         return found[0]
     if found:
         named = ", ".join(job.name for job in found[:4])
-        raise NotFound(f"There are {len(found)} jobs of the name '{name}': {named}.")
+        raise NotFound(f"There are {words.counted(len(found), 'job')} of the name '{name}': {named}.")
     hint = nearest(name, (job.name for job in snapshot.jobs))
     raise NotFound(f"There is no job '{name}' in the snapshot.{hint or ' `yard jobs` lists them.'}")
 

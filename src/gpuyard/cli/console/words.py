@@ -27,6 +27,7 @@ NODES_SHOWN = 4
 """More nodes than this are counted, not listed; `-o json` has them all."""
 
 counted = phrases.counted
+agreeing = phrases.agreeing
 duration = phrases.duration
 
 _UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
@@ -49,7 +50,7 @@ def told(reason: Reason, job: str) -> str:
 
 def gpu_count(number: float) -> str:
     """A number of GPUs, parts included: "1 GPU", "0.5 GPUs"."""
-    return f"{number:g} GPU" if number == 1 else f"{number:g} GPUs"
+    return counted(f"{number:g}", "GPU")
 
 
 def size(amount: int) -> str:

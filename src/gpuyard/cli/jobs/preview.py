@@ -68,7 +68,7 @@ def _more(forecast: Document) -> list[str]:
             told.append(f"in about {' to '.join(dict.fromkeys(span))}")
     if isinstance(queue := forecast.get("queue"), dict):
         used, quota = live_tables.amount(queue.get("used")), live_tables.amount(queue.get("quota"))
-        amount = f"{used} of {quota} GPUs" if quota != "-" else "1 GPU" if used == "1" else f"{used} GPUs"
+        amount = words.counted(used, "GPU") if quota == "-" else f"{used} of {words.counted(quota, 'GPU')}"
         told.append(f"{queue.get('name')} then uses {amount}")
     if note := forecast.get("note"):
         told.append(str(note))

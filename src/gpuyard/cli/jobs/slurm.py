@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuyard.cli.jobs import environment, slurm_shell
 from gpuyard.model.errors import Refused
+from gpuyard.model.outside import phrases
 
 Document = dict[str, Any]
 
@@ -246,10 +247,13 @@ def _settle(script: Script) -> None:
     wanted = script.gpus_per_node * max(1, script.nodes) or script.gpus_total
     if wanted and not per_task:
         tasks, per_task = max(1, script.nodes), max(1, wanted // max(1, script.nodes))
-        script.warnings.append(f"more tasks than GPUs: {tasks} with {per_task} GPUs each are started instead.")
+        instead = f"{phrases.counted(tasks, 'task')} of {phrases.counted(per_task, 'GPU')} {phrases.are(tasks)}"
+        script.warnings.append(f"more tasks than GPUs: {instead} started instead.")
     if tasks > 1:
         script.document["tasks"] = tasks
-        script.warnings.append(f"the script is started {tasks} times, once for each task, and so is each srun in it.")
+        script.warnings.append(
+            f"the script is started {phrases.counted(tasks, 'time')}, once for each task, and so is each srun in it."
+        )
     if per_task:
         script.document["gpus"] = per_task
     _keep_together(script, tasks)

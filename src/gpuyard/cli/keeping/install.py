@@ -149,15 +149,17 @@ def _write(documents: list[dict[str, Any]], form: str) -> None:
 
 def _told(found: Leaving, namespace: str, keep_queues: bool) -> str:
     """What goes, and what that means for whom."""
-    kept = "stay" if keep_queues else "go"
+    kept = words.agreeing(found.queues, *(("stays", "stay") if keep_queues else ("goes", "go")))
+    gone, goes_on = words.agreeing(found.gpu_nodes, "goes", "go"), words.agreeing(found.running, "runs", "run")
     lines = [
         f"The namespace {namespace}, accounts, rights, programs, policies and kinds of GPUYard go.",
-        f"{words.counted(found.queues, 'queue')} {kept}; {words.counted(found.gpu_nodes, 'GpuNode')} go.",
-        f"{words.counted(found.running, 'pod')} that it has placed run on.",
+        f"{words.counted(found.queues, 'queue')} {kept}; {words.counted(found.gpu_nodes, 'GpuNode')} {gone}.",
+        f"{words.counted(found.running, 'pod')} that it has placed {goes_on} on.",
     ]
     if found.waiting:
+        waits, them = (words.agreeing(found.waiting, *each) for each in (("waits", "wait"), ("it", "them")))
         lines.append(
-            f"{words.counted(found.waiting, 'pod')} wait for it, and will wait until another scheduler takes them."
+            f"{words.counted(found.waiting, 'pod')} {waits} for it, and will wait until another scheduler takes {them}."
         )
     if found.suspended:
         lines.append(f"Suspended by it, and resumed now: {words.some(list(found.suspended))}.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gpuyard.model.errors import Refused
+from gpuyard.model.outside.phrases import counted
 
 NAME = "yard.log"
 SIZE_MAX = 1 << 20
@@ -74,7 +75,7 @@ class Folding(logging.Handler):
         if len(self._seen) >= KINDS_MAX:
             self._seen.clear()
         self._seen[kind] = (now, 0)
-        again = f" (and {times} times more since it was last written)" if times else ""
+        again = f" (and {counted(times, 'time')} more since it was last written)" if times else ""
         try:
             sys.stderr.write(f"{self.format(record)[:LINE_MAX]}{again}\n")
             sys.stderr.flush()

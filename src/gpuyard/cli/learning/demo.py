@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuyard.cli.console import hints, options, terminal
+from gpuyard.cli.console import hints, options, terminal, words
 from gpuyard.cli.console.choosing import OVER
 from gpuyard.cli.keeping import which_yard
 from gpuyard.cli.learning import demo_summary, demo_view, demo_work
@@ -138,7 +138,9 @@ class _Demo:
     def run(self) -> None:
         """Submit, show, sum up."""
         pause = threading.Event()
-        terminal.write(f"{len(self._left)} jobs from three teams arrive over {demo_work.LAST_ARRIVAL_S:.0f} s.\n")
+        terminal.write(
+            f"{words.counted(len(self._left), 'job')} from three teams arrive over {demo_work.LAST_ARRIVAL_S:.0f} s.\n"
+        )
         with demo_view.DemoView() as view:
             while not self._done():
                 begun = self._seconds
@@ -185,5 +187,5 @@ class _Demo:
             why_text.draw(screen, self._why, self._clock.now())
         screen.show(terminal.text(""), terminal.text("Next:", "italic"))
         look = "nvidia-smi -L" if not self._fleet.virtual else "sh -c 'echo on GPU $GPUYARD_GPUS of $GPUYARD_NODE'"
-        for words in ("up --detach", f"run --gpus 1 -- {look}", "tour"):
-            screen.show(terminal.text(f"  {hints.yard()} {words}", "cyan"))
+        for command in ("up --detach", f"run --gpus 1 -- {look}", "tour"):
+            screen.show(terminal.text(f"  {hints.yard()} {command}", "cyan"))

@@ -9,6 +9,7 @@ from typing import Any
 from gpuyard.cli.console.terminal import Column, Screen, text
 from gpuyard.cli.learning import demo_work, fifo
 from gpuyard.cli.rendering.listings import live_tables
+from gpuyard.model.outside.phrases import counted
 
 Document = dict[str, Any]
 
@@ -94,8 +95,8 @@ def stories(jobs: Sequence[Document], nodes: Sequence[Document], room: MadeRoom)
     """What happened besides waiting and running."""
     done = sum(job["phase"] == "succeeded" for job in jobs)
     told = [
-        f"{done} jobs succeeded. To make room: evictions {room.evictions}, moves {room.moves}, none of them in a job's "
-        f"first {demo_work.SPARED_S:g} s (policy `min_runtime`).",
+        f"{counted(done, 'job')} succeeded. To make room: evictions {room.evictions}, moves {room.moves}, none of them "
+        f"in a job's first {demo_work.SPARED_S:g} s (policy `min_runtime`).",
         f"Moves that timed defragmentation proposed besides, looking every {demo_work.TIDIED_S:g} s "
         f"(policy `defragment`): {room.proposed}.",
     ]

@@ -74,7 +74,8 @@ def headline(seconds: float, status: Document) -> str:
     """One line of numbers."""
     held, gpus = status["gpus_held"], status["gpus"]
     return (
-        f"{seconds:4.0f} s  {held}/{gpus} GPUs held ({held / max(1, gpus):.0%}), {status['gpus_sick']} sick, "
+        f"{seconds:4.0f} s  {held}/{words.counted(gpus, 'GPU')} held ({held / max(1, gpus):.0%}), "
+        f"{status['gpus_sick']} sick, "
         f"{words.counted(status['running'], 'job')} running, {status['waiting']} waiting"
     )
 

@@ -113,7 +113,8 @@ def _holder_listing(by: str) -> Listing[Document]:
 
 def _headline(status: Document) -> str:
     return (
-        f"{status['gpus']} GPUs: {status['gpus_held']} held, {status['gpus_free']} free, {status['gpus_sick']} sick; "
+        f"{words.counted(status['gpus'], 'GPU')}: {status['gpus_held']} held, {status['gpus_free']} free, "
+        f"{status['gpus_sick']} sick; "
         f"{words.counted(status['running'], 'job')} running, {status['waiting']} waiting\n"
     )
 

@@ -13,7 +13,7 @@ from gpuyard.cli.console.terminal import Column, Screen, text
 from gpuyard.model.answers.bill import Bill, Toll
 from gpuyard.model.answers.defrag import DefragPlan, Offer, ShapeGain
 from gpuyard.model.job import Job
-from gpuyard.model.resources import WHOLE, as_gpus
+from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
 from gpuyard.model.snapshot import Snapshot
 
 _MOVES = (
@@ -51,7 +51,7 @@ def headline(plan: DefragPlan) -> str:
 
 def cost_line(bill: Bill) -> str:
     """What it costs."""
-    return f"Cost: {words.work(bill.lost_gpu_s)} of work on {words.gpus(bill.gpus)} GPUs must be done again."
+    return f"Cost: {words.work(bill.lost_gpu_s)} of work on {gpu_words(bill.gpus)} must be done again."
 
 
 def gain_line(plan: DefragPlan, horizon_s: float) -> str:
@@ -87,7 +87,7 @@ def shape_words(shape: ShapeGain) -> str:
     """A shape of the demand: `8 GPUs`, `4×8 in a rack`."""
     each = as_gpus(shape.gpus)
     if not shape.level:
-        return f"{each} GPU" if each == 1 else f"{each} GPUs"
+        return words.counted(each, "GPU")
     return f"{shape.tasks}×{each} in {words.place(shape.level)}"
 
 

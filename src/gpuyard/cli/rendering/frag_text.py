@@ -12,7 +12,8 @@ from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
 from gpuyard.model.answers.defrag import DefragPlan
 from gpuyard.model.answers.outlook import Fragmentation, PoolFragmentation, PoolStranding, ShapeFit
-from gpuyard.model.resources import WHOLE
+from gpuyard.model.outside.phrases import agreeing
+from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
 
 _DAY = ("POOL", "SHAPE", "ASKED", "FITS", "STRANDED", "OF FREE")
 TREND_SHOWN = 8
@@ -40,7 +41,8 @@ def day_line(pools: Sequence[PoolStranding]) -> str:
     """What the demand of the last day could not use, and how that was before."""
     free, stranded = sum(pool.free for pool in pools), sum(pool.stranded for pool in pools)
     share = words.percent(stranded / free)
-    line = f"Stranded {share}: of {words.gpus(free)} free GPUs, {words.about(stranded)} are of no use where they lie to"
+    useless = agreeing(words.about(stranded), "is of no use where it lies", "are of no use where they lie")
+    line = f"Stranded {share}: of {words.counted(as_gpus(free), 'free GPU')}, {words.about(stranded)} {useless} to"
     before = [pool.trend for pool in pools if pool.trend]
     trend = f" ({', '.join(_trend(each) for each in before)})" if len(before) == 1 else ""
     return f"{line} what was asked for in the last day{trend}."
@@ -85,8 +87,11 @@ def headline(fragmentation: Fragmentation) -> str:
 def stranded_line(fragmentation: Fragmentation) -> str:
     """How much is free, and how much of it is of no use where it lies."""
     total = sum(pool.gpus for pool in fragmentation.pools)
-    free = words.gpus(fragmentation.free) + (f" of {words.gpus(total)}" if total else "")
-    line = f"{free} GPUs free"
+    line = (
+        f"{as_gpus(fragmentation.free)} of {gpu_words(total)} free"
+        if total
+        else f"{gpu_words(fragmentation.free)} free"
+    )
     if not fragmentation.stranded:
         return f"{line}, none of them stranded."
     return f"{line}, {words.about(fragmentation.stranded)} of them stranded: no job seen can use them there."
@@ -94,7 +99,7 @@ def stranded_line(fragmentation: Fragmentation) -> str:
 
 def gangs(largest: Sequence[tuple[str, int]]) -> str:
     """The largest gang per level, one after the other."""
-    return ", ".join(f"{gpus} GPUs in {words.place(level)}" for level, gpus in largest)
+    return ", ".join(f"{words.counted(gpus, 'GPU')} in {words.place(level)}" for level, gpus in largest)
 
 
 def _draw_shapes(screen: Screen, shapes: Sequence[ShapeFit]) -> None:

@@ -20,7 +20,9 @@ def draw(screen: Screen, lines: Sequence[ModelLine], wanted: GpuShape | None, qu
     for position, line in enumerate(lines):
         if position:
             screen.show(text(""))
-        screen.show(text(f"{line.model or 'unknown model'}: {line.free} of {line.total} GPUs free", "bold"))
+        screen.show(
+            text(f"{line.model or 'unknown model'}: {line.free} of {words.counted(line.total, 'GPU')} free", "bold")
+        )
         if wanted:
             _draw_wanted(screen, line, queue)
         else:

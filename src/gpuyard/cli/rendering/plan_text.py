@@ -17,7 +17,7 @@ from gpuyard.model.answers.bill import Bill
 from gpuyard.model.answers.outlook import Fragmentation, Outlook
 from gpuyard.model.job import Job
 from gpuyard.model.reasons import Code, Explanation, Outcome
-from gpuyard.model.resources import WHOLE
+from gpuyard.model.resources import WHOLE, gpu_words
 from gpuyard.model.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def headline(outlook: Outlook, timing: Document) -> str:
 def bill_line(bill: Bill) -> str:
     """What the moves and evictions cost, in one sentence."""
     jobs = words.counted(len(bill.tolls), "job")
-    return f"Disturbs {jobs} on {words.gpus(bill.gpus)} GPUs; {words.work(bill.lost_gpu_s)} of work must be done again."
+    return f"Disturbs {jobs} on {gpu_words(bill.gpus)}; {words.work(bill.lost_gpu_s)} of work must be done again."
 
 
 def fragmentation_line(fragmentation: Fragmentation) -> str:

@@ -13,6 +13,7 @@ from gpuyard.files.data.gpu_models import architecture_of, memory_of
 from gpuyard.files.format.entries import ClosureEntry, LoadEntry, NodeEntry, PoolEntry, QueueEntry
 from gpuyard.files.problems import Path, Problems
 from gpuyard.model.node import CORDONED, NO_LOAD, Closure, Gpu, Health, Load, Node, Pool, Taint
+from gpuyard.model.outside.phrases import counted
 from gpuyard.model.queue import DEFAULT, NO_LIMIT, ROOT, Queue
 from gpuyard.model.resources import MIG_SLICES
 from gpuyard.model.topology import IMPLIED_LEVELS, NODE
@@ -106,7 +107,7 @@ def _gpus(entry: NodeEntry, at: Path, problems: Problems) -> tuple[Gpu, ...]:
     islands, switches, numa = (_parted(entry, key, at, problems) for key in ("islands", "switches", "numa"))
     closed = _closed_gpus(entry, at, problems)
     if entry.uuids and len(entry.uuids) != entry.gpus:
-        problems.blame((*at, "uuids"), f"has {entry.gpus} GPUs but {len(entry.uuids)} uuids")
+        problems.blame((*at, "uuids"), f"has {counted(entry.gpus, 'GPU')} but {counted(len(entry.uuids), 'uuid')}")
     if problems.count > before:
         return ()
     uuids = entry.uuids or ("",) * entry.gpus

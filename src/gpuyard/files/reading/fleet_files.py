@@ -15,6 +15,7 @@ from gpuyard.files.problems import Problems
 from gpuyard.files.reading.snapshots import check_header, snapshot_of
 from gpuyard.files.text import documents
 from gpuyard.model.node import Health
+from gpuyard.model.outside.phrases import counted
 from gpuyard.model.snapshot import Snapshot
 
 
@@ -56,4 +57,6 @@ def _check_places(faults: tuple[FaultEntry, ...], snapshot: Snapshot, problems: 
         if fault.node not in sizes:
             problems.add(("faults", place, "node"), f"there is no node {fault.node}", fault.node, sizes)
         elif fault.gpu is not None and fault.gpu >= sizes[fault.node]:
-            problems.add(("faults", place, "gpu"), f"{fault.node} has {sizes[fault.node]} GPUs, counted from 0")
+            problems.add(
+                ("faults", place, "gpu"), f"{fault.node} has {counted(sizes[fault.node], 'GPU')}, counted from 0"
+            )

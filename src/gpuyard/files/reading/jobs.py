@@ -45,6 +45,7 @@ from gpuyard.model.job import (
     Toleration,
     one_group,
 )  # fmt: skip
+from gpuyard.model.outside.phrases import agreeing, are, counted
 from gpuyard.model.queue import DEFAULT
 from gpuyard.model.resources import Request
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
@@ -229,7 +230,8 @@ def _bundle(name: str, entry: AskEntry, at: Path, inherited: _Inherited, problem
     groups = [_group(group, (*at, "groups", place), inherited, problems) for place, group in enumerate(entries)]
     least = len(groups) if entry.min_groups is None else entry.min_groups
     if least > len(groups):
-        problems.tell((*at, "min_groups"), f"is {least}, but there are only {len(groups)} groups")
+        there = f"there {are(len(groups))} only {counted(len(groups), 'group')}"
+        problems.tell((*at, "min_groups"), f"is {least}, but {there}")
     return Bundle(name, tuple(groups), least, _topology(entry))
 
 
@@ -250,10 +252,12 @@ def _leaf(
     failed, succeeded, absent = entry.failed or 0, entry.succeeded or 0, entry.absent or 0
     if least > tasks:
         problems.tell((*at, "min"), f"is {least}, more than tasks ({tasks})")
-    if failed + succeeded > tasks:
-        problems.tell((*at, "failed"), f"and succeeded count {failed + succeeded} members, and there are {tasks} tasks")
-    elif failed + succeeded + absent > tasks:
-        problems.tell((*at, "absent"), f"is {absent}, and of {tasks} tasks {failed + succeeded} have ended")
+    if (ended := failed + succeeded) > tasks:
+        there = f"there {are(tasks)} {counted(tasks, 'task')}"
+        problems.tell((*at, "failed"), f"and succeeded count {counted(ended, 'member')}, and {there}")
+    elif ended + absent > tasks:
+        have = agreeing(ended, "has", "have")
+        problems.tell((*at, "absent"), f"is {absent}, and of {counted(tasks, 'task')} {ended} {have} ended")
     request = _request(entry, at, problems)
     return TaskGroup(
         name,

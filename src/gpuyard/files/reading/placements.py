@@ -12,6 +12,7 @@ from itertools import count
 from gpuyard.files.format.entries import PlacementEntry
 from gpuyard.files.problems import Path, Problems, inside_of
 from gpuyard.model.job import Placement, TaskGroup
+from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.resources import Request
 
 
@@ -78,7 +79,8 @@ def _check_count(entries: Sequence[PlacementEntry], group: TaskGroup, at: Path, 
     """No more tasks run than there are, and each only once."""
     staying = [entry for entry in entries if not entry.terminating]
     if len(staying) > group.tasks:
-        problems.tell(at, f"has {len(staying)} tasks of group {group.name} running, and there are {group.tasks}")
+        there = f"there {are(group.tasks)} {group.tasks}"
+        problems.tell(at, f"has {counted(len(staying), 'task')} of group {group.name} running, and {there}")
         return
     given = [entry.task for entry in staying if entry.task is not None]
     if len(set(given)) < len(given):
@@ -91,9 +93,8 @@ def _slices(entry: PlacementEntry, request: Request, at: Path, problems: Problem
     wanted = [profile for profile, number in request.mig for _ in range(number)]
     needed = len(wanted) or request.gpus or int(request.shared)
     if len(entry.gpus) != needed:
-        unit = "slice" if wanted else "GPU"
-        plural = "" if needed == 1 else "s"
-        problems.tell((*at, "gpus"), f"names {len(entry.gpus)} GPUs, and the task asks for {needed} {unit}{plural}")
+        asked = counted(needed, "slice" if wanted else "GPU")
+        problems.tell((*at, "gpus"), f"names {counted(len(entry.gpus), 'GPU')}, and the task asks for {asked}")
     elif not wanted and len(set(entry.gpus)) < needed:
         problems.tell((*at, "gpus"), "names a GPU twice")
     # Which slice is meant goes without saying where all are of one profile.

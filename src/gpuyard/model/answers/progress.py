@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuyard.model.outside.phrases import duration
+from gpuyard.model.outside.phrases import counted, duration
 
 FAST = 100.0
 """From so many steps a second on nobody reads their decimals."""
@@ -57,8 +57,8 @@ def listed(*parts: str) -> str:
 def steps(done: float, total: float) -> str:
     """`3,000 of 12,000 steps`."""
     if total > 0.0 and total != done:
-        return f"{_number(done)} of {_number(total)} steps"
-    return f"{_number(done)} {'step' if done == 1 else 'steps'}"
+        return f"{_number(done)} of {counted(_number(total), 'step')}"
+    return counted(_number(done), "step")
 
 
 def speed(pace: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuyard.model.outside.phrases import counted
+from gpuyard.model.outside.phrases import agreeing, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,4 +28,5 @@ class Sizing:
         now = ", ".join(f"{each.now} for {each.gpus}" for each in self.places)
         empty = ", ".join(f"{each.empty} for {each.gpus}" for each in self.places)
         left = counted(self.width % asked, "GPU")
-        return f"{asked} GPUs leave {left} of a node of {self.width}: places now {now}; on an empty fleet {empty}"
+        leaves = f"{counted(asked, 'GPU')} {agreeing(asked, 'leaves', 'leave')} {left}"
+        return f"{leaves} of a node of {self.width}: places now {now}; on an empty fleet {empty}"

@@ -8,14 +8,19 @@ SHOWN = 3
 """More names than this are counted, not listed."""
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 node", "3 nodes"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: float | str, noun: str) -> str:
+    """A number with its noun: "1 node", "3 nodes", "0.5 GPUs", "unlimited GPUs"."""
+    return f"{number} {agreeing(number, noun, f'{noun}s')}"
 
 
 def are(number: object) -> str:
     """The verb that belongs to a number: "1 is free", "0.5 are free"."""
-    return "is" if number == 1 else "are"
+    return agreeing(number, "is", "are")
+
+
+def agreeing(number: object, one: str, more: str) -> str:
+    """The words that belong to a number: "1 job was evicted", "2 jobs were"."""
+    return one if number in (1, "1") else more
 
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))

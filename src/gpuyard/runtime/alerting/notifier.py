@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from gpuyard.files.units import write_time
 from gpuyard.model.alerts import Alert, Changes, alert_document, alert_of
+from gpuyard.model.outside.phrases import agreeing, are, counted
 from gpuyard.model.outside.ports import Clock
 from gpuyard.runtime.alerting.channels import Channel, Undelivered
 
@@ -84,10 +85,12 @@ class Notifier:
     def check(self) -> str:
         """How it stands, in one sentence; "ok" if all arrived."""
         with self._changed:
-            lost = f"; {self._dropped} were dropped, since no more than {KEPT_MAX} are kept" if self._dropped else ""
+            were = f"; {self._dropped} {agreeing(self._dropped, 'was', 'were')} dropped"
+            lost = f"{were}, since no more than {KEPT_MAX} are kept" if self._dropped else ""
             if not self._trouble:
                 return f"ok{lost}" if not lost else f"all that is kept was delivered{lost}"
-            return f"{len(self._due)} notices are not delivered yet: {self._trouble}{lost}"
+            due = len(self._due)
+            return f"{counted(due, 'notice')} {are(due)} not delivered yet: {self._trouble}{lost}"
 
     # --- the queue -------------------------------------------------------------------------------
 

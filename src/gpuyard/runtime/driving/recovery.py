@@ -16,6 +16,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.files.units import write_time
 from gpuyard.model.events import JobSeen
+from gpuyard.model.outside.phrases import counted
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.worlds.base import Archive
@@ -36,7 +37,7 @@ class Failure:
     report: str = ""
 
     def __str__(self) -> str:
-        often = "failed" if self.times == 1 else f"failed {self.times} times"
+        often = "failed" if self.times == 1 else f"failed {counted(self.times, 'time')}"
         kept = f"; kept for a report: {self.report}" if self.report else ""
         return f"turns {often} since {write_time(round(self.at))} ({self.stage}: {self.error}){kept}"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuyard.model.errors import TooMuch
+from gpuyard.model.outside.phrases import counted
 
 DOCUMENTS_MAX = 10_000
 """Jobs of one submission; an array counts once."""
@@ -42,8 +43,8 @@ class Patience:
         """`TooMuch` once the time is over; so many of the wanted have been thought about."""
         if self.monotonic() > self.until:
             raise TooMuch(
-                f"{wanted} different jobs at once take too long to look at (after {THINK_S:g} s it had been done for "
-                f"{done}); ask for fewer at a time, or submit them with --queue-anyway"
+                f"{counted(wanted, 'different job')} at once take too long to look at (after {THINK_S:g} s it "
+                f"had been done for {done}); ask for fewer at a time, or submit them with --queue-anyway"
             )
 
 

@@ -10,6 +10,7 @@ from gpuyard.model.answers.bill import Toll
 from gpuyard.model.errors import Conflict, Denied, Refused
 from gpuyard.model.node import Closure, Node, Place
 from gpuyard.model.outside import text
+from gpuyard.model.outside.phrases import counted
 from gpuyard.model.resources import as_gpus
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Caller, Document
@@ -119,7 +120,7 @@ def _cost(job: str, tolls: dict[str, Toll]) -> Document:
 def _sentence(place: Place, moment: Snapshot, counts: tuple[int, int, int, int], held: int) -> str:
     node = next(node for node in moment.nodes if node.name == place.node)
     gpus = len(node.gpus) if place.gpu is None else 1
-    what = f"{place} ({gpus} GPU{'' if gpus == 1 else 's'})"
+    what = f"{place} ({counted(gpus, 'GPU')})"
     if not any(counts):
         rest = f"is not empty: of {held} it is not proven yet that their last holders are gone" if held else "is empty"
         return f"{what} {rest}; nothing new goes there"

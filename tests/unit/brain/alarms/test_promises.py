@@ -140,6 +140,7 @@ def test_where_none_is_too_many_whoever_was_evicted_at_all_is_protected_and_aler
     assert {name: victims.spared(draft, row) for name, row in yard.fleet.jobs.items()} == {"big": False, "mine": True}
     (alert,) = yard.after(0, kind=AlertKind.PROTECTED)
     assert (alert.key, alert.count, alert.since) == ("protected/a", 1, begin - 200)
+    assert alert.sentence == "1 job was evicted 1 time in a day and may not be evicted again for now: mine"
     assert yard.after(DAY - 101, kind=AlertKind.PROTECTED) != []
     assert yard.after(DAY - 100, kind=AlertKind.PROTECTED) == []
 

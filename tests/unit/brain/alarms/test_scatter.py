@@ -67,7 +67,7 @@ def test_what_nobody_waits_for_now_is_stranded_all_the_same_if_it_was_asked_for_
     assert alert.key == "fragmentation/h100"
     assert alert.sentence == (
         "24 of 24 free GPUs of pool h100 are of no use where they lie to what was asked for in the last day; "
-        "of tasks of 8 GPUs 0 fit"
+        "the shape 8 fits 0 times"
     )
     assert alert.command == "yard defrag --dry-run"
     pool = yard.memory.of(AlarmsKept).stranding["h100"]

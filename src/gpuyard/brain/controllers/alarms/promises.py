@@ -12,7 +12,8 @@ from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.alerts import Alert, AlertKind, Severity
-from gpuyard.model.resources import UNLIMITED, as_gpus
+from gpuyard.model.outside.phrases import agreeing, counted
+from gpuyard.model.resources import UNLIMITED, as_gpus, gpu_words
 
 LATE_S = 300.0
 """What stopping those in the way and starting may take beyond the promised moment."""
@@ -67,14 +68,14 @@ def _shut(draft: Draft, row: JobRow, asked: list[int]) -> bool:
 def _below(draft: Draft, q: int, row: JobRow, since: float) -> Alert:
     tree = draft.fleet.tree
     name = tree.queues[q].name
-    used, quota = as_gpus(tree.used[q][GPUS]), as_gpus(tree.quota[q][GPUS])
+    used, quota = as_gpus(tree.used[q][GPUS]), gpu_words(tree.quota[q][GPUS])
     return Alert(
         f"below-quota/{name}",
         AlertKind.BELOW_QUOTA,
         Severity.WARNING,
         since,
         f"queue {name} has asked for longer than {duration(draft.policy.alerts.below_quota_after)} for what its quota "
-        f"guarantees: it holds {used} of {quota} GPUs, and {row.name} waits",
+        f"guarantees: it holds {used} of {quota}, and {row.name} waits",
         f"yard why {row.name}",
         about=(("queue", name),),
         jobs=(row.name,),
@@ -125,13 +126,13 @@ def protected(draft: Draft) -> Iterator[Alert]:
             draft.look_again(today[-most] + DAY)
     for queue, found in sorted(queues.items()):
         names = [name for name, _ in sorted(found)]
-        was = "job was" if len(names) == 1 else "jobs were"
+        were = f"{counted(len(names), 'job')} {agreeing(len(names), 'was', 'were')}"
         yield Alert(
             f"protected/{queue}",
             AlertKind.PROTECTED,
             Severity.WARNING,
             min(at for _, at in found),
-            f"{len(names)} {was} evicted {most} times in a day and may not be evicted again for now: {some(names)}",
+            f"{were} evicted {counted(most, 'time')} in a day and may not be evicted again for now: {some(names)}",
             f"yard why {names[0]}",
             len(names),
             (("queue", queue),),

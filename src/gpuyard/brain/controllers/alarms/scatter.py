@@ -14,6 +14,7 @@ from gpuyard.brain.engine.defrag import asked
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.model.alerts import Alert, AlertKind, Severity
 from gpuyard.model.answers.outlook import PoolStranding
+from gpuyard.model.outside.phrases import agreeing, counted
 from gpuyard.model.resources import WHOLE, as_gpus
 
 EVERY_S = 300.0
@@ -75,14 +76,15 @@ def _longer(trend: tuple[tuple[float, float], ...], now: float, share: float) ->
 
 def _alert(pool: PoolStranding, since: float) -> Alert:
     worst = max(pool.shapes, key=lambda shape: (shape.asked * shape.stranded, shape.shape))
-    stranded, free = round(pool.stranded / WHOLE, 1), as_gpus(pool.free)
+    stranded = round(pool.stranded / WHOLE, 1)
     return Alert(
         f"fragmentation/{pool.name}",
         AlertKind.FRAGMENTATION,
         Severity.WARNING,
         since,
-        f"{stranded:g} of {free} free GPUs of pool {pool.name} are of no use where they lie to what was asked for in "
-        f"the last day; of tasks of {worst.shape} GPUs {worst.fits} fit",
+        f"{stranded:g} of {counted(as_gpus(pool.free), 'free GPU')} of pool {pool.name} "
+        f"{agreeing(stranded, 'is of no use where it lies', 'are of no use where they lie')} to what was asked for in "
+        f"the last day; the shape {worst.shape} fits {counted(worst.fits, 'time')}",
         "yard defrag --dry-run",
         round(stranded),
         (("pool", pool.name),),

@@ -26,6 +26,7 @@ from gpuyard.model.actions import Move
 from gpuyard.model.answers.defrag import BudgetRoom, DefragPlan, Offer, ShapeGain
 from gpuyard.model.answers.outlook import Fragmentation
 from gpuyard.model.job import Placement
+from gpuyard.model.outside.phrases import counted
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
 
@@ -79,7 +80,7 @@ def _verdict(offer: Offer, declined: Offer | None, pays_at: float, gained: float
 
 def _jobs(offer: Offer) -> str:
     names = [toll.job for toll in offer.bill.tolls]
-    return names[0] if len(names) == 1 else f"{len(names)} jobs"
+    return names[0] if len(names) == 1 else counted(len(names), "job")
 
 
 def _numbers(offer: Offer) -> str:

@@ -19,7 +19,7 @@ from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS, TaskRequest
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.placing import gang
-from gpuyard.model.resources import WHOLE, as_gpus, gpu_words
+from gpuyard.model.resources import WHOLE, gpu_words
 from gpuyard.model.topology import NODE, NVLINK
 
 MOST_SHAPES = 12
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     def told(self) -> str:
         """The shape in words."""
         if not self.level:
-            return f"one more task of {as_gpus(self.gpus)} GPU{'s' if self.gpus > WHOLE else ''}"
+            return f"one more task of {gpu_words(self.gpus)}"
         return f"one more gang of {self.tasks}×{gpu_words(self.gpus)} in one {self.level} domain"
 
 

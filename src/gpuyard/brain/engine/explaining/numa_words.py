@@ -35,7 +35,7 @@ def unaligned(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     lying = {n: _most(columns, n, request.gpus, never) for n in held_up.tolist() if n in columns.aligned}
     best = min(lying, key=lambda n: (-lying[n], n))
     size = alignment.fewest(columns.aligned[best], request.gpus)
-    where = "one NUMA node" if size < 2 or columns.aligned[best].single else f"{size} NUMA nodes"
+    where = "one NUMA node" if size < 2 or columns.aligned[best].single else counted(size, "NUMA node")
     node = columns.nodes[best]
     there = len(node.gpus) if never else int(columns.whole[best])
     nearest = f"{node.name} has {there}{'' if never else ' free'}, {lying[best]} of them there"

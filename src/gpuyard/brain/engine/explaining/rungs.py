@@ -21,7 +21,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import fragmentation, gang, neighbours
 from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.job import Bundle, TaskGroup
-from gpuyard.model.outside.phrases import are, counted
+from gpuyard.model.outside.phrases import agreeing, are, counted
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.model.resources import WHOLE, Request, as_gpus, gpu_words
 from gpuyard.model.topology import ANYWHERE, NODE, NVLINK
@@ -125,8 +125,8 @@ def _fragmented(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
         )
     else:
         message = (
-            f"{row.name} needs {tasks} tasks of {task_words(row, view.leaf)}; {gpu_words(free)} {scattered}: "
-            f"{fit} of its tasks {'fits' if fit == 1 else 'fit'}"
+            f"{row.name} needs {counted(tasks, 'task')} of {task_words(row, view.leaf)}; "
+            f"{gpu_words(free)} {scattered}: {fit} of its tasks {agreeing(fit, 'fits', 'fit')}"
         )
     return Reason(Code.FRAGMENTED, needed=needed, free=free, largest_fit=largest, message=message)
 
@@ -208,7 +208,7 @@ def _one_model(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     best = int(rooms.argmax())
     needed, fit = draft.fleet.shortfall(row)[GPUS], int(rooms[best]) * task_cost(row, view)
     message = (
-        f"{row.name} needs {missing} tasks on one GPU model; "
+        f"{row.name} needs {counted(missing, 'task')} on one GPU model; "
         f"{draft.fleet.columns.models[best]} has room for {int(rooms[best])}, other models for the rest"
     )
     free = int(view.free[view.suitable].sum())
@@ -272,7 +272,11 @@ def _left_to_it(draft: Draft, row: JobRow, view: NodesView) -> str:
         return ""
     fit, tasks = int(np.minimum(view.room, row.missing(view.leaf))[left].sum()), row.missing(view.leaf)
     if fit:
-        return f"; where it may run, {fit} of its {tasks} tasks {'fits' if fit == 1 else 'fit'}" if fit < tasks else ""
+        return (
+            f"; where it may run, {fit} of its {counted(tasks, 'task')} {agreeing(fit, 'fits', 'fit')}"
+            if fit < tasks
+            else ""
+        )
     columns = draft.fleet.columns
     if not (resources.cpu_only or view.gpu_room[left].any()):
         free = np.where(left, columns.idle if resources.shared else columns.whole * WHOLE, -1)
@@ -371,7 +375,8 @@ def _without_cpu(bundle: Bundle) -> Bundle:
 def _crowded(draft: Draft, row: JobRow, view: NodesView) -> Failed:
     failed: Failed = []
     if view.single and int(np.minimum(view.room, 1).sum()) < row.missing(view.leaf):
-        message = f"{row.name} keeps its own tasks apart: it needs {row.missing(view.leaf)} places, there are fewer"
+        places = counted(row.missing(view.leaf), "place")
+        message = f"{row.name} keeps its own tasks apart: it needs {places}, there are fewer"
         return [(Reason(Code.NEIGHBOURS, needed=draft.fleet.shortfall(row)[GPUS], message=message), None)]
     for code, mask in view.policy.items():
         shut = mask & view.suitable

@@ -301,7 +301,7 @@ def _other_size(draft: Draft, row: JobRow) -> Iterator[Suggestion]:
         if _would_start(draft, row, other):
             places = _places(draft, other)
             each = gpu_words(gpus * WHOLE)
-            asked = each if tasks == 1 else f"{tasks} tasks of {each}"
+            asked = each if tasks == 1 else f"{counted(tasks, 'task')} of {each}"
             opened = f"{counted(places, 'place')} {are(places)} open"
             yield Suggestion(f"ask for {asked} instead of {_now(row)}", "size", f"{opened} for {each}")
 

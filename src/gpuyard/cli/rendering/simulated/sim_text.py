@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuyard.cli.console import words
 from gpuyard.cli.console.terminal import Column, Screen, text
+from gpuyard.model.outside.phrases import agreeing
 
 if TYPE_CHECKING:
     from gpuyard.runtime.simulating.simulation import SimulatedRun
@@ -58,8 +59,9 @@ def _tell_unfinished(screen: Screen, groups: dict[str, list[SimulatedRun]]) -> N
         left = sum(run.figures.jobs - run.figures.finished for run in group)
         if left:
             jobs = sum(run.figures.jobs for run in group)
-            why = "the fleet cannot hold them, or nothing ends them"
-            screen.show(text(f"{name}: {left:,} of {jobs:,} jobs never ended: {why}", "yellow"))
+            them = agreeing(left, "it", "them")
+            why = f"the fleet cannot hold {them}, or nothing ends {them}"
+            screen.show(text(f"{name}: {left:,} of {words.counted(f'{jobs:,}', 'job')} never ended: {why}", "yellow"))
 
 
 def _static_columns() -> tuple[list[Column], list[Get]]:

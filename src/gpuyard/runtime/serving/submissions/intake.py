@@ -18,6 +18,7 @@ from gpuyard.files.reading.submissions import Submission
 from gpuyard.files.units import write_duration
 from gpuyard.model.errors import Conflict, Denied, NotFound, Refused
 from gpuyard.model.job import Job
+from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.ownership import Owner
 from gpuyard.model.policy import GRACE, MIN_RUNTIME, TIME_LIMIT, Policy, bound_of
 from gpuyard.model.queue import Queue
@@ -109,7 +110,7 @@ class Intake(Generic[R]):
             return
         own = sum(job.owner.identity == owner.identity for job in self._jobs.active())
         if own + sum(len(each.names()) for each in asked) > cap:
-            told = f"{caller.user} has {own} jobs that are not over, and {cap} are allowed"
+            told = f"{caller.user} has {counted(own, 'job')} that {are(own)} not over, and {cap} {are(cap)} allowed"
             raise Refused(f"{told}; wait for some to end")
 
     def _check_tasks(self, caller: Caller, job: Job) -> None:
@@ -118,7 +119,7 @@ class Intake(Generic[R]):
         caps = [allowed.tasks] if caller.admin else [allowed.user_tasks, allowed.tasks]
         cap = min((cap for cap in caps if cap), default=0)
         if cap and count > cap:
-            raise Refused(f"job {job.name} has {count} tasks, and {cap} may run at once here; give it fewer")
+            raise Refused(f"job {job.name} has {counted(count, 'task')}, and {cap} may run at once here; give it fewer")
 
 
 def _stem_for(document: Document) -> str:

@@ -19,6 +19,7 @@ import msgspec
 from gpuyard.kube.client import JSON, MERGE, STRATEGIC, ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import BudgetObject, Metadata, PodObject, moment
 from gpuyard.kube.owners import JobObject
+from gpuyard.model.outside.phrases import counted
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.kubernetes import budgets, kinds, pods
 from gpuyard.worlds.kubernetes.asking import selectors
@@ -109,7 +110,7 @@ class Disruptor:
 
         told = await self._change(found.owner_kind, found.owner, change)
         if jobs and not told:
-            await self._tell(found.owner_kind, jobs[-1], "Resizing", f"has {size} pods from now on: {why}")
+            await self._tell(found.owner_kind, jobs[-1], "Resizing", f"has {counted(size, 'pod')} from now on: {why}")
         return told
 
     async def _tell(self, kind: str, owner: Metadata, action: str, note: str) -> None:
@@ -303,7 +304,8 @@ def _refused_by(found: Sequence[BudgetObject], going: Sequence[PodObject]) -> st
         members = covered[budget.metadata.key]
         allowed = budgets.allowed(budget, any(times[pod.metadata.uid] > 1 for pod in members))
         if len(members) > allowed:
-            return f"the disruption budget {budget.metadata.key} allows {allowed} of {len(members)} pods to go now"
+            going_now = f"{allowed} of {counted(len(members), 'pod')}"
+            return f"the disruption budget {budget.metadata.key} allows {going_now} to go now"
     return ""
 
 

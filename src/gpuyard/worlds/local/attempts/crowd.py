@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from gpuyard.model.outside.phrases import agreeing, counted
 from gpuyard.model.ownership import Caps
 from gpuyard.model.policy import Policy
 from gpuyard.model.reasons import Code, Reason
@@ -32,9 +33,10 @@ class Crowd:
         user, own = entry.owner.user, self._holdings.tasks(entry.owner.identity)
         every = self._holdings.tasks()
         if self.caps.tasks and every + count > self.caps.tasks:
-            told = f"{every} tasks run here, and {self.caps.tasks} may at once"
+            told = f"{counted(every, 'task')} {agreeing(every, 'runs', 'run')} here, and {self.caps.tasks} may at once"
         elif self.caps.user_tasks and entry.owner.uid != 0 and own + count > self.caps.user_tasks:
-            told = f"{own} tasks of {user} run, and {self.caps.user_tasks} may at once"
+            run = agreeing(own, "runs", "run")
+            told = f"{counted(own, 'task')} of {user} {run}, and {self.caps.user_tasks} may at once"
         else:
             return None
         message = f"{told}; {entry.name} has {count} and follows when some end"

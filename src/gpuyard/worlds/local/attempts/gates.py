@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from gpuyard.model.events import JobGone, JobSeen
 from gpuyard.model.job import Phase
+from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.ownership import NO_CAPS, Caps, Owner
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.local.attempts.crowd import Crowd, tasks_of
@@ -91,9 +92,8 @@ class Gates:
         if not template.at_once or template.active < template.at_once:
             return None
         self.desk.book.gated.setdefault(template.id, {})[entry.id] = entry
-        told = (
-            f"{template.active} of {template.at_once} members of {template.name} are at work; it follows when one ends"
-        )
+        busy = f"{template.active} of {counted(template.at_once, 'member')} of {template.name}"
+        told = f"{busy} {are(template.active)} at work; it follows when one ends"
         return Reason(Code.WAITS_ITS_TURN, where=template.name, message=told)
 
     def _next_member(self, template: Template) -> None:

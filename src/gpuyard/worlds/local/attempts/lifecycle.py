@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from gpuyard.model.events import JobEvicted, JobSeen, TasksAssigned, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
+from gpuyard.model.outside.phrases import agreeing, are, counted
 from gpuyard.worlds.local.attempts import giving_up, progressing
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.gates import REST_MAX_S, Gates
@@ -376,7 +377,9 @@ class Lifecycle:
         self.unfollow(entry)
         entry.spent |= {task.number for task in attempt.tasks.values() if task.outcome == "failed"}
         if left := entry.left():
-            self.wait_again(entry, f"{len(entry.succeeded)} tasks have succeeded, {len(left)} are left")
+            done, more = len(entry.succeeded), len(left)
+            have = agreeing(done, "has", "have")
+            self.wait_again(entry, f"{counted(done, 'task')} {have} succeeded, {more} {are(more)} left")
         else:
             self.over(entry, Phase.SUCCEEDED, _and_so_far("", attempt), 0)
 

@@ -14,6 +14,8 @@ import pathlib
 from collections import Counter
 from typing import Any
 
+from gpuyard.model.outside.phrases import counted
+
 FOLDER = "set-aside"
 KINDS = {"job": "job", "closure": "closed place", "queue": "queue setting", "memory": "memory", "run": "stray entry"}
 """What is set aside, and how it is called."""
@@ -47,7 +49,7 @@ class Aside:
             kinds = Counter(name.partition("-")[0] for name in os.listdir(self.folder))
         except OSError:
             return ""
-        parts = [f"{n} {KINDS.get(kind, kind)}{'' if n == 1 else 's'}" for kind, n in sorted(kinds.items())]
+        parts = [counted(n, KINDS.get(kind, kind)) for kind, n in sorted(kinds.items())]
         return f"{', '.join(parts)} in {self.folder}; look at what is there, then delete it" if parts else ""
 
 
