@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.brain.engine.giving_way import clearing, room_making, victims
+from gpuyard.brain.engine.giving_way import clearing, victims
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import NodeClearing
 from gpuyard.brain.engine.giving_way.preemption import Takers
@@ -188,18 +188,6 @@ def maker_of(draft: Draft) -> RoomMaker:
     return RoomMaker(draft, draft.fleet.jobs["w"], takers(draft))
 
 
-def test_an_extra_goes_with_its_gang_and_a_gang_not_beside_its_extra():
-    draft = draft_of(job("el", "['n0:0', 'n0:1', 'n0:2']", "tasks: 3, min: 1, gpus: 1,") + job("y", "'n0:3'"))
-    rows = draft.fleet.jobs
-    first, second, whole = victims.units_of(rows["el"])
-    other = victims.whole(rows["y"])
-    assert not room_making._covered(first, (second,))
-    assert room_making._covered(first, (whole,))
-    assert room_making._covered(whole, (first,))
-    assert not room_making._covered(whole, (other,))
-    assert not room_making._covered(other, ())
-
-
 def test_what_is_free_and_what_some_hold_may_suffice_or_not():
     draft = draft_of(job("x", "'n0:0-1'", "gpus: 2,") + job("y", "'n0:2'"), "gpus: 3")
     maker, rows = maker_of(draft), draft.fleet.jobs
@@ -207,16 +195,6 @@ def test_what_is_free_and_what_some_hold_may_suffice_or_not():
     assert maker._may_suffice((x,))
     assert not maker._may_suffice((y,))
     assert maker._may_suffice((x, y))
-
-
-def test_sets_of_victims_come_in_the_order_of_their_keys():
-    draft = draft_of(FOUR, "gpus: 2")
-    maker = maker_of(draft)
-    units = list(clearing.everyone(draft, maker.rights, Region(0, 1)))
-    sets = [" ".join(unit.row.name for unit in those) for those in maker._subsets(units, 2)]
-    assert sets == ["j0 j1", "j1 j2", "j0 j2", "j2 j3", "j1 j3", "j0 j3"]
-    assert len(list(maker._subsets(units, 4))) == 11
-    assert list(maker._subsets(units, 1)) == []
 
 
 def test_a_gang_is_let_go_in_its_parts_and_only_as_far_as_it_stands():

@@ -109,6 +109,10 @@ class Anybody:
         """The cheapest."""
         return self.key(outcome.stopped) if outcome.stopped else ()
 
+    def at_best(self, key: Key) -> Key:
+        """Who moves costs nothing here."""
+        return key
+
 
 def in_the_way(draft: Draft, row: JobRow, known: Floors) -> list[Obstacle]:
     """The jobs that would have to stop or move so that this one starts, and what that would lose."""

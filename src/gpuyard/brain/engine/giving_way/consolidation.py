@@ -116,6 +116,10 @@ class Movers:
         """Fewest GPUs moved."""
         return self.key(outcome.moved) if outcome.moved else ()
 
+    def at_best(self, key: Key) -> Key:
+        """Who stops says nothing about who is moved."""
+        return ()
+
 
 def _above_share(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     tree, share = draft.fleet.tree, draft.shares[row.queue]

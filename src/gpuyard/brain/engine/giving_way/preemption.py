@@ -65,26 +65,27 @@ def _plain_or_mixed(claim: Claim) -> RoomMade | None:
             return outcome
         rank = takers.rank(outcome) if outcome is not None else None
         trial.undo()
-        mixed = _mixed(claim) if everywhere else _few_mixed(claim, plain=outcome is not None and not outcome.moved)
-        if mixed is not None and (rank is None or takers.rank(mixed) < rank):
+        nearby = outcome is not None and not outcome.moved
+        mixed = _mixed(claim, rank) if everywhere else _few_mixed(claim, rank, nearby)
+        if mixed is not None:
             trial.keep()
             return mixed
     return plain.again()
 
 
-def _mixed(claim: Claim, break_budgets: bool = False) -> RoomMade | None:
+def _mixed(claim: Claim, beat: Key | None, break_budgets: bool = False) -> RoomMade | None:
     maker = RoomMaker(claim.draft, claim.row, MixedTakers(claim, break_budgets))
-    return maker.best(chain(maker.tries(), maker.clearing_tries(), maker.small_tries()))
+    return maker.best(chain(maker.tries(), maker.clearing_tries(), maker.small_tries()), beat)
 
 
-def _few_mixed(claim: Claim, plain: bool) -> RoomMade | None:
+def _few_mixed(claim: Claim, beat: Key | None, nearby: bool) -> RoomMade | None:
     """Where few could go; if there is a take that moves nobody, only near the claimant (rule 19)."""
-    maker = RoomMaker(claim.draft, claim.row, NearTakers(claim) if plain else MixedTakers(claim))
-    return maker.best(maker.small_tries())
+    maker = RoomMaker(claim.draft, claim.row, NearTakers(claim) if nearby else MixedTakers(claim))
+    return maker.best(maker.small_tries(), beat)
 
 
 def _breaking_budgets(claim: Claim) -> RoomMade | None:
-    return _mixed(claim, break_budgets=True) if claim.draft.policy.pdb is PdbRule.LAST_RESORT else None
+    return _mixed(claim, None, break_budgets=True) if claim.draft.policy.pdb is PdbRule.LAST_RESORT else None
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -244,6 +245,10 @@ class Takers:
             return (False, False, sum(unit.cost for unit in outcome.moved))
         with self.claim.supposed(outcome.stopped, gone=False):  # a key is that of units that stand
             return (True, *self.key(outcome.stopped), sum(unit.cost for unit in outcome.moved))
+
+    def at_best(self, key: Key) -> Key:
+        """With nobody moved."""
+        return (True, *key, 0) if key else (False, False, 0)
 
 
 class MixedTakers(Takers):

@@ -48,6 +48,9 @@ class RoomRights(clearing.Leave, Protocol):
     def rank(self, outcome: RoomMade) -> Key:
         """Sorts better outcomes first."""
 
+    def at_best(self, key: Key) -> Key:
+        """A rank that no outcome is below which stops a set of this key; () if it stops nobody."""
+
 
 class Purpose(NamedTuple):
     """What room is made for: how many tasks lack, and how they are then placed."""

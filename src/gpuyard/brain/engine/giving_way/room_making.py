@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from heapq import heapify, heappop, heappush
 from itertools import islice
 
 import numpy as np
 
 from gpuyard.brain.engine.giving_way import clearing, victims
 from gpuyard.brain.engine.giving_way.clearing import Key, NodeClearing
+from gpuyard.brain.engine.giving_way.floors import FewSets, Weighing
 from gpuyard.brain.engine.giving_way.resettling import START, Purpose, RoomMade, RoomRights, Settling
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Region
@@ -47,29 +47,31 @@ class RoomMaker:
         self.tried = 0
         self._settling = Settling(draft, row, rights, goal)
         self._chosen: Try | None = None
+        self._best: Key | None = None
         self._ways = 0
         self._cleared: NodeClearing | None = None
 
     # --- the search -----------------------------------------------------------------------------------------------
 
-    def best(self, tries: Iterator[Try]) -> RoomMade | None:
-        """Run every try (as many as the policy allows), keep the best; None and no change if none works."""
+    def best(self, tries: Iterator[Try], beat: Key | None = None) -> RoomMade | None:
+        """Run every try (as many as the policy allows), keep the best of those that are better than what is to be
+        beaten; None and no change if there is none."""
         options = list(islice(tries, self.draft.policy.search_limit))
         self._ways = len(options)
-        if len(options) == 1:
+        self._chosen, self._best = None, beat
+        if len(options) == 1 and beat is None:
             return self.first(iter(options))
-        self._chosen = None
-        best_rank: Key = ()
         for attempt in options:
             if not self._go_on():
                 break
             with self.draft.trial():
                 outcome = attempt()
-                if outcome is not None:
-                    rank = self.rights.rank(outcome)
-                    if self._chosen is None or rank < best_rank:
-                        self._chosen, best_rank = attempt, rank
+                if outcome is not None and self._is_better(rank := self.rights.rank(outcome)):
+                    self._chosen, self._best = attempt, rank
         return self.again()
+
+    def _is_better(self, rank: Key) -> bool:
+        return self._best is None or rank < self._best
 
     def one_way(self) -> NodeClearing | None:
         """The clearing that made room, if it was the only way to try and serves equal claims too."""
@@ -122,7 +124,7 @@ class RoomMaker:
                 continue
             units = list(clearing.everyone(self.draft, self.rights, region))
             if 1 < len(units) <= MOST_WEIGHED:
-                yield partial(self._by_subsets, units)
+                yield self._best_set(units)
 
     def moves_of_few(self) -> Iterator[Try]:
         """Where few stand in all: every small set of them steps aside, for one may go where another makes room."""
@@ -130,7 +132,7 @@ class RoomMaker:
         if self._few_in(everywhere):
             units = list(clearing.everyone(self.draft, self.rights, everywhere))
             if 1 < len(units) <= MOST_WEIGHED:
-                yield partial(self._by_subsets, units, MOST_MOVED)
+                yield self._best_set(units, MOST_MOVED)
 
     def few_could_go(self) -> bool:
         """Whether there is any region where every set can be weighed."""
@@ -279,34 +281,33 @@ class RoomMaker:
             self._let_go(unit, gone)
         return self._settling.settle(gone, thorough=True)
 
-    def _by_subsets(self, units: list[Unit], most: int = MOST_WEIGHED) -> RoomMade | None:
-        """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
-        best: tuple[Key, tuple[Unit, ...]] | None = None
-        for those in self._subsets(units, most):
-            with self.draft.trial() as trial:
-                outcome = self._by_these(those)
-                if outcome is not None:
-                    if not self.rights.moves_too:
-                        trial.keep()
-                        return outcome
-                    rank = self.rights.rank(outcome)
-                    best = (rank, those) if best is None or rank < best[0] else best
-        return self._by_these(best[1]) if best is not None else None
+    def _best_set(self, units: list[Unit], most: int = MOST_WEIGHED) -> Try:
+        """Weighs every set of these that could be better than what is known; asked again, it knows which was best."""
+        found: list[tuple[Unit, ...] | None] = []
 
-    def _subsets(self, units: list[Unit], most: int) -> Iterator[tuple[Unit, ...]]:
-        """Sets of so many at most that may suffice, in order of their keys, which never fall when somebody joins."""
-        heap: list[tuple[Key, tuple[int, ...]]] = [(self.rights.key((unit,)), (i,)) for i, unit in enumerate(units)]
-        heapify(heap)
-        while heap:
-            _, chosen = heappop(heap)
-            those = tuple(units[i] for i in chosen)
-            if self._may_suffice(those):
-                if not self._go_on():
-                    return
-                yield those
-            for i in range(chosen[-1] + 1, len(units) if len(chosen) < most else 0):
-                if not _covered(units[i], those):
-                    heappush(heap, (self.rights.key((*those, units[i])), (*chosen, i)))
+        def attempt() -> RoomMade | None:
+            if not found:
+                found.append(self._weighed(units, most))
+            return self._by_these(found[0]) if found[0] is not None else None
+
+        return attempt
+
+    def _weighed(self, units: list[Unit], most: int) -> tuple[Unit, ...] | None:
+        """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
+        best, chosen = self._best, None
+        weigh = Weighing(
+            self.rights.key, self._may_suffice, lambda key: best is None or self.rights.at_best(key) < best
+        )
+        for those in FewSets(units, most, weigh).cheapest_first():
+            if not self._go_on():
+                break
+            with self.draft.trial():
+                outcome = self._by_these(those)
+                if outcome is not None and not self.rights.moves_too:
+                    return those
+                if outcome is not None and (best is None or self.rights.rank(outcome) < best):
+                    best, chosen = self.rights.rank(outcome), those
+        return chosen
 
     def _may_suffice(self, units: Iterable[Unit]) -> bool:
         """A bound: what is free and what these hold, against what lacks."""
@@ -370,8 +371,3 @@ class RoomMaker:
     def _fits(self) -> bool:
         with self.draft.trial():
             return self.goal.place(self.draft, self.row)
-
-
-def _covered(unit: Unit, those: Iterable[Unit]) -> bool:
-    """Whether the unit, an extra, goes with its gang already, or is a gang one of whose extras is listed."""
-    return any(other.row is unit.row and not (other.extra and unit.extra) for other in those)
