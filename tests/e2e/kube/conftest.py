@@ -20,10 +20,10 @@ from gpuyard.brain import foresee
 from gpuyard.runtime.clock import SystemClock, SystemDice
 from gpuyard.runtime.clustered.scheduler import ClusterScheduler, WorldSettings, read_cluster
 from tests.support import yards
-from tests.support.kube.cluster import ApiError, Cluster, environment, until
+from tests.support.kube.cluster import ApiError, Cluster, environment, until, until_told
 from tests.support.kube.faults import FaultProxy
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 class Scheduler:
@@ -37,13 +37,13 @@ class Scheduler:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(PATIENCE_S)
 
     def stop(self) -> float:
         """Told to stop; how it ended."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(30)
+            self.process.wait(PATIENCE_S)
         return self.process.returncode
 
     def text(self) -> str:
@@ -88,7 +88,7 @@ def schedulers(cluster: Cluster, tmp_path: Path) -> Iterator[Schedulers]:
     for each in started:
         if each.process.poll() is None:
             each.process.kill()
-            each.process.wait(30)
+            each.process.wait(PATIENCE_S)
         assert "Traceback" not in each.text(), each.text()
 
 
@@ -97,13 +97,25 @@ def bound(cluster: Cluster) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.pods() if pod["spec"].get("nodeName")}
 
 
+MOMENT_S = 0.05
+
+
 def slack() -> float:
-    """How much longer everything may take while others use the machine."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """How much longer everything may take while others use the machine: by its load of the last minute, and by what a
+    moment of work takes now."""
+    begun, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < MOMENT_S:
+        """Work."""
+    now = (time.monotonic() - begun) / MOMENT_S
+    return max(1.0, now, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def wait_for(holds: Callable[[], Any], what: str) -> Any:
     return until(holds, PATIENCE_S, what)
+
+
+def wait_until_told(told: Callable[[], Any], expected: Any, what: str) -> None:
+    until_told(told, expected, PATIENCE_S, what)
 
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpuyard-system/leases/gpuyard-scheduler"

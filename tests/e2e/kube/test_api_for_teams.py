@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kube.conftest import Scheduler, Schedulers, bound, leads, wait_for
+from tests.e2e.kube.conftest import PATIENCE_S, Scheduler, Schedulers, bound, leads, wait_for
 from tests.support.kube.cluster import Cluster, environment
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
 from tests.support.kube.ports import free_ports
@@ -31,7 +31,7 @@ def certificate(folder: Path) -> tuple[str, str]:
 def asked(cluster: Cluster, url: str, trusted: str) -> subprocess.CompletedProcess[str]:
     env = environment(KUBECONFIG=cluster.kubeconfig(), GPUYARD_URL=url, GPUYARD_CERTIFICATE=trusted, NO_COLOR="1")
     command = [sys.executable, "-m", "gpuyard", "jobs", "--kube", "-o", "name"]
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False)
 
 
 def is_told(cluster: Cluster, scheduler: Scheduler, url: str, trusted: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.e2e.kube.conftest import Schedulers, bound, leads, slack, standing, wait_for
+from tests.e2e.kube.conftest import PATIENCE_S, Schedulers, bound, leads, slack, standing, wait_for
 from tests.support.kube import truth
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
@@ -58,7 +58,7 @@ def test_killed_after_so_many_binds_with_the_reply_lost_who_stands_by_completes_
     second = schedulers("--lease")
     wait_for(lambda: "Scheduling" in second.text(), "the other one is up")
     cluster.create(indexed_job("gang", GANG))
-    assert first.process.wait(120) == -9
+    assert first.process.wait(PATIENCE_S) == -9
     killed = time.monotonic()
     assert len(bound(cluster)) == after
     # It would fit where the rest of the gang is to go.

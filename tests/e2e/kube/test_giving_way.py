@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.e2e.kube.conftest import Scheduler, Schedulers, wait_for
+from tests.e2e.kube.conftest import PATIENCE_S, Scheduler, Schedulers, wait_for
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod_spec
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
@@ -85,13 +87,13 @@ def test_a_job_of_64_pods_that_is_rolled_back_once_and_preempted_three_times_com
         if not (broken and is_bind(request) and "/big-63-" in request.path):
             return Verdict.PASS
         tried.set()
-        cordoned.wait(60)
+        cordoned.wait(PATIENCE_S)
         return Refusal(500)
 
     proxy.judge = judge
     scheduler(server=proxy.server)
     cluster.create(indexed_job("big", 64))
-    assert tried.wait(120)
+    assert tried.wait(PATIENCE_S)
     cordon_all(cluster, True)
     cordoned.set()
     wait_for(lambda: MARK in job(cluster, "big")["metadata"].get("annotations", {}), "it is rolled back")
@@ -120,6 +122,7 @@ def test_two_teams_borrow_reclaim_and_claim_back_and_nobody_else_is_disturbed(
     wait_for(lambda: len(running(cluster, "own")) == 4, "what team a is entitled to runs")
     cluster.create(of_queue("a", indexed_job("borrowed", 4, job={"activeDeadlineSeconds": 3600})))
     wait_for(lambda: len(running(cluster, "borrowed")) == 4, "team a borrows what team b does not use")
+    wait_for(lambda: age(job(cluster, "borrowed")) > 1, "it has used a second of its deadline")
     untouched = running(cluster, "own")
     cluster.create(of_queue("b", indexed_job("claim", 4)))
     wait_for(lambda: len(running(cluster, "claim")) == 4, "team b has its own back")
@@ -132,8 +135,19 @@ def test_two_teams_borrow_reclaim_and_claim_back_and_nobody_else_is_disturbed(
     assert MARK not in resumed["metadata"]["annotations"]
     assert resumed["spec"]["activeDeadlineSeconds"] < 3600  # what it used before counts
     assert resumed["metadata"]["annotations"]["gpuyard.dev/active-deadline-seconds"] == "3600"
+    wait_for(lambda: "borrowed" in preempted(cluster), "an event tells of it, too")
+
+
+def age(document: dict[str, Any]) -> float:
+    """Seconds since a Job was begun, as far as it says."""
+    begun = document["status"].get("startTime")
+    return time.time() - datetime.fromisoformat(begun).timestamp() if begun else 0.0
+
+
+def preempted(cluster: Cluster) -> set[str]:
+    """Of whom an event says so."""
     events = cluster.get("/apis/events.k8s.io/v1/namespaces/default/events?fieldSelector=reason=Preempted")["items"]
-    assert "borrowed" in {event["regarding"]["name"] for event in events}
+    return {event["regarding"]["name"] for event in events}
 
 
 def suspends(request: web.Request) -> bool:
@@ -169,7 +183,7 @@ def test_killed_while_suspending_or_resuming_the_next_one_ends_in_a_right_state(
     if write == 2:
         wait_for(lambda: len(running(cluster, "high")) == 2, "the urgent gang runs")
         kubelets.finish("high")
-    assert first.process.wait(120) == -9
+    assert first.process.wait(PATIENCE_S) == -9
 
     scheduler()
     if write == 1:
@@ -215,7 +229,7 @@ def test_killed_after_the_first_of_two_replicas_was_deleted_the_gang_goes_whole_
     cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
     wait_for(lambda: len(replicas(cluster)) == 2, "both replicas run")
     cluster.create(indexed_job("high", 2, priorityClassName="urgent"))
-    assert first.process.wait(120) == -9
+    assert first.process.wait(PATIENCE_S) == -9
 
     scheduler()
     wait_for(lambda: len(running(cluster, "high")) == 2, "the urgent gang runs")

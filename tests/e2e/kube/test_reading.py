@@ -13,6 +13,7 @@ import pytest
 
 from gpuyard.cli.main import run
 from tests.e2e.kube.conftest import Schedulers, Scheduling, bound, condition, wait_for
+from tests.support.kube import commands
 from tests.support.kube.cluster import Cluster, environment
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod, pod_spec
 
@@ -20,12 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def yard(cluster: Cluster, *args: str, code: int = 0) -> str:
-    env = environment(KUBECONFIG=cluster.scheduler_kubeconfig(), NO_COLOR="1", COLUMNS="200")
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuyard", *args], capture_output=True, text=True, env=env, timeout=120, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return commands.yard(cluster.scheduler_kubeconfig(), *args, code=code)
 
 
 Looks = Callable[..., tuple[int, str]]
@@ -52,13 +48,21 @@ def test_jobs_nodes_and_reasons_of_a_cluster_are_told(
     cluster.create(pod("train", 3))
     wait_for(lambda: bound(cluster) == {"train": "n0"}, "it is bound")
     cluster.create(indexed_job("gang", 6))
-    wait_for(lambda: len(cluster.pods()) == 7 and condition(cluster.pods()[0]).get("message"), "its pods are told why")
+    wait_for(lambda: are_told(cluster, 7), "its pods are told why, and the other runs")
     listed = {job["name"]: job["phase"] for job in json.loads(yard(cluster, "jobs", "--kube", "-o", "json"))}
     assert listed == {"default/train": "running", "default/gang": "waiting"}
     told = json.loads(looks("why", "default/gang", "--kube", "-o", "json")[1])
     assert "needs 6 GPUs" in told["reason"]["message"]
     assert "n0" in looks("nodes", "--kube")[1]
     assert "default/gang" in looks("plan", "--kube")[1]
+
+
+def are_told(cluster: Cluster, count: int) -> bool:
+    """Whether there are so many pods, each of which runs or has heard why it waits: nothing more is to come."""
+    pods = cluster.pods()
+    return len(pods) == count and all(
+        each["status"]["phase"] == "Running" or condition(each).get("message") for each in pods
+    )
 
 
 def timeless(answer: Any) -> Any:
@@ -84,7 +88,7 @@ def test_every_verb_that_only_looks_looks_at_a_cluster_too(
     wait_for(lambda: len(bound(cluster)) == 4, "it is bound beside theirs")
     cluster.create(pod("claims", 0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]))
     cluster.create(indexed_job("gang", 6))
-    wait_for(lambda: len(cluster.pods()) == 11, "all pods are there")
+    wait_for(lambda: are_told(cluster, 11), "all pods are there, and whatever can happen has happened")
 
     def answer(*args: str) -> Any:
         code, text = looks(*args, "-o", "json")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from aiohttp import web
 
-from tests.e2e.kube.conftest import Schedulers, bound, wait_for
+from tests.e2e.kube.conftest import PATIENCE_S, Schedulers, bound, wait_for
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
@@ -17,26 +19,34 @@ def test_a_gang_whose_last_member_cannot_be_bound_is_suspended_and_begins_again_
     cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers, proxy: FaultProxy
 ):
     kubelets.add(FakeNode("n0"))
-    refused = 0
+    refused, looked = threading.Event(), threading.Event()
+    binds: list[str] = []
 
     def judge(request: web.Request) -> Verdict | Refusal:
-        nonlocal refused
-        if not is_bind(request) or "/gang-3-" not in request.path or refused:
+        if not is_bind(request) or "/gang-3-" not in request.path or refused.is_set():
             return Verdict.PASS
-        refused += 1
+        refused.set()
+        looked.wait(PATIENCE_S)
         return Refusal(403)
 
     proxy.judge = judge
+    proxy.done = lambda request, status: binds.append(request.path) if is_bind(request) and status == 201 else None
     schedulers("--no-lease", server=proxy.server)
     cluster.create(indexed_job("gang", 4, notes={"image": "missing"}))
     job = "/apis/batch/v1/namespaces/default/jobs/gang"
-    wait_for(lambda: len(bound(cluster)) == 3, "three of four are bound")
-    first = {each["metadata"]["uid"] for each in cluster.pods()}
-    wait_for(lambda: not first & {each["metadata"]["uid"] for each in cluster.pods()}, "all of them were taken back")
+    assert refused.wait(PATIENCE_S)
+    first = uids(cluster)
+    looked.set()
+    wait_for(lambda: not first & uids(cluster), "all of them were taken back")
     wait_for(lambda: len(bound(cluster)) == 4, "the gang is bound whole")
+    assert (len(first), len(binds)) == (4, 3 + 4), "three of four were bound in vain"
     status = cluster.get(job)
     assert not status["status"].get("failed")
     assert "gpuyard.dev/suspended" not in status["metadata"].get("annotations", {})
+
+
+def uids(cluster: Cluster) -> set[str]:
+    return {each["metadata"]["uid"] for each in cluster.pods()}
 
 
 def test_a_node_whose_kubelet_refuses_a_pod_is_left_alone_for_a_while(
@@ -56,7 +66,7 @@ def test_a_gang_that_is_bound_and_does_not_begin_is_tried_elsewhere_once_and_its
     cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
 ):
     kubelets.add(FakeNode("n0", gpus=2), FakeNode("n1", gpus=2))
-    schedulers("--no-lease", "--start-timeout", "3s")
+    schedulers("--no-lease", "--start-timeout", "5s")
     cluster.create(indexed_job("gang", 2, notes={"image": "missing"}))
     first = set(wait_for(lambda: len(bound(cluster)) == 2 and bound(cluster).values(), "it is bound"))
 

@@ -36,6 +36,7 @@ def test_replicas_that_keep_apart_lie_on_nodes_of_their_own_and_the_one_too_many
     selector = {"labelSelector": {"matchLabels": {"app": "serve"}}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
     cluster.create(deployment("serve", 3, affinity=apart))
+    wait_for(lambda: len(cluster.pods()) == 3, "its controller has made all three")
     wait_for(lambda: sorted(bound(cluster).values()) == ["n0", "n1"], "two are apart")
     (waits,) = {each["metadata"]["name"] for each in cluster.pods()} - bound(cluster).keys()
     wait_for_words(cluster, waits, f"default/{waits}")
@@ -51,6 +52,7 @@ def test_replicas_are_spread_over_zones_however_full_one_is(
     spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
     spread |= {"labelSelector": {"matchLabels": {"app": "serve"}}}
     cluster.create(deployment("serve", 7, topologySpreadConstraints=[spread]))
+    wait_for(lambda: len(cluster.pods()) == 7, "its controller has made all seven")
     wait_for(lambda: sorted(bound(cluster).values()) == ["a0", "a0", "a0", "b0", "b0"], "b is full and a one ahead")
     waiting = [each["metadata"]["name"] for each in cluster.pods() if each["metadata"]["name"] not in bound(cluster)]
     wait_for_words(cluster, waiting[0], f"default/{waiting[0]}")
@@ -69,6 +71,7 @@ def test_two_teams_have_what_is_theirs_and_who_is_over_its_limit_is_told_so(
     wait_for(lambda: len(bound(cluster)) == 4, "team a has its four")
     cluster.create(of_queue("b", indexed_job("b0", 4)))
     wait_for(lambda: len(bound(cluster)) == 8, "team b has its four")
+    wait_for(lambda: len(cluster.pods()) == 10, "the pods of all four Jobs are there")
     (waits,) = {name.split("-")[0] for name in (each["metadata"]["name"] for each in cluster.pods())} - {
         name.split("-")[0] for name in bound(cluster)
     }

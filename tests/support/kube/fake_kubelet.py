@@ -5,7 +5,7 @@ memory than are left fails with `UnexpectedAdmissionError` or `OutOf…`, for go
 
     fake/run-s: "2"        run so long, then succeed; without it for ever
     fake/exit: "1"         fail instead of succeeding
-    fake/linger-s: "3"     take so long to end when told to
+    fake/linger: "…"       do not end when told to, until `let_go` is set
     fake/image: missing    never start: the image cannot be pulled
 """
 
@@ -60,6 +60,8 @@ class FakeKubelets:
         """(pod, node, what became of it), in the order in which they were admitted."""
         self.time: Callable[[], float] = time.monotonic
         """By this clock pods run for as long as they say."""
+        self.let_go = threading.Event()
+        """Whether pods that linger end now."""
         self._seen: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._up = threading.Event()
@@ -69,7 +71,7 @@ class FakeKubelets:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
     # --- nodes -----------------------------------------------------------------------------------------
 
@@ -126,6 +128,7 @@ class FakeKubelets:
         self.nodes.clear()
         self.admissions.clear()
         self.time = time.monotonic
+        self.let_go.clear()
 
     # --- the loop --------------------------------------------------------------------------------------
 
@@ -227,7 +230,9 @@ class FakeKubelets:
         return ""
 
     async def _end(self, node: FakeNode, pod: PodObject) -> None:
-        await asyncio.sleep(float(pod.metadata.annotation("fake/linger-s") or 0.05))
+        await asyncio.sleep(0.05)
+        while pod.metadata.annotation("fake/linger") and not self.let_go.is_set():
+            await asyncio.sleep(0.05)
         node.admitted.pop(pod.metadata.uid, None)
         body = msgspec.json.encode({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}})
         await self._say("DELETE", path(pod), body)

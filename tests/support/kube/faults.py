@@ -70,7 +70,7 @@ class FaultProxy:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(10)
+        self._thread.join(60)
 
     def cut_watches(self) -> None:
         """Every open watch breaks."""
