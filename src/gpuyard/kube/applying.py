@@ -89,7 +89,7 @@ async def apply(client: KubeClient, document: dict[str, Any], force: bool = Fals
         return InstallStep(what, InstallOutcome.LEFT_OUT, "this cluster has no such kind; Kubernetes 1.36 has")
     if not reply.ok:
         return InstallStep(what, InstallOutcome.REFUSED, _why(reply))
-    if document["kind"] == "CustomResourceDefinition" and not await _established(client, path):
+    if document["kind"] == "CustomResourceDefinition" and not await _served(client, document):
         return InstallStep(
             what, InstallOutcome.REFUSED, f"it is there and was not served within {ESTABLISHED_S:g} s; run this again"
         )
@@ -155,11 +155,19 @@ def settled(reply: ApiReply) -> dict[str, Any]:
     return kept
 
 
-async def _established(client: KubeClient, path: str) -> bool:
+async def _served(client: KubeClient, definition: dict[str, Any]) -> bool:
+    """Whether objects of the kind can be had: a server calls it established a moment before it answers for it."""
+    spec = definition["spec"]
+    version = next(each["name"] for each in spec["versions"] if each["served"])
+    kind = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
     for _ in range(int(ESTABLISHED_S / LOOK_S)):
-        reply = await client.get(path)
-        told = (json.loads(reply.body).get("status", {}).get("conditions") if reply.ok else None) or ()
-        if any(each["type"] == "Established" and each["status"] == "True" for each in told):
+        if await _established(client, path_of(definition)) and (await client.get(kind, {"limit": "1"})).status != 404:
             return True
         await asyncio.sleep(LOOK_S)
     return False
+
+
+async def _established(client: KubeClient, path: str) -> bool:
+    reply = await client.get(path)
+    told = (json.loads(reply.body).get("status", {}).get("conditions") if reply.ok else None) or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in told)

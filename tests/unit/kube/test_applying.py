@@ -12,13 +12,19 @@ from gpuyard.kube import applying
 from gpuyard.kube.applying import InstallOutcome, InstallStep
 from gpuyard.kube.client import KubeClient
 from gpuyard.runtime.clock import SystemClock
-from tests.support.kube.fake_server import FakeServer
+from tests.support.kube.fake_server import FakeServer, Handler
 
 
 def applied(document: dict[str, Any], get: tuple[int, Any], patch: tuple[int, Any]) -> InstallStep:
     async def answer(request: web.Request) -> web.StreamResponse:
         code, body = get if request.method == "GET" else patch
         return web.json_response(body, status=code)
+
+    return told_by(answer, document)
+
+
+def told_by(answer: Handler, document: dict[str, Any]) -> InstallStep:
+    """What is told by such a server."""
 
     async def session() -> InstallStep:
         async with FakeServer(answer) as server:
@@ -63,6 +69,44 @@ def test_who_has_settled_it_otherwise_is_named_with_the_way_to_take_it_over():
     assert step.outcome is InstallOutcome.REFUSED
     assert '"helm"' in str(step)
     assert "--force" in str(step)
+
+
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "queues.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"plural": "queues"},
+        "versions": [{"name": "v0", "served": False}, {"name": "v1", "served": True}],
+    },
+}
+
+
+@pytest.mark.parametrize("answer_of_the_kind", [200, 403])
+def test_a_kind_is_said_to_be_made_once_it_is_answered_and_not_when_it_is_only_called_established(
+    answer_of_the_kind: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(applying, "LOOK_S", 0.001)
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/apis/example.com/v1/queues":
+            asked.append(request.path)
+            return web.json_response({"items": []}, status=404 if len(asked) < 3 else answer_of_the_kind)
+        established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+        return web.json_response(DEFINITION | established, status=200)
+
+    assert told_by(answer, DEFINITION).outcome is InstallOutcome.UNCHANGED
+    assert len(asked) == 3
+
+
+def test_a_kind_that_is_never_answered_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(applying, "LOOK_S", 0.001)
+    monkeypatch.setattr(applying, "ESTABLISHED_S", 0.01)
+    step = applied(DEFINITION, NO, (200, DEFINITION))
+    assert step.outcome is InstallOutcome.REFUSED
+    assert "was not served within" in str(step)
 
 
 def removed(document: dict[str, Any], there: dict[str, Any] | None) -> tuple[InstallStep, list[Any]]:
