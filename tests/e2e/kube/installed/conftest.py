@@ -13,7 +13,7 @@ import pytest
 from gpuyard.kube import applying
 from gpuyard.runtime.clustered import installing
 from tests.support.kube import components
-from tests.support.kube.cluster import ApiError, Cluster, folder_of, until
+from tests.support.kube.cluster import UP_S, ApiError, Cluster, folder_of, until
 from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import pod
 
@@ -58,7 +58,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yard(cluster.kubeconfig(), "install", "--exclusive")
         for namespace, user in TEAMS.items():
             make_team(cluster, namespace, user)
-        until(lambda: guarded(cluster) and served(cluster), 60, "the policies are in force, the kinds served")
+        until(lambda: guarded(cluster), UP_S, "the policies are in force")
         yield cluster
     finally:
         cluster.stop()
@@ -95,14 +95,6 @@ def guarded(cluster: Cluster) -> bool:
     return False
 
 
-def served(cluster: Cluster) -> bool:
-    """A kind is answered for a moment after it is said to be established."""
-    try:
-        return all("items" in cluster.get(f"/apis/gpuyard.dev/v1/{kind}") for kind in ("queues", "gpunodes"))
-    except ApiError:
-        return False
-
-
 @pytest.fixture
 def ann(installed: Cluster) -> Person:
     return Person(installed, "team-a", "ann", installed.token_of("team-a", "ann"))
@@ -122,7 +114,7 @@ def admin(installed: Cluster) -> Path:
 def bare(session_bare: Cluster) -> Cluster:
     """A cluster without us, or with what the test before left of us."""
     session_bare.clean()
-    until(lambda: is_settled(session_bare), 120, "nothing is on its way out")
+    until(lambda: is_settled(session_bare), UP_S, "nothing is on its way out")
     return session_bare
 
 

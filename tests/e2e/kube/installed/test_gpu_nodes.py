@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube.conftest import Scheduler, wait_for
+from tests.e2e.kube.conftest import PATIENCE_S, Scheduler, wait_for
 from tests.e2e.kube.installed.conftest import Person
 from tests.support.kube.cluster import Cluster, environment
 from tests.support.kube.commands import yard
@@ -42,7 +42,7 @@ class Running:
         for process, log in self.started:
             assert process.poll() is None, log.read_text()
             process.terminate()
-            process.wait(60)
+            process.wait(PATIENCE_S)
             assert "Traceback" not in log.read_text(), log.read_text()
 
 
@@ -99,6 +99,7 @@ def test_what_an_agent_finds_is_its_nodes_record_and_its_labels_but_for_those_of
     assert [owner["kind"] for owner in record["metadata"]["ownerReferences"]] == ["Node"]
     assert len({gpu["uuid"] for gpu in record["spec"]["gpus"]}) == 8
     wait_for(lambda: well(installed)[0] == "True", "the node says that its GPUs are well")
+    wait_for(lambda: node(installed)["metadata"]["labels"].get("nvidia.com/gpu.count"), "and how many there are")
     labels = node(installed)["metadata"]["labels"]
     assert labels["nvidia.com/gpu.count"] == "8"
     assert labels["nvidia.com/gpu.product"] == "H100-SXM5-80GB"  # as somebody else has it, who was there before
@@ -124,7 +125,7 @@ def test_what_an_agent_finds_is_its_nodes_record_and_its_labels_but_for_those_of
 def test_our_labels_go_when_the_record_goes_and_when_we_are_taken_away(installed: Cluster, running: Running):
     wait_for(lambda: "nvidia.com/gpu.count" in node(installed)["metadata"]["labels"], "the labels are there")
     running.started[0][0].terminate()
-    running.started[0][0].wait(60)
+    running.started[0][0].wait(PATIENCE_S)
     del running.started[0]
     installed.call("DELETE", "/apis/gpuyard.dev/v1/gpunodes/n0")
     wait_for(lambda: "nvidia.com/gpu.count" not in node(installed)["metadata"]["labels"], "ours are gone")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.kube.installed.conftest import Person
-from tests.support.kube.cluster import ApiError, Cluster, until
+from tests.support.kube.cluster import UP_S, ApiError, Cluster, until
 from tests.support.kube.components import NEEDS_DEFAULTS
 from tests.support.kube.fake_kubelet import indexed_job, pod
 
@@ -100,7 +100,7 @@ def test_gpus_asked_of_another_scheduler_are_refused_with_the_way_to_have_them(a
     labels = "/api/v1/namespaces/team-a"
     installed.merge(labels, {"metadata": {"labels": {"gpuyard.dev/managed": "true"}}})
     try:
-        until(lambda: made(ann, pod("other", 1, scheduler="default-scheduler")), 30, "the label is known")
+        until(lambda: made(ann, pod("other", 1, scheduler="default-scheduler")), UP_S, "the label is known")
         seen = installed.get("/api/v1/namespaces/team-a/pods/other")["spec"]
         assert seen["schedulerName"] == "gpuyard"
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in seen["tolerations"]
@@ -140,7 +140,7 @@ def test_a_pod_that_is_taken_back_is_no_failure_of_its_job(ann: Person, installe
 
 def test_a_queue_of_another_team_cannot_be_named(ann: Person, bob: Person, tree: None):
     queued = {"gpuyard.dev__queue": "a"}
-    until(lambda: not made(bob, noted(pod("spy"), **queued)) or gone(bob, "spy"), 30, "the queue is known")
+    until(lambda: not made(bob, noted(pod("spy"), **queued)) or gone(bob, "spy"), UP_S, "the queue is known")
     assert "the queue a is not for the namespace team-b" in bob.refused(noted(pod("spy"), **queued))
     assert "is not for the namespace" in bob.refused(noted(indexed_job("spy", 1), **queued))
     labelled = pod("spy", labels={"gpuyard.dev/queue": "a"})
@@ -197,6 +197,7 @@ def test_an_agent_writes_the_gpus_of_its_own_node_alone(installed: Cluster):
             installed.call("PATCH", denied, {"metadata": {"labels": {"x": "y"}}}, MERGE, token=token)
         assert told.value.code == 403
     installed.delete("/apis/gpuyard.dev/v1/gpunodes")
+    installed.delete("/api/v1/namespaces/gpuyard-system/pods/agent-n0", 0)
 
 
 def gpu_node(name: str) -> dict[str, Any]:

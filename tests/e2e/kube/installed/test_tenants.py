@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube.conftest import Scheduler, condition, wait_for
-from tests.e2e.kube.installed.conftest import Person
+from tests.e2e.kube.conftest import PATIENCE_S, Scheduler, condition, wait_for
+from tests.e2e.kube.installed.conftest import TEAMS, Person
 from tests.support.kube.cluster import ApiError, Cluster, environment
 from tests.support.kube.commands import yard
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def busy(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One node, held by bob; ann's job waits for it. Where the yard's API is."""
+    for namespace in TEAMS:
+        installed.empty(namespace)  # of what other modules have left there
     kubelets = FakeKubelets(installed)
     kubelets.add(FakeNode("n0", gpus=4))
     log = tmp_path_factory.mktemp("tenants") / "scheduler.log"
@@ -37,6 +39,7 @@ def busy(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     wait_for(lambda: all(pod["spec"].get("nodeName") for pod in pods(installed, "team-b", 4)), "bob's runs")
     people["team-a"].create(indexed_job("train", 2))
     wait_for(lambda: condition(pods(installed, "team-a", 2)[0]).get("message"), "ann's is told why it waits")
+    wait_for(lambda: "Callers are answered" in running.text(), "its door is open")
     yield f"http://127.0.0.1:{port}"
     running.kill()
     assert "Traceback" not in running.text(), running.text()
@@ -52,12 +55,7 @@ def pods(cluster: Cluster, namespace: str, count: int) -> Any:
 
 
 def asked(person: Person, url: str, *args: str, code: int = 0) -> str:
-    env = environment(KUBECONFIG=person.kubeconfig, GPUYARD_URL=url, NO_COLOR="1", COLUMNS="200")
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuyard", *args], capture_output=True, text=True, env=env, timeout=120, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return yard(person.kubeconfig, *args, code=code, GPUYARD_URL=url)
 
 
 def test_a_team_sees_and_explains_its_own_jobs_and_of_others_only_that_they_hold_gpus(
@@ -93,8 +91,9 @@ def test_whoever_may_list_all_pods_sees_all_jobs(busy: str, installed: Cluster):
 
 def test_without_a_token_that_the_cluster_knows_nothing_is_told(busy: str):
     for headers in ({}, {"Authorization": "Bearer of-nobody"}, {"Authorization": "Basic YWRtaW46"}):
+        request = urllib.request.Request(f"{busy}/api/v1/snapshot", headers=headers)
         with pytest.raises(urllib.error.HTTPError) as told:
-            urllib.request.urlopen(urllib.request.Request(f"{busy}/api/v1/snapshot", headers=headers), timeout=30)
+            urllib.request.urlopen(request, timeout=PATIENCE_S)
         assert told.value.code == 401
         assert b"jobs" not in told.value.read().replace(b"--kube", b"")
 
@@ -128,6 +127,6 @@ def test_who_may_not_read_the_cluster_is_told_at_once_who_can_tell_more(ann: Per
 def test_the_api_beyond_this_machine_asks_for_tls(installed: Cluster, tmp_path: Path):
     env = environment(KUBECONFIG=installed.scheduler_kubeconfig(), HOME=os.environ.get("HOME", "/"))
     command = [sys.executable, "-m", "gpuyard", "serve", "--role", "scheduler", "--no-lease", "--listen", "0.0.0.0:0"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2
     assert "needs TLS" in done.stderr
