@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuyard.client import Client
 
-PATIENCE_S = 240
+PATIENCE_S = 300
+
+
+def wait_for(holds: Callable[[], Any], what: str) -> Any:
+    """Until it holds; what it said then."""
+    end = time.monotonic() + PATIENCE_S
+    while not (told := holds()):
+        assert time.monotonic() < end, f"after {PATIENCE_S} s it is not so that {what}"
+        time.sleep(0.05)
+    return told
 
 
 @dataclass

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from gpuyard.client.places import socket_path
-from tests.e2e.conftest import Shell
+from tests.e2e.conftest import PATIENCE_S, Shell
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ TEXTS = (b"", b"{", b"\xff\xfe", b"[]", b"null", b'"x"', b"1" * 2000)
 
 class Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=30)
+        super().__init__("localhost", timeout=PATIENCE_S)
         self._path = path
 
     def connect(self) -> None:

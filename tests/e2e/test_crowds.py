@@ -17,7 +17,7 @@ import pytest
 
 from gpuyard.client.peers import queue_up
 from gpuyard.client.places import socket_path
-from tests.e2e.conftest import Shell
+from tests.e2e.conftest import PATIENCE_S, Shell
 from tests.e2e.test_shared import ALICE, BOB, GROUP, Shared, sh, shared, until
 
 __all__ = ["shared"]
@@ -31,7 +31,7 @@ FEW = 512
 def up_with_few_descriptors(shell: Shell) -> None:
     """A yard that can have few, whatever it does."""
     command = [sys.executable, "-m", "gpuyard", "up", "--detach", "--port", "0", "--state", str(shell.state)]
-    subprocess.run(["sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh", *command], check=True, timeout=120)
+    subprocess.run(["sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh", *command], check=True, timeout=PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -48,10 +48,10 @@ def half_open(family: int, address: tuple[str, int] | str, count: int = CROWD) -
     crowd = []
     for _ in range(count):
         one = socket.socket(family)
-        one.settimeout(60)
+        one.settimeout(PATIENCE_S)
         with contextlib.suppress(ConnectionError):
             if isinstance(address, str):
-                queue_up(one, Path(address), 60)
+                queue_up(one, Path(address), PATIENCE_S)
             else:
                 one.connect(address)
             one.send(b"GET /api/v1/status HTTP/1.1\r\nHost: lo")
@@ -72,7 +72,7 @@ def refused(one: socket.socket) -> bool:
 
 def wait_for_refusals(crowd: list[socket.socket], many: int) -> None:
     """Until more than so many of them were turned away: a yard that has much to do takes its time even for that."""
-    left, end = crowd, time.monotonic() + 60
+    left, end = crowd, time.monotonic() + PATIENCE_S
     while len(left := [one for one in left if not refused(one)]) >= len(crowd) - many:
         assert time.monotonic() < end, f"{len(left)} of {len(crowd)} were not turned away"
         time.sleep(0.05)
@@ -127,7 +127,7 @@ def test_whoever_does_not_finish_a_request_is_hung_up_on(shell: Shell):
     shell.up()
     (one,) = half_open(socket.AF_INET, ("127.0.0.1", port_of(shell)), 1)
     with one:
-        one.settimeout(60)
+        one.settimeout(PATIENCE_S)
         assert one.recv(1000) == b""
 
 
@@ -140,7 +140,7 @@ def test_a_yard_out_of_descriptors_still_answers_once_some_are_free(shell: Shell
     crowd = half_open(socket.AF_INET, ("127.0.0.1", port_of(shell)), 300)
     for one in crowd:
         one.close()
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while descriptors(pid) > before + 5:
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.conftest import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -39,9 +40,8 @@ def test_an_interrupted_demo_leaves_nothing_behind(number: signal.Signals, tmp_p
         lines = [demo.stdout.readline() for _ in range(3)]
         folder = re.search(r"State:\s+(\S+)", "".join(lines))
         assert folder is not None, lines
-        threading.Event().wait(4.0)
-        assert of_state(folder[1]), "jobs run"
+        wait_for(lambda: of_state(folder[1]), "jobs run")
         demo.send_signal(number)
-        assert demo.wait(60) == 130
+        assert demo.wait(PATIENCE_S) == 130
     assert of_state(folder[1]) == []
     assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.agent.device_nodes import minors
+from tests.e2e.conftest import wait_for
 from tests.e2e.test_shared import ALICE, BOB, GROUP, Shared, sh, until
 
 KNOWN = minors(Path("/proc/driver/nvidia"))
@@ -54,7 +55,7 @@ def test_a_real_gpu_is_open_to_whoever_has_it_and_to_nobody_else(real: Shared):
     assert reaches(real, ALICE)
     assert not reaches(real, BOB)
     with real.as_user(ALICE, GROUP) as alice:
-        assert alice.logs("mine")[0] == b"open\n"
+        assert wait_for(lambda: alice.logs("mine")[0], "it has said so") == b"open\n"
         alice.cancel("mine")
         until(alice, "mine", "cancelled")
     assert not reaches(real, ALICE)

@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from gpuyard.client.places import socket_path
 from gpuyard.model.errors import Refused
+from tests.e2e.conftest import PATIENCE_S, wait_for
 from tests.e2e.test_shared import ALICE, GROUP, Shared, sh, shared, until
 
 __all__ = ["shared"]
@@ -29,7 +29,7 @@ class Raw(http.client.HTTPConnection):
     """A request as no client of ours would write it."""
 
     def __init__(self, state: Path) -> None:
-        super().__init__("localhost", timeout=60)
+        super().__init__("localhost", timeout=PATIENCE_S)
         self._state = state
 
     def connect(self) -> None:
@@ -111,10 +111,8 @@ def test_root_never_runs_an_engine_that_the_job_has_brought(shared: Shared, caug
     with shared.as_user(ALICE, GROUP) as alice:
         alice.submit([job])
         until(alice, "boxed", "running")
-        end = time.monotonic() + 60
-        while not list((caught / "spy").glob("gpuyard-*")) and not (caught / "own" / "caught").exists():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        spied, trapped = caught / "spy", caught / "own" / "caught"
+        wait_for(lambda: list(spied.glob("gpuyard-*")) or trapped.exists(), "an engine was called")
         alice.cancel("boxed")
         until(alice, "boxed", "cancelled")
     lines = [json.loads(line) for line in (caught / "spy" / "words").read_text().splitlines()]

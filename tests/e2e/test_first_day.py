@@ -126,7 +126,8 @@ def test_leaving_a_terminal_leaves_and_says_that_the_job_goes_on(open_yard: Shel
     code, seen = typist.end()
     assert code == 0
     assert "bash goes on. `yard logs bash -f` shows its output, `yard cancel bash` ends it." in seen
-    assert json.loads(open_yard("jobs", "-o", "json").stdout)[0]["phase"] == "running"
+    jobs = {job["name"]: job["phase"] for job in json.loads(open_yard("jobs", "-o", "json").stdout)}
+    assert jobs["bash"] == "running"
     open_yard("cancel", "bash")
 
 

@@ -57,7 +57,7 @@ def test_it_draws_the_fleet_and_follows_what_happens(chromium: Browser, shell: S
     assert page.ask("document.querySelector('#tiles').innerText").split()[:2] == ["8", "GPUs"]
     assert page.ask("document.querySelectorAll('.gpu.sick').length") == 2  # one of them in the legend
     assert page.ask(HELD) == 0
-    tells = 'echo \'{"done": 3000, "total": 12000}\' > $GPUYARD_PROGRESS; sleep 60'
+    tells = 'echo \'{"done": 3000, "total": 12000}\' > $GPUYARD_PROGRESS; sleep 600'
     shell("run", "--detach", "--name", "train", "--gpus", "2", "--", "sh", "-c", tells)
     page.until(f"{HELD} === 2")
     page.until("document.querySelector('#running').innerText.includes('train')")
@@ -66,12 +66,12 @@ def test_it_draws_the_fleet_and_follows_what_happens(chromium: Browser, shell: S
     page.until("document.querySelector('#events').innerText.includes('train started')")
     shell("cancel", "train")
     page.until(f"{HELD} === 0")
-    assert page.ask("document.querySelector('#state').innerText") == "live"
+    page.until("document.querySelector('#state').innerText === 'live'")
 
 
 def test_a_job_that_waits_is_explained(chromium: Browser, shell: Shell, url: str):
     page = opened(chromium, url)
-    shell("run", "--detach", "--name", "train", "--gpus", "4", "--", "sleep", "60")
+    shell("run", "--detach", "--name", "train", "--gpus", "4", "--", "sleep", "600")
     shell("run", "--detach", "--name", "next", "--gpus", "4", "--", "true")
     page.until("document.querySelector('#waiting').innerText.includes('next')")
     page.ask("[...document.querySelectorAll('button.job')].find((each) => each.innerText === 'next').click()")
@@ -167,18 +167,18 @@ def test_a_server_on_another_port_of_this_machine_gets_nothing_that_opens_the_ya
 
 
 def test_it_shows_queues_history_expected_starts_and_what_is_free_for_whom(chromium: Browser, shell: Shell, url: str):
-    shell("run", "--detach", "--name", "train", "--gpus", "4", "--time-limit", "1h", "--", "sleep", "60")
-    shell("run", "--detach", "--name", "next", "--gpus", "4", "--", "sleep", "60")
+    shell("run", "--detach", "--name", "train", "--gpus", "4", "--time-limit", "1h", "--", "sleep", "600")
+    shell("run", "--detach", "--name", "next", "--gpus", "4", "--", "sleep", "600")
     page = opened(chromium, url)
     page.until("document.querySelector('#waiting').innerText.includes('next')")
     page.until("document.querySelector('#waiting').innerText.includes(' to ')")
     assert page.ask("document.querySelector('#queues').innerText").split()[:2] == ["default", "4"]
-    assert page.ask("document.querySelectorAll('#history svg').length") == 2
+    page.until("document.querySelectorAll('#history svg').length === 2")
     assert "most free in one node" in page.ask("document.querySelector('#tiles').innerText")
     assert shell("why", "next").stdout.split(": ", 1)[1].splitlines()[0] in page.ask(
         "document.querySelector('#waiting').innerText"
     )
-    assert page.ask("[...document.querySelectorAll('#events button')].map((each) => each.innerText)")[0] == "next"
+    page.until("document.querySelector('#events button')?.innerText === 'next'")
 
 
 def test_on_a_phone_nodes_stand_side_by_side(chromium: Browser, url: str):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.support import prometheus, records
+from tests.support.kube.cluster import until
+from tests.support.kube.ports import free_ports
 from tests.unit.agent.test_exporting import BOARD_12239, LABELS
 
 pytestmark = pytest.mark.slow
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 def _agent(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -39,21 +39,15 @@ def agent(tmp_path: Path):
         yield said[1], said[2]
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(WAIT_S)
         assert process.stderr is not None
         process.stderr.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        return int(tried.getsockname()[1])
 
 
 def _asked(port: int, query: str) -> list[dict]:
     url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode({"query": query})
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return list(json.load(answer)["data"]["result"])
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return []
@@ -61,36 +55,33 @@ def _asked(port: int, query: str) -> list[dict]:
 
 def test_a_real_prometheus_scrapes_the_six_series_of_the_dcgm_board(agent, tmp_path: Path):
     address, token = agent
-    free_port = _free_port()
+    (port,) = free_ports(1)
     (tmp_path / "prometheus.yml").write_text(
         f"""
 scrape_configs:
   - job_name: gpuyard
-    scrape_interval: 1s
-    scrape_timeout: 1s
+    scrape_interval: 3s
+    scrape_timeout: 3s
     authorization: {{credentials_file: {token}}}
     static_configs: [{{targets: ["{address}"]}}]
 """
     )
     server = subprocess.Popen(
         [prometheus.binary("prometheus"), f"--config.file={tmp_path / 'prometheus.yml'}",
-         f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address=127.0.0.1:{free_port}"],
+         f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address=127.0.0.1:{port}"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        until = time.monotonic() + WAIT_S
-        missing = list(BOARD_12239)
-        while missing and time.monotonic() < until:
-            missing = [name for name in missing if len(_asked(free_port, name)) != 8]
-            time.sleep(0.2)
-        assert missing == []
-        first = _asked(free_port, 'DCGM_FI_DEV_GPU_UTIL{gpu="0"}')[0]["metric"]
+        for name in BOARD_12239:
+            until(lambda name=name: len(_asked(port, name)) == 8, WAIT_S, f"{name} is there of every GPU")  # type: ignore[misc]
+        first = until(lambda: _asked(port, 'DCGM_FI_DEV_GPU_UTIL{gpu="0"}'), WAIT_S, "one is asked for")[0]["metric"]
         # an empty label is no label to Prometheus
         assert {"gpu", "instance", "UUID", "modelName"} <= set(first) <= LABELS | {"__name__", "instance", "job"}
-        assert _asked(free_port, "sum(gpuyard_gpu_health{health='healthy'})")[0]["value"][1] == "8"
+        healthy = "sum(gpuyard_gpu_health{health='healthy'})"
+        assert until(lambda: _asked(port, healthy), WAIT_S, "sums are told")[0]["value"][1] == "8"
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(WAIT_S)
 
 
 def test_promtool_reads_the_metrics_and_minds_only_dcgms_own_names():

@@ -19,7 +19,7 @@ import pytest
 from gpuyard.client import Client, Unreachable
 from gpuyard.client.places import Address, socket_path
 from gpuyard.model.errors import Denied, NotFound, Refused
-from tests.e2e.conftest import Shell
+from tests.e2e.conftest import PATIENCE_S, Shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: tasks run as their users")]
 
@@ -72,7 +72,7 @@ def sh(name: str, script: str, **keys: object) -> dict[str, object]:
 
 
 def until(client: Client, name: str, *phases: str) -> dict[str, object]:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while (job := client.job(name))["phase"] not in phases:
         assert time.monotonic() < end, job
         time.sleep(0.02)
@@ -118,8 +118,8 @@ def test_queues_are_for_those_they_name_and_caps_hold(shared: Shared):
         with pytest.raises(Denied, match=f"{BOB} may not use queue alices; it is open to {ALICE}"):
             bob.submit([sh("b", "true", queue="alices")])
         with pytest.raises(Refused, match=f"{BOB} has 0 jobs that are not over, and 3 are allowed"):
-            bob.submit([sh("many", "sleep 60", array="0-3")])
-        bob.submit([sh("few", "sleep 60", array="0-2")])
+            bob.submit([sh("many", "sleep 600", array="0-3")])
+        bob.submit([sh("few", "sleep 600", array="0-2")])
         for act in (lambda: bob.set_queue({"name": "open", "quota": 1}), lambda: bob.drain("n0"), bob.shut_down):
             with pytest.raises(Denied):
                 act()
@@ -142,7 +142,7 @@ def test_a_terminal_is_its_submitters_alone(shared: Shared):
         path = alice.attach("shell")
         with socket.socket(socket.AF_UNIX) as mine:
             mine.connect(path)
-            mine.settimeout(20)
+            mine.settimeout(PATIENCE_S)
             seen = b""
             while b"me: " + ALICE.encode() not in seen:
                 seen += mine.recv(1000)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Shell
+from tests.e2e.conftest import Shell, wait_for
+from tests.support.yards import gated
 
 pytestmark = pytest.mark.slow
 
@@ -66,23 +67,20 @@ def test_a_stop_that_was_accepted_happens_on_a_disk_without(tiny: Shell, short_o
         pid = int(client.job("t")["history"][0]["tasks"][0]["pid"])
     fill(tiny) if short_of == "room" else use_up_inodes(tiny)
     tiny("cancel", "t")
-    until = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < until, "the task was told to stop and lives"
-        time.sleep(0.05)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the task that was told to stop has ended")
     tiny("wait", "t", "--for", "cancelled", "--timeout", "120s")
     for filler in tiny.state.parent.glob("fill*"):
         filler.unlink()
     tiny("wait", "next", "--for", "succeeded", "--timeout", "120s")
 
 
-def test_a_task_that_began_without_inodes_is_never_left_alone(tiny: Shell):
+def test_a_task_that_began_without_inodes_is_never_left_alone(tiny: Shell, tmp_path: Path):
     """Neither its note nor its output can be written: it does not run, and its GPU is not given on while it does."""
     tiny.up()
     use_up_inodes(tiny)
     for number in range(6):  # as many as it takes to come up, and not one more
         (tiny.state.parent / f"fill{number}").unlink()
-    lock = Path(os.environ.get("TMPDIR", "/tmp")) / f"gpuyard-lock-{os.getpid()}"
+    lock = tmp_path / "lock"
     script = f"mkdir {lock} || echo held twice >> {lock}.bad; sleep 1; rmdir {lock}"
     for name in ("a", "b"):
         tiny("run", "--detach", "--name", name, "--gpus", "8", "--", "sh", "-c", script, code=None)
@@ -96,9 +94,9 @@ def test_a_task_that_began_without_inodes_is_never_left_alone(tiny: Shell):
     assert not Path(f"{lock}.bad").exists()
 
 
-def test_a_full_disk_refuses_new_work_and_keeps_what_was_accepted(tiny: Shell):
+def test_a_full_disk_refuses_new_work_and_keeps_what_was_accepted(tiny: Shell, tmp_path: Path):
     tiny.up()
-    tiny("run", "--detach", "--name", "accepted", "--", "sh", "-c", "sleep 1; echo done")
+    tiny("run", "--detach", "--name", "accepted", "--", "sh", "-c", gated(tmp_path / "go", "echo done"))
     tiny("wait", "accepted", "--for", "running", "--timeout", "120s")
     full = fill(tiny)
     asked = (tiny("run", "--detach", "--name", f"r{n}", "--", "true", code=None) for n in range(100))
@@ -107,9 +105,9 @@ def test_a_full_disk_refuses_new_work_and_keeps_what_was_accepted(tiny: Shell):
     assert "is full: nothing new can be accepted" in refused.stderr
     assert "disk: only 0 MiB are left" in tiny("status").stdout
     with tiny.client() as client:
-        gone = int(client.job("accepted")["history"][0]["tasks"][0]["pid"])
-    while Path(f"/proc/{gone}").exists():  # it ends while there is no room for its last word
-        time.sleep(0.05)
+        pid = int(client.job("accepted")["history"][0]["tasks"][0]["pid"])
+    (tmp_path / "go").touch()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "it has ended while there is no room for its last word")
     full.unlink()
     tiny("wait", "accepted", "--for", "succeeded", "--timeout", "120s")
     with tiny.client() as client:

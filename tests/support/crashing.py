@@ -46,7 +46,7 @@ def main(folder: Path, run: int, point: int) -> None:
     if point:
         load(yard, folder, run)
     release(yard)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while any(job["phase"] not in ("succeeded", "failed", "cancelled") for job in yard.jobs(ME)):
         assert time.monotonic() < end, [(job["name"], job["phase"], job.get("reason")) for job in yard.jobs(ME)]
         yard.wait_events(yard.store.last_event, 0.2)

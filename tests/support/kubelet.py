@@ -11,7 +11,7 @@ import grpc
 
 from gpuyard.agent.device_plugin import v1beta1_pb2 as api
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 class FakeKubelet:
