@@ -7,14 +7,18 @@ those begins with `$ yard ...` and shows its output. A line `...` stands for any
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuyard.cli.main import run
+from gpuyard.files.format.policies import POLICY
 from gpuyard.model.alerts import AlertKind
 from gpuyard.model.policy import AlertPolicy, ClassPolicy, OrderPolicy, Policy
+from tests.support import policy_page
 from tests.support.hosted import hosted
 
 CONCEPTS = Path(__file__).resolve().parent.parent / "docs" / "concepts"
@@ -94,6 +98,23 @@ def test_the_handbook_names_knobs_and_kinds_that_exist():
     unknown = {word for word in named - spoken if word.rpartition(".")[2] not in knobs}
     assert not unknown, "knobs that there are not"
     assert all(f"| {kind.value} |" in text for kind in AlertKind), "an alert that the handbook does not know"
+
+
+def test_the_policy_page_has_every_knob_with_its_default_and_its_sentence():
+    """`python -m tests.support.policy_page` writes it anew."""
+    assert policy_page.PAGE.read_text(encoding="utf-8") == policy_page.expected()
+
+
+def test_the_policy_page_has_every_key_of_the_schema():
+    def keys(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+        for name, part in schema["properties"].items():
+            inner = definitions.get(part.get("$ref", "").rpartition("/")[2], part)
+            yield from keys(inner, f"{prefix}{name}.") if "properties" in inner else [f"{prefix}{name}"]
+
+    definitions: dict[str, Any] = {}
+    POLICY.schema(definitions)
+    known = {re.sub(r"classes\.\w+", "classes.CLASS", key) for key in keys(definitions["Policy"])}
+    assert known == set(re.findall(r"^\| `([\w.]+)`", policy_page.PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def matches(written: str, said: str) -> bool:

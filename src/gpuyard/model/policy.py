@@ -272,7 +272,9 @@ class Policy:
         "How long a victim is spared after its first eviction; doubles with each further one.",
         "seconds",
     )
-    protect_after: int = _knob(3, "A job evicted this often in a day is protected and raises an alert.", "evictions")
+    protect_after: int = _knob(
+        3, "A job evicted this often in a day is protected and raises an alert; 0 is as 1.", "evictions"
+    )
     warn_before: float = _knob(
         0.1, "Share of its time limit before whose end a job is warned; no later than its checkpoint.grace.", "share"
     )
