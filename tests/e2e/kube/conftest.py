@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -51,19 +49,6 @@ class Scheduler:
 
 
 Schedulers = Callable[..., Scheduler]
-
-
-CUTS = (pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"), pytest.mark.usefixtures("remains"))
-"""Of tests that cut connections from outside, on both sides of the proxy: when their remains are met is chance."""
-
-
-@pytest.fixture
-def remains() -> Iterator[None]:
-    """What was cut is collected before the next test."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @pytest.fixture

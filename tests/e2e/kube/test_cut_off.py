@@ -25,8 +25,7 @@ from tests.support.kube.cluster import Cluster
 from tests.support.kube.cuts import NEVER, CutClient, Knife
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job
 
-# Dozens of connections are let go at once; when TLS has said goodbye on each is chance.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
+pytestmark = pytest.mark.slow
 
 MARK = "gpuyard.dev/suspended"
 PATIENCE_S = 600.0

@@ -8,13 +8,13 @@ import pytest
 from aiohttp import web
 
 from gpuyard.kube import reflector
-from tests.e2e.kube.conftest import CUTS, Schedulers, Scheduling, bound, wait_for
+from tests.e2e.kube.conftest import Schedulers, Scheduling, bound, wait_for
 from tests.support.kube import truth
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
 
-pytestmark = [pytest.mark.slow, *CUTS]
+pytestmark = pytest.mark.slow
 
 
 STORM = (

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from tests.e2e.kube.conftest import CUTS, Scheduler, Schedulers, leads, wait_for
+from tests.e2e.kube.conftest import Scheduler, Schedulers, leads, wait_for
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets
 from tests.support.kube.faults import FaultProxy
 from tests.support.kube.storm import Storm
 
-pytestmark = [pytest.mark.slow, *CUTS]
+pytestmark = pytest.mark.slow
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "proof"
 SEED = int(os.environ.get("SEED", "0")) or (random.SystemRandom().randrange(1 << 30) if LONG else 1)
