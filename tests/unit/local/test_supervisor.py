@@ -19,7 +19,7 @@ from gpuyard.runtime.clock import SystemClock
 from gpuyard.worlds.local.launching.launch import BOOT, Supervisors
 from gpuyard.worlds.local.ports import Report, TaskKey, TaskOrder
 from gpuyard.worlds.local.supervising import output as outputs
-from gpuyard.worlds.local.supervising import supervisor
+from gpuyard.worlds.local.supervising import stopping
 from gpuyard.worlds.local.supervising.notes import ENV, read_pairs, write_pairs
 from tests.support.yards import ME, TestYard, sh
 
@@ -228,7 +228,7 @@ def test_a_control_plane_that_does_not_listen_for_a_while_is_told_later(tmp_path
         except BlockingIOError:
             time.sleep(0.05)
     assert heard.endswith(b"1 1 0 running\n")
-    process.send_signal(supervisor.STOP_NOW)
+    process.send_signal(stopping.STOP_NOW)
     assert process.wait(30) == 0
     assert dict(read_pairs(str(folder / "exit")))["outcome"] == "stopped"
     os.close(ears)

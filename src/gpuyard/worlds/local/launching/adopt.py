@@ -20,7 +20,7 @@ from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.local.supervising import descent
 from gpuyard.worlds.local.supervising.confine import clear, path_of, removed
 from gpuyard.worlds.local.supervising.notes import Order, read_pairs, start_ticks
-from gpuyard.worlds.local.supervising.supervisor import KILL
+from gpuyard.worlds.local.supervising.stopping import KILL
 
 TOLD = ("ready", "running", "hindered", "progress")
 """What a supervisor tells while it lives, each in a file of that name."""

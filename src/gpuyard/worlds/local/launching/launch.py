@@ -38,7 +38,7 @@ from gpuyard.worlds.local.ports import (
 from gpuyard.worlds.local.supervising.confine import enforced
 from gpuyard.worlds.local.supervising.notes import ENV, Order, boot_id, read_pairs, write_pairs
 from gpuyard.worlds.local.supervising.removal import WITHIN_S
-from gpuyard.worlds.local.supervising.supervisor import KILL, STOP_GENTLY, STOP_NOW, VOUCHED, WORDS
+from gpuyard.worlds.local.supervising.stopping import KILL, STOP_GENTLY, STOP_NOW, VOUCHED, WORDS
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
 """As this process was started with: the yard raises its own, and tasks get this one back."""

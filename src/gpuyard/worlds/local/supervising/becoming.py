@@ -86,3 +86,13 @@ def programs(order: Order) -> list[str]:
     """Where the command may be: as it is written, or in the folders of the task's own PATH."""
     name = order.command[0]
     return [name] if "/" in name else [f"{folder}/{name}" for folder in order.env.get("PATH", "").split(":")]
+
+
+def cannot_run(order: Order) -> str:
+    """What is wrong with the order, as far as one can see without running it."""
+    program, workdir = order.command[0], order.text("workdir")
+    if workdir and not os.path.isdir(workdir):
+        return f"the working folder {workdir} does not exist"
+    if not program.startswith(".") and not any(map(os.path.exists, programs(order))):
+        return f"there is no program {program}"
+    return ""

@@ -18,6 +18,7 @@ Pairs = list[tuple[str, str]]
 
 ENV = "env:"
 """Before the name of a variable, in an order."""
+SPARE_BYTES = 4096
 
 
 class Damaged(OSError):
@@ -59,6 +60,33 @@ def write_pairs(path: str, pairs: Iterable[tuple[str, str]]) -> None:
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(b"%d %d\n%b" % (len(body), crc32(body), body))
     os.replace(fresh, path)
+
+
+def put_pairs(name: str, pairs: Pairs) -> None:
+    """A note that one can do without."""
+    try:
+        write_pairs(name, pairs)
+    except OSError:
+        return
+
+
+def keep_spare_room() -> None:
+    """A file whose room the last word can have, should there be none left then."""
+    put_pairs("spare", [("", "-" * SPARE_BYTES)])
+
+
+def is_written(last_word: Pairs) -> bool:
+    """Whether the last word is on disk: while that is full it waits, or what succeeded would be run again."""
+    try:
+        write_pairs("exit", last_word)
+    except FileNotFoundError:
+        return True  # the folder is gone, and with it whoever would read it
+    except OSError:
+        if os.path.exists("spare"):
+            os.unlink("spare")
+            return is_written(last_word)
+        return False
+    return True
 
 
 def identity(pid: int) -> Pairs:

@@ -18,7 +18,7 @@ import select
 import time
 
 from gpuyard.worlds.local.supervising import descent
-from gpuyard.worlds.local.supervising.becoming import ChildEnds, become, programs
+from gpuyard.worlds.local.supervising.becoming import ChildEnds, become, cannot_run
 from gpuyard.worlds.local.supervising.confine import (
     CANNOT_RUN,
     CGroup,
@@ -27,9 +27,21 @@ from gpuyard.worlds.local.supervising.confine import (
     sweep,
 )
 from gpuyard.worlds.local.supervising.mouth import Mouth
-from gpuyard.worlds.local.supervising.notes import Order, Pairs, boot_id, claim, identity, read_pairs, write_pairs
+from gpuyard.worlds.local.supervising.notes import (
+    Order,
+    Pairs,
+    boot_id,
+    claim,
+    identity,
+    is_written,
+    keep_spare_room,
+    put_pairs,
+    read_pairs,
+    write_pairs,
+)
 from gpuyard.worlds.local.supervising.output import Log
 from gpuyard.worlds.local.supervising.progress_pipe import ProgressPipe
+from gpuyard.worlds.local.supervising.stopping import WORDS, Stopping
 
 TYPE_CHECKING = False  # what `typing` would say; importing it costs as much as all the rest
 if TYPE_CHECKING:
@@ -54,15 +66,7 @@ BURY_S = 0.5
 """How often, in the end, those are asked for again that were killed and are still there."""
 ENGINE_FAILED = 125
 """The exit code of podman and docker for what is wrong with themselves, such as an image that is not there."""
-SPARE_BYTES = 4096
-"""A file whose room the last word can have, should there be none left then."""
 
-STOP_GENTLY = int(signal.SIGRTMIN) + 4
-STOP_NOW = int(signal.SIGRTMIN) + 5
-KILL = int(signal.SIGRTMIN) + 6
-VOUCHED = int(signal.SIGRTMIN) + 7
-"""Words that come as signals: a disk that takes no `stop` file stops no stop. Nobody sends these by accident."""
-WORDS = (STOP_GENTLY, STOP_NOW, KILL, VOUCHED)
 HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signal.SIGINT)
 
 
@@ -123,17 +127,9 @@ class Supervisor:
         self.pid = 0
         self.began = 0.0
         self.status: int | None = None
-        self.why = ""
-        self.told_to_stop: Pairs = []
-        self.warned: Pairs = []
-        self.warned_by = 0
-        """The signal that told it of its time limit."""
+        self.stopping = Stopping(order, self._tell, self._signal)
         self.log: Log | None = None
-        self.stages: list[tuple[float, int]] = []
-        """What is still to come of a stop: (when, signal)."""
-        self.words: list[int] = []
-        """Those that came as signals and are not heeded yet."""
-        self.has_container = self.is_vouched = False
+        self.has_container = False
         self.hindrance = ""
         self.mouth = Mouth(order.text("notify"), order.text("key"))
         self.terminal: Terminal | None = None
@@ -145,23 +141,17 @@ class Supervisor:
         for number in HEARD:
             signal.signal(number, lambda *_: None)
         for word in WORDS:
-            signal.signal(word, self._hear_word)
+            signal.signal(word, self.stopping.hear)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # `launch` holds words back until somebody listens
-
-    def _hear_word(self, number: int, _frame: object) -> None:
-        if number == VOUCHED:
-            self.is_vouched = True
-        else:
-            self.words.append(number)
 
     def run(self) -> None:
         """Wait for the others if need be, run, watch, tell."""
         if self.order.text("gang") and not self._together():
             return
-        if self._is_told_to_stop():
+        if self.stopping.is_asked_for():
             self.end("stopped", 0, "stopped before it began")
             return
-        self._put("spare", [("", "-" * SPARE_BYTES)])
+        keep_spare_room()
         self.log = Log(self.order.text("log"))
         self.progress = ProgressPipe(self.order.text("progress"), int(self.order.text("uid") or -1))
         output = self._spawn()
@@ -170,7 +160,9 @@ class Supervisor:
         self.has_container = True
         self.mouth.say("running")
         self._watch(output)
-        self.has_container = bool(self.why) or os.WIFSIGNALED(self.status or 0)  # else it ended before its client
+        self.has_container = bool(self.stopping.why) or os.WIFSIGNALED(
+            self.status or 0
+        )  # else it ended before its client
         if not self.group.path:
             sweep(self.order)
         self._bury()  # before the verdict: it may be the first to hear how the task ended
@@ -184,7 +176,7 @@ class Supervisor:
         self.progress.close(time.monotonic())
         self._keep_progress()
         written = [("outcome", outcome), ("exit", str(code)), ("told", told), *moment()]
-        while not self._written(written):
+        while not is_written(written):
             self._sleep(FULL_S)
         self.mouth.say("ended")
 
@@ -215,9 +207,9 @@ class Supervisor:
         is_gone = removal.ask(time.monotonic())
         if removal.told not in ("", self.hindrance):
             self.hindrance = removal.told
-            self._put("hindered", [("told", removal.told), ("withheld", "" if is_ours else "1")])
+            put_pairs("hindered", [("told", removal.told), ("withheld", "" if is_ours else "1")])
             self.mouth.say("hindered")
-        return is_gone or self.is_vouched or bool(is_ours and self.hindrance)
+        return is_gone or self.stopping.is_vouched or bool(is_ours and self.hindrance)
 
     def _all_gone(self) -> bool:
         if self.pid and self.status is None:
@@ -226,26 +218,6 @@ class Supervisor:
         ended, nothing_left = descent.end_all()
         self._note(ended)
         return nothing_left
-
-    def _put(self, name: str, pairs: Pairs) -> None:
-        """A note that one can do without."""
-        try:
-            write_pairs(name, pairs)
-        except OSError:
-            return
-
-    def _written(self, pairs: Pairs) -> bool:
-        """Whether the last word is on disk: while that is full it waits, or what succeeded would be run again."""
-        try:
-            write_pairs("exit", pairs)
-        except FileNotFoundError:
-            return True  # the folder is gone, and with it whoever would read it
-        except OSError:
-            if os.path.exists("spare"):
-                os.unlink("spare")
-                return self._written(pairs)
-            return False
-        return True
 
     # --- before ----------------------------------------------------------------------------------
 
@@ -259,14 +231,11 @@ class Supervisor:
         self.mouth.say("ready")
         until = time.monotonic() + PATIENCE_S
         while not os.path.exists(self.order.text("go")):
-            if self._is_told_to_stop() or time.monotonic() > until:
+            if self.stopping.is_asked_for() or time.monotonic() > until:
                 self.end("stopped", 0, "the other ranks did not come up")
                 return False
             self._sleep(LOOK_S)
         return True
-
-    def _is_told_to_stop(self) -> bool:
-        return bool(self.why or self.words) or os.path.exists("stop")
 
     def _asked_as_submitter(self) -> str:
         """What is wrong with the order, found out with the submitter's rights: what others have is not told to them."""
@@ -276,7 +245,7 @@ class Supervisor:
             try:
                 os.setpgid(0, 0)
                 give_up_rights(self.order)
-                os.write(answering, os.fsencode(self._cannot_run()))
+                os.write(answering, os.fsencode(cannot_run(self.order)))
             finally:
                 os._exit(0)
         os.close(answering)
@@ -284,15 +253,6 @@ class Supervisor:
         self._insist(self._all_gone)  # the control group stays: the task is still to come
         self.pid, self.status = 0, None
         return wrong
-
-    def _cannot_run(self) -> str:
-        """What is wrong with the order, as far as one can see without running it."""
-        program, workdir = self.order.command[0], self.order.text("workdir")
-        if workdir and not os.path.isdir(workdir):
-            return f"the working folder {workdir} does not exist"
-        if not program.startswith(".") and not any(map(os.path.exists, programs(self.order))):
-            return f"there is no program {program}"
-        return ""
 
     def _sleep(self, seconds: float) -> None:
         select.select([self.wake], [], [], seconds)
@@ -397,7 +357,7 @@ class Supervisor:
 
     def _keep_progress(self) -> None:
         if told := self.progress.pairs():
-            self._put("progress", [*told, ("boot", boot_id())])
+            put_pairs("progress", [*told, ("boot", boot_id())])
 
     def _somebody_is_behind(self) -> bool:
         return self.terminal is not None and bool(self.terminal.writable(-1))
@@ -439,70 +399,10 @@ class Supervisor:
             self.terminal.let_go()
 
     def _look(self, limit: float) -> None:
-        """Has the time run out, has somebody asked us to stop, is the next step of a stop due?"""
-        now = time.monotonic()
+        """Is there anything to say again, has the time run out, has somebody asked us to stop?"""
         self.mouth.say_again()
-        if self.status is not None:
-            return  # it ended by itself, and nothing that is said now changes how
-        told = self._stop_note()
-        if told != self.told_to_stop:
-            self.told_to_stop = told
-            self._begin_stop(Order(told), now)
-        elif not self.why and limit and now - self.began >= limit:
-            self.why = "timeout"
-            self._tell("its time limit is over")
-            self._stage(now, self.order.text("warn"), self.order.number("grace"), self.order.number("term"))
-        if not self.why:
-            self._heed_warning()
-        while self.words:
-            self._heed(self.words.pop(0), now)
-        while self.stages and self.stages[0][0] <= now:
-            self._signal(self.stages.pop(0)[1])
-
-    def _heed_warning(self) -> None:
-        """What `warning` says, once: a line in the output, and the signal that the job knows."""
-        try:
-            told = read_pairs("warning") if os.path.exists("warning") else []
-        except OSError:
-            return
-        if told != self.warned:
-            self.warned, warning = told, Order(told)
-            self._tell(warning.text("told"))
-            if warning.text("signal"):
-                self.warned_by = _signal_number(warning.text("signal"))
-                self._signal(self.warned_by)
-
-    def _stop_note(self) -> Pairs:
-        """What `stop` says; one that cannot be read says enough."""
-        try:
-            return read_pairs("stop") if os.path.exists("stop") else []
-        except OSError:
-            return [("term", self.order.text("term"))]
-
-    def _heed(self, word: int, now: float) -> None:
-        """A stop that came as a signal: how gently is in the order."""
-        self.why, self.stages = "stopped", []
-        if word == KILL:
-            self.why, self.stages = "killed", [(now, int(signal.SIGKILL))]
-        elif word == STOP_GENTLY:
-            self._stage(now, self.order.text("warn"), self.order.number("grace"), self.order.number("term"))
-        else:
-            self._stage(now, "", 0.0, self.order.number("term"))
-
-    def _begin_stop(self, order: Order, now: float) -> None:
-        """Also a second time: who was to save its work in an hour may be told to go at once."""
-        self.why = order.text("why") or "stopped"
-        self.stages = []
-        self._tell(order.text("told"))
-        self._stage(now, order.text("signal"), order.number("grace"), order.number("term"))
-
-    def _stage(self, now: float, warning: str, grace: float, term: float) -> None:
-        """Its checkpoint signal and time to save, then SIGTERM and a moment, then SIGKILL."""
-        begin = now
-        if warning:
-            self.stages.append((now, _signal_number(warning)))
-            begin = now + grace
-        self.stages += [(begin, int(signal.SIGTERM)), (begin + term, int(signal.SIGKILL))]
+        if self.status is None:  # else it ended by itself, and nothing that is said now changes how
+            self.stopping.look(time.monotonic(), self.began + limit if limit else 0.0)
 
     def _signal(self, number: int) -> None:
         """To every process of the task."""
@@ -513,8 +413,8 @@ class Supervisor:
     def _patience(self, limit: float, drained: float) -> float:
         """Until the next thing that is due; a stop is told by signal, and looked for rarely besides."""
         now = time.monotonic()
-        due = [self.stages[0][0]] if self.stages else []
-        if limit and not self.why:
+        due = self.stopping.due()
+        if limit and not self.stopping.why:
             due.append(self.began + limit)
         if drained:
             due.append(drained)
@@ -529,16 +429,13 @@ class Supervisor:
             told = (
                 f"{os.path.basename(self.order.text('engine'))} could not run the image; what it says is in the output"
             )
-        if self.warned_by and code == -self.warned_by:
+        why = self.stopping.why
+        if self.stopping.warned_by and code == -self.stopping.warned_by:
             return "timeout", code, "ended by the signal that warned it of its time limit"
-        if self.why == "timeout":
+        if why == "timeout":
             return "timeout", code, f"ran into its time limit of {self.order.number('limit'):g} s"
-        if self.why == "killed":
+        if why == "killed":
             return "lost", code, "it was killed with all it had"
-        if self.why:
+        if why:
             return "stopped", code, told
         return ("failed" if code else "succeeded"), code, told
-
-
-def _signal_number(name: str) -> int:
-    return int(getattr(signal, name, signal.SIGUSR1))
