@@ -92,19 +92,32 @@ def test_a_claim_that_follows_another_counts_as_one_search(most: int, followed: 
     assert len(followed) == most - 1
 
 
-def test_equals_of_a_node_go_one_after_the_other_without_being_weighed_again(monkeypatch: pytest.MonkeyPatch):
-    queues = (Queue("claimant", quota=Allowance(16 * WHOLE)), Queue("holder"))
-    weighed: list[int] = []
+@pytest.fixture
+def weighed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The nodes whose cheapest set was looked for, as often as it was."""
+    nodes: list[int] = []
     cheapest_set = clearing.cheapest_set
 
     def noted(draft: Draft, leave: clearing.Leave, shape: Shape, node: int) -> tuple[Unit, ...]:
-        weighed.append(node)
+        nodes.append(node)
         return cheapest_set(draft, leave, shape, node)
 
     monkeypatch.setattr(clearing, "cheapest_set", noted)
+    return nodes
+
+
+def test_equals_of_a_node_go_one_after_the_other_without_being_weighed_again(weighed: list[int]):
+    queues = (Queue("claimant", quota=Allowance(16 * WHOLE)), Queue("holder"))
     planned(fleet_of(4, holder, [claimant(i) for i in range(16)], *queues))
     # each when it is first of use and when its last equal has gone; the first also after the search for the first claim
     assert Counter(weighed) == {3: 3, 2: 2, 1: 2, 0: 2}
+
+
+def test_a_node_is_weighed_again_once_somebody_who_needs_other_cores_came_for_the_one_who_went(weighed: list[int]):
+    queues = (Queue("claimant", quota=Allowance(16 * WHOLE)), Queue("holder"))
+    hungrier = one_group(TaskGroup(request=Request(gpus=1, cpu=2000)))
+    planned(fleet_of(4, holder, [replace(claimant(i), gang=hungrier) for i in range(4)], *queues))
+    assert Counter(weighed) == {3: 4}
 
 
 BUDGET = {"budgets": (Budget("all", jobs=("h0-0", "h0-1"), max_unavailable=1),)}

@@ -58,7 +58,7 @@ def _land(draft: Draft, unit: Unit, stand_in: JobRow) -> bool:
             draft.tx.lift(row, held)
             draft.tx.put(stand_in, held._replace(cost=0))
         if unit.extra:
-            landed = adding.add_task(draft, row, unit.places[0].leaf)
+            landed = adding.add_task(draft, row, unit.place.leaf)
         else:
             landed = gang.place(draft, row) and _regrown(draft, row, live)
         new = [held for held in draft.tx.added(row, trial.mark) if held in row.held]

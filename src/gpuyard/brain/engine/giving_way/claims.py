@@ -54,7 +54,7 @@ class Claim:
         """How often more or less is supposed to be held than is, by queue and amounts; empty where nothing is."""
         self._footings_supposed: Counter[Footing] = Counter()
         """How many units are supposed to stand there more than do, or fewer."""
-        self._rights_at = -1
+        self._rights_at = len(self.tree.changed)
         self.critical = grounds.is_critical(draft.policy, row)
 
     def right(self, victim: JobRow) -> Code | None:
@@ -141,8 +141,9 @@ class Claim:
         """
         units = list(units)
         if len(units) == 1:
-            right = self.right(units[0].row)
-            return {} if right is None else {units[0]: right}
+            (unit,) = units
+            right = self.right(unit.row)
+            return {} if right is None else {unit: right}
         rights = self._greedily(units)
         if len(rights) == len(units) or len(units) > MOST_ORDERED or len(self.tree.resources) == 1:
             return rights
@@ -194,12 +195,12 @@ class Claim:
         Every one that goes leaves its side less, and takes nothing from the claimant's: a right that is there before
         the first has gone and before the last is there all the time.
         """
-        first = self.right(units[0].row)
-        if first is None or len(units) == 1:
+        *others, last = units
+        first = self.right(last.row)
+        if first is None or not others:
             return first
-        with self.supposed(units[:-1], gone=True):
-            last = self.right(units[-1].row)
-        return first if first is last else None
+        with self.supposed(others, gone=True):
+            return first if self.right(last.row) is first else None
 
     def _lanes(self, units: Iterable[Unit]) -> dict[Footing, list[Unit]]:
         """Units that the claimant has the same right to, the first to go last: extras, then the smaller."""

@@ -108,7 +108,7 @@ class NodeClearing:
         """Of those who were to go next one has gone, a job of one task, and the newcomer, a claimant, took its very
         place: else the node is as it was. Where those who are left there are its equals, the cheapest of them suffices
         as it did."""
-        node = gone.places[0].node
+        node = gone.place.node
         self._seen = self._columns.version
         run = self._runs.get(node)
         run = self._runs[node] = self._equals(gone, newcomer) if run is None else run[:-1]
@@ -122,7 +122,7 @@ class NodeClearing:
         """Those who may go from the node, the cheapest last, if they differ from the one that went only in what never
         changes while a plan is made, and nobody else there could ever be asked to go for such a claimant; else nobody.
         """
-        node, kind = gone.places[0].node, _kind(gone)
+        node, kind = gone.place.node, _kind(gone)
         units = candidates(self.draft, self.leave, node)
         if node in self._columns.barred or any(_kind(unit) != kind for unit in units):
             return []
@@ -160,9 +160,9 @@ class NodeClearing:
 def _kind(unit: Unit) -> object:
     """Equal for jobs of one task that leave the same behind when they go, and to whom a claimant has the same right;
     no gang is taken for the equal of another."""
-    first = unit.places[0]
-    alone = len(unit.places) == 1 and unit.row.rigid
-    return unit.row.footing, len(first.gpus), first._replace(leaf=0, task=0, gpus=()) if alone else unit.row.name
+    if len(unit.places) > 1 or not unit.row.rigid:
+        return unit.row.name
+    return unit.row.footing, len(unit.place.gpus), unit.place._replace(task=0, gpus=())
 
 
 def plausible(draft: Draft, shape: Shape, region: Region, firm_too: bool = False) -> list[int]:
@@ -305,7 +305,7 @@ def too_many_extras(units: tuple[Unit, ...]) -> bool:
     """Whether some job would give more extras than it has to spare."""
     if not any(unit.extra for unit in units):
         return False
-    extras = Counter((unit.row.name, unit.places[0].leaf) for unit in units if unit.extra)
+    extras = Counter((unit.row.name, unit.place.leaf) for unit in units if unit.extra)
     rows = {unit.row.name: unit.row for unit in units}
     return any(count > spare_tasks(rows[name], leaf) for (name, leaf), count in extras.items())
 

@@ -54,8 +54,8 @@ def follow(draft: Draft, row: JobRow, asked: Amounts) -> RoomMade | None:
         if outcome is None:
             return None
         trial.keep()
-    gone, came = outcome.stopped[0], outcome.taken[0]
-    if gone.places[0]._replace(leaf=0, task=0) == came._replace(leaf=0, task=0):
+    (gone,), (came,) = outcome.stopped, outcome.taken
+    if gone.place._replace(leaf=came.leaf, task=came.task) == came:
         last.nodes.exchanged(gone, row)
     draft.effort += 1
     draft.last_claim = last._replace(changes=len(draft.tx))
@@ -82,9 +82,10 @@ def _exchange(draft: Draft, last: Series, row: JobRow) -> RoomMade | None:
     if right is None or not _fits_exactly(last, unit, node):
         return None
     draft.remember(unit.row)
-    draft.tx.lift(unit.row, unit.places[0])
+    draft.tx.lift(unit.row, unit.place)
     draft.remember(row)
-    if not topology.put_one(draft, GroupWish(row, 0, 1, 1), last.nodes.shape, node, row.lowest_free_tasks(0, 1)[0]):
+    (task,) = row.lowest_free_tasks(0, 1)
+    if not topology.put_one(draft, GroupWish(row, 0, 1, 1), last.nodes.shape, node, task):
         return None
     below = draft.fleet.tree.used[unit.row.queue][GPUS] < draft.fleet.tree.quota[unit.row.queue][GPUS]
     if unit.row.queue != row.queue and below:
@@ -99,5 +100,4 @@ def _fits_exactly(last: Series, unit: Unit, node: int) -> bool:
     columns, claim = last.claim.draft.fleet.columns, last.claim
     if unit.extra or len(unit.places) != 1 or unit.cost != claim.asked[GPUS] or columns.free_mask[node]:
         return False
-    place = unit.places[0]
-    return unit.row.rigid and not place.share and len(place.gpus) == claim.row.request.gpus
+    return unit.row.rigid and not unit.place.share and len(unit.place.gpus) == claim.row.request.gpus

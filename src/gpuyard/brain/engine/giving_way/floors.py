@@ -7,6 +7,7 @@ that could be better than what is known already.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -72,9 +73,9 @@ def _pushes(
     draft: Draft, claimant: JobRow, devices: Iterable[tuple[JobRow, int]], short: int, least: float
 ) -> tuple[bool, bool]:
     """Whether other queues must fall below their quota, and below their fair share, to give what the own cannot."""
-    by_queue: dict[int, int] = {}
+    by_queue: Counter[int] = Counter()
     for row, count in devices:
-        by_queue[row.queue] = by_queue.get(row.queue, 0) + count
+        by_queue[row.queue] += count
     below_quota: float = short - by_queue.pop(claimant.queue, 0)
     below_share = below_quota
     used, quota, shares = draft.fleet.tree.used, draft.fleet.tree.quota, draft.shares

@@ -6,6 +6,7 @@ Bounds come before search: a claim that cannot succeed costs a few additions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 from math import fsum
@@ -174,7 +175,7 @@ class Takers:
     def key(self, units: tuple[Unit, ...]) -> Key:
         """The order of rule 19, for units that would stop."""
         if len(units) == 1:
-            return self._key_of_one(units[0])
+            return self._key_of_one(*units)
         profiles = [victims.profile(self.draft, unit.row) for unit in units]
         whole = {unit.row.name for unit in units if not unit.extra}
         return (
@@ -209,10 +210,10 @@ class Takers:
     def _pushed(self, units: tuple[Unit, ...]) -> tuple[bool, bool]:
         """Whether some queue falls below its quota, and below its fair share."""
         tree, shares = self.draft.fleet.tree, self.draft.shares
-        lost: dict[int, int] = {}
+        lost: Counter[int] = Counter()
         for unit in units:
             if unit.row.queue != self.row.queue:
-                lost[unit.row.queue] = lost.get(unit.row.queue, 0) + unit.cost
+                lost[unit.row.queue] += unit.cost
         quota = any(tree.used[q][GPUS] - cost < tree.quota[q][GPUS] for q, cost in lost.items())
         share = any(tree.used[q][GPUS] - cost < shares[q][GPUS] for q, cost in lost.items())
         return quota, share

@@ -247,7 +247,7 @@ class Settling:
         if not self._may_return(unit):
             return False
         if unit.extra:
-            return adding.add_task(self.draft, unit.row, unit.places[0].leaf)
+            return adding.add_task(self.draft, unit.row, unit.place.leaf)
         return gang.place(self.draft, unit.row)
 
     def _budgets_kept(self, disturbed: list[Unit]) -> bool:

@@ -358,7 +358,7 @@ class RoomMaker:
         """Lift a unit, a gang in its parts and as far as it still stands; whether anything was left of it."""
         if not unit.extra:
             unit = victims.whole(unit.row)
-        elif victims.spare_tasks(unit.row, unit.places[0].leaf) <= 0:
+        elif victims.spare_tasks(unit.row, unit.place.leaf) <= 0:
             return False
         if not unit.places or not all(held in unit.row.held for held in unit.places):
             return False

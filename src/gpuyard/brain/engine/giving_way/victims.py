@@ -31,6 +31,12 @@ class Unit(NamedTuple):
     cost: int
     """GPUs it holds, in grains."""
 
+    @property
+    def place(self) -> Held:
+        """The one place of an extra, or of a job of one task."""
+        (place,) = self.places
+        return place
+
 
 def whole(row: JobRow) -> Unit:
     """The whole gang: every task that is not going already."""
@@ -40,10 +46,10 @@ def whole(row: JobRow) -> Unit:
 
 def parts(unit: Unit) -> list[Unit]:
     """A whole gang as its extras, one by one, and its minimum: separate victims (rule 17). An extra is one already."""
-    extras = [] if unit.extra else [extra for extra in last_extras(unit.row) if extra.places[0] in unit.places]
+    extras = [] if unit.extra else [extra for extra in last_extras(unit.row) if extra.place in unit.places]
     if not extras:
         return [unit]
-    given = {extra.places[0] for extra in extras}
+    given = {extra.place for extra in extras}
     rest = tuple(held for held in unit.places if held not in given)
     return [*extras, *([Unit(unit.row, rest, False, sum(held.cost for held in rest))] if rest else [])]
 
@@ -114,7 +120,7 @@ def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
     known = profile(draft, unit.row)
     if not unit.extra:
         return known.gang_may_go and bool(unit.places)
-    if not known.extras_may_go or spare_tasks(unit.row, unit.places[0].leaf) <= 0:
+    if not known.extras_may_go or spare_tasks(unit.row, unit.place.leaf) <= 0:
         return False
     return known.gang_may_go or unit in last_extras(unit.row)
 
