@@ -48,11 +48,8 @@ def _free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
     Most jobs are such. What they cost is the same wherever they go, so what was allowed before stays allowed, and a try
     that fails has changed nothing: no trial is needed.
     """
-    fleet, request = draft.fleet, row.request
-    if row.held or row.group.tasks != 1 or row.group.topology is not ANYWHERE or row.pending() < row.missing():
-        return None
-    gang = row.job.gang
-    if not row.single or len(gang.groups) != 1 or gang.topology is not ANYWHERE or row.missing() != 1:
+    fleet = draft.fleet
+    if row.held or row.group.tasks != 1 or not _asks_for_no_level(row) or not row.missing() == row.pending() == 1:
         return None
     if (
         fleet.columns.any_suspect
@@ -60,8 +57,13 @@ def _free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
         or not _goes_freely(draft, row, 0, fleet.columns.everywhere)
     ):
         return None
-    tiers = fleet.shapes.tiers(request, True)
-    return tiers if len(tiers) == 1 or request.models or request.older else None
+    return fleet.shapes.tiers(row.request, True)
+
+
+def _asks_for_no_level(row: JobRow) -> bool:
+    """Whether it is a job of one group that lies in no other, and neither of them says where."""
+    gang = row.job.gang
+    return gang.groups == (row.group,) and gang.topology is ANYWHERE and row.group.topology is ANYWHERE
 
 
 def _lay_freely(draft: Draft, row: JobRow, tiers: tuple[Tier, ...]) -> bool:
@@ -99,15 +101,18 @@ def place(draft: Draft, row: JobRow) -> bool:
 
 def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
     """A job with one task group: its own levels and the group's are one wish, the inner ones count."""
-    if row.job.gang.topology is ANYWHERE and row.group.topology is ANYWHERE and len(row.job.gang.groups) == 1:
-        return lay_group(draft, row, 0, ANYWHERE, region)
+    levels = ANYWHERE if _asks_for_no_level(row) else innermost_of(draft.fleet.columns, _levels(row))
+    return lay_group(draft, row, 0, levels, region)
+
+
+def _levels(row: JobRow) -> list[TopologyAsk]:
+    """What a job of one group asks for: its own levels, those of the groups around its group, and the group's."""
     levels = [row.job.gang.topology]
-    group: Bundle | TaskGroup = row.job.gang.groups[0]
+    (group,) = row.job.gang.groups
     while isinstance(group, Bundle):
         levels.append(group.topology)
-        group = group.groups[0]
-    levels.append(group.topology)
-    return lay_group(draft, row, 0, innermost_of(draft.fleet.columns, levels), region)
+        (group,) = group.groups
+    return [*levels, group.topology]
 
 
 def innermost(columns: Columns, levels: list[str]) -> str:
@@ -217,14 +222,8 @@ def _tightest_first(
 
 def required_level(columns: Columns, row: JobRow) -> str:
     """The level inside which the whole job must stay; "" if there is none."""
-    levels = [row.job.gang.topology.required]
-    if row.single:
-        group: Bundle | TaskGroup = row.job.gang.groups[0]
-        while isinstance(group, Bundle):
-            levels.append(group.topology.required)
-            group = group.groups[0]
-        levels.append(group.topology.required)
-    return innermost(columns, levels)
+    levels = _levels(row) if row.single else [row.job.gang.topology]
+    return innermost(columns, [each.required for each in levels])
 
 
 def home(columns: Columns, row: JobRow, level: str) -> Region | None:
