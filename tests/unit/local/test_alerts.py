@@ -18,7 +18,7 @@ nodes: [{name: n0, gpus: 2, model: H100-SXM5-80GB}]
 """
 
 
-def until(found: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+def until(found: Callable[[], Any], what: str, seconds: float = 300.0) -> Any:
     end = time.monotonic() + seconds
     while not (answer := found()):
         assert time.monotonic() < end, what
@@ -79,8 +79,7 @@ def test_a_job_that_was_held_waits_from_its_release_on(tmp_path: Path):
     try:
         yard.put(sh("sleep 60", name="first", gpus=2))
         yard.until("first", "running")
-        yard.put(sh("true", name="late", gpus=2))
-        yard.act(ME, "late", "hold")
+        yard.put(sh("true", name="late", gpus=2, held=True))
         time.sleep(0.3)
         assert yard.alerts(ADMIN) == []
         begin = time.time()

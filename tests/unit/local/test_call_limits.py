@@ -23,7 +23,7 @@ def is_free(yard: TestYard) -> bool:
     found = []
 
     def take() -> None:
-        found.append(yard.world.desk.lock.acquire(timeout=10))
+        found.append(yard.world.desk.lock.acquire(timeout=300))
         yard.world.desk.lock.release()
 
     other = threading.Thread(target=take)

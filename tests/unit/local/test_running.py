@@ -89,7 +89,7 @@ def test_asking_again_with_the_same_key_hears_the_first_answer_also_while_that_i
     write_down = requests._write_down
 
     def slowly(*asked: Any) -> None:
-        written.wait(30)
+        written.wait(300)
         write_down(*asked)
 
     monkeypatch.setattr(requests, "_write_down", slowly)

@@ -39,7 +39,7 @@ def prepared(folder: Path) -> None:
 
 def until_held(yard: TestYard, devices: int) -> None:
     """What is set aside holds its devices until it is proven gone, and no longer."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while yard.world.desk.holdings.devices() != devices:
         assert time.monotonic() < end
         yard.wait_events(yard.store.last_event, 0.02)

@@ -26,7 +26,7 @@ def listening() -> Iterator[socket.socket]:
 def knock(door: Door) -> socket.socket:
     one = socket.socket()
     one.connect(door.getsockname())
-    one.settimeout(10)
+    one.settimeout(300)
     return one
 
 
