@@ -161,7 +161,7 @@ class LocalWorld:
     def _on_time(self) -> None:
         now = self.desk.monotonic()
         self.gates.rested(now)
-        self.life.end_doomed()
+        self.life.ending.end_doomed()
         self.breakage.strike(now)
 
     def look_at_once(self) -> None:

@@ -1,21 +1,20 @@
-"""The life of an attempt: begun, told to go, watched, stopped, over; and what then becomes of its job.
+"""The life of an attempt: begun, told to go, watched, stopped. What becomes of its job then is told by `ending`.
 
 Used by `world`, under the desk's lock. A gang starts whole or not at all; one rank lost ends or shrinks it by its rule.
 """
 
 from __future__ import annotations
 
-import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from gpuyard.model.events import JobEvicted, JobSeen, TasksAssigned, TasksEnded, TasksRunning, TasksStopping
+from gpuyard.model.events import JobSeen, TasksAssigned, TasksEnded, TasksRunning, TasksStopping
 from gpuyard.model.job import Phase, Placement
 from gpuyard.model.node import Node
-from gpuyard.model.outside.phrases import agreeing, are, counted
 from gpuyard.worlds.local.attempts import giving_up, progressing
 from gpuyard.worlds.local.attempts.desk import Desk
-from gpuyard.worlds.local.attempts.gates import REST_MAX_S, Gates
+from gpuyard.worlds.local.attempts.ending import BACKOFF_S, JobEnding, is_sound
+from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.launching import holdings, orders
 from gpuyard.worlds.local.launching.burials import withheld
 from gpuyard.worlds.local.ports import Report, TaskKey
@@ -25,7 +24,6 @@ from gpuyard.worlds.local.state.records import NOT_TO_FOLLOW, Attempt, Entry, Ta
 GENTLE = frozenset(("preempted", "moved", "requeued", "held", "timeout", "drained"))
 """Stops that give a job time to save its work; one that is cancelled or has lost a rank needs none."""
 
-BACKOFF_S = 10.0
 PORTS_KEPT = 256
 
 
@@ -35,7 +33,7 @@ class Lifecycle:
     def __init__(self, desk: Desk, gates: Gates, backoff: float = BACKOFF_S, term_grace: float = 10.0) -> None:
         self.desk = desk
         self.gates = gates
-        self.backoff = backoff
+        self.ending = JobEnding(desk, gates, backoff)
         self.term_grace = term_grace
         self._ports: deque[int] = deque(maxlen=PORTS_KEPT)
 
@@ -172,7 +170,7 @@ class Lifecycle:
     def give_up(self, entry: Entry, error: Exception) -> None:
         """A job that cannot be dealt with ends and is set aside."""
         with self.desk.change():
-            self.over(entry, Phase.FAILED, giving_up.strip(self.desk, entry, error), None)
+            self.ending.over(entry, Phase.FAILED, giving_up.strip(self.desk, entry, error), None)
 
     # --- hearing ---------------------------------------------------------------------------------
 
@@ -344,79 +342,15 @@ class Lifecycle:
     # --- the end ---------------------------------------------------------------------------------
 
     def finish(self, entry: Entry, attempt: Attempt) -> None:
-        """All tasks are gone: what becomes of the job?"""
-        attempt.state, attempt.ended = "ended", self.desk.now()
-        self.desk.keep_attempt(entry, attempt)
-        number = attempt.number
-        self.desk.then(lambda: self.desk.launcher.forget(entry.id, number))
-        entry.attempt = None
-        entry.note(attempt)
-        outcomes = {task.outcome for task in attempt.tasks.values()}
-        if not attempt.why and outcomes == {"stopped"}:
-            attempt.why = "preempted"  # it was shrunk to nothing
-        bad = [task for task in attempt.tasks.values() if task.outcome in ("failed", "lost", "timeout")]
-        first = min(bad, key=lambda task: (task.ended or 0.0, task.rank), default=None)
-        if not entry.left():
-            self._enough(entry, attempt)  # what succeeded has succeeded, also where it was to stop
-        elif attempt.why in ("cancelled", "preempted", "moved", "requeued", "held", "node", "drained"):
-            self._given_up(entry, attempt)
-        elif attempt.why == "timeout":
-            self._timed_out(entry, attempt)
-        elif first is None or survives(entry, attempt):
-            self._enough(entry, attempt)
-        else:
-            self._failed(entry, attempt, first)
-
-    def _timed_out(self, entry: Entry, attempt: Attempt) -> None:
-        limit = entry.description().time_limit or 0.0
-        code = next((task.exit for task in attempt.tasks.values() if task.exit), None)
-        self.over(entry, Phase.FAILED, _and_so_far(f"ran into its time limit of {limit:g} s", attempt), code)
-
-    def _enough(self, entry: Entry, attempt: Attempt) -> None:
-        """The gang has what it must have; tasks that had no room so far come now."""
-        self.unfollow(entry)
-        entry.spent |= {task.number for task in attempt.tasks.values() if task.outcome == "failed"}
-        if left := entry.left():
-            done, more = len(entry.succeeded), len(left)
-            have = agreeing(done, "has", "have")
-            self.wait_again(entry, f"{counted(done, 'task')} {have} succeeded, {more} {are(more)} left")
-        else:
-            self.over(entry, Phase.SUCCEEDED, _and_so_far("", attempt), 0)
-
-    def _given_up(self, entry: Entry, attempt: Attempt) -> None:
-        if attempt.why == "cancelled":
-            self.over(entry, Phase.CANCELLED, _and_so_far(entry.told or "cancelled", attempt), None)
-            return
-        entry.evictions += attempt.why in ("preempted", "moved", "drained")
-        if attempt.why in ("preempted", "drained"):
-            self.desk.events.append(JobEvicted(entry.key, self.desk.now()))
-        goes_on = attempt.why == "moved" or not entry.held  # a hold ends no work, and what moves is at work
-        if entry.following is not None and goes_on and self._is_sound(entry.following):
+        """All tasks are gone: the job is over, waits again, or goes on where it was moved to."""
+        if self.ending.finish(entry, attempt):
             self._go_on_elsewhere(entry)
-            return
-        self.unfollow(entry)
-        self.wait_again(entry, _and_so_far(f"attempt {attempt.number} was {attempt.story}", attempt))
-
-    def unfollow(self, entry: Entry) -> None:
-        """A move that is no longer wanted, or no longer possible, is written off."""
-        if entry.following is not None:
-            entry.following.state, entry.following.why = "ended", "dropped"
-            self.desk.keep_attempt(entry, entry.following)
-            entry.following = None
-
-    def _is_sound(self, attempt: Attempt) -> bool:
-        """Whether its places are still there and well."""
-        for place in (task.placement for task in attempt.live()):
-            node = self.desk.nodes.get(place.node)
-            if node is None or not all(node.gpus[index].usable for index in place.gpus):
-                return False
-        return True
 
     def drop_unsound_promises(self) -> None:
         """What was promised places that are gone or sick by now asks again."""
         for entry in list(self.desk.book.active()):
             attempt = entry.attempt
-            if attempt is not None and attempt.state == "promised" and not self._is_sound(attempt):
+            if attempt is not None and attempt.state == "promised" and not is_sound(self.desk, attempt):
                 self.stop(entry, "requeued")
 
     def _go_on_elsewhere(self, entry: Entry) -> None:
@@ -431,80 +365,6 @@ class Lifecycle:
         self.desk.keep(entry)
         self.launch(entry)
 
-    def _failed(self, entry: Entry, attempt: Attempt, first: Task) -> None:
-        told = _and_so_far(f"rank {first.rank}: {first.told or end_in_words(first.exit)}", attempt)
-        run = entry.description().run
-        if first.outcome == "timeout":  # nobody decided, and its supervisor did
-            self._timed_out(entry, attempt)
-        elif first.outcome == "lost":
-            # Not the job's fault: it is tried again however often, ever more patiently.
-            entry.losses += 1
-            entry.not_before = self.desk.now() + self._patience(entry.losses)
-            self.wait_again(entry, told)
-        elif run is not None and entry.failures < run.retries:
-            entry.failures += 1
-            entry.not_before = self.desk.now() + self._patience(entry.failures)
-            self.wait_again(entry, f"{told}; retry {entry.failures} of {run.retries}")
-        else:
-            self.over(entry, Phase.FAILED, told, first.exit)
-
-    def rest_of(self, entry: Entry) -> float:
-        """How long a job that has just failed or been lost rests at most before it is tried again."""
-        return self._patience(max(1, entry.failures, entry.losses))
-
-    def _patience(self, times: int) -> float:
-        return min(self.backoff * 2.0 ** (times - 1), REST_MAX_S)
-
-    def wait_again(self, entry: Entry, told: str) -> None:
-        """Back to the queue, or behind a gate."""
-        entry.phase = Phase.HELD if entry.held else Phase.WAITING
-        entry.told, entry.waits = told, self.desk.now()
-        self.desk.keep(entry)
-        self.desk.say("held" if entry.held else "requeued", entry, message=told)
-        if entry.held or entry.not_before > self.desk.now():
-            self.gates.hide(entry)
-            self.gates.consider(entry)
-        else:
-            self.desk.events.append(JobSeen(entry.job()))
-
-    def over(self, entry: Entry, phase: Phase, told: str, code: int | None) -> None:
-        """The job has ended for good."""
-        entry.phase, entry.told, entry.exit = phase, told, code
-        entry.ended, entry.reason = self.desk.now(), None
-        self.desk.keep(entry)
-        self.desk.say("cancelled" if phase is Phase.CANCELLED else "ended", entry, message=told, exit_code=code)
-        self.desk.book.retire(entry)
-        self.gates.hide(entry)
-        self.desk.then(lambda: self._let_follow(entry))
-
-    def _let_follow(self, entry: Entry) -> None:
-        self.gates.ended(entry)
-        self.end_doomed()
-
-    def end_doomed(self) -> None:
-        """Jobs that were to follow a success that will not come are over too."""
-        while self.gates.doomed:
-            doomed, self.gates.doomed = self.gates.doomed, []
-            with self.desk.change():
-                for follower, told in doomed:
-                    if not follower.over:
-                        self.over(follower, Phase.CANCELLED, told, None)
-
-
-def _and_so_far(told: str, attempt: Attempt) -> str:
-    """How an attempt ended, and how far it came by its own word."""
-    ended = max((task.ended or 0.0 for task in attempt.tasks.values()), default=0.0)
-    far = attempt.progress.ending(ended) if attempt.progress is not None else ""
-    return "; ".join(filter(None, (told, far)))
-
 
 def _told_places(places: Iterable[Placement]) -> list[dict[str, object]]:
     return [{"task": place.task, "node": place.node, "gpus": list(place.gpus)} for place in places]
-
-
-def end_in_words(code: int | None) -> str:
-    """How a task ended: by a signal, which has a name, or with a code of its own."""
-    if code is None or code >= 0:
-        return f"exit code {code}"
-    known = {each.value: each.name for each in signal.Signals}
-    return f"ended by {known.get(-code, f'signal {-code}')}"

@@ -52,7 +52,7 @@ def _show(desk: Desk, life: Lifecycle, entry: Entry) -> None:
         return
     if entry.attempt is None:
         # A clock that was set back while nobody looked makes no back-off longer.
-        entry.not_before = min(entry.not_before, desk.now() + life.rest_of(entry))
+        entry.not_before = min(entry.not_before, desk.now() + life.ending.rest_of(entry))
         life.gates.consider(entry)
     elif entry.attempt.state == "promised":
         # Nothing of it ran: it asks again, rather than insist on devices that others may have by now.
@@ -62,7 +62,7 @@ def _show(desk: Desk, life: Lifecycle, entry: Entry) -> None:
 
 
 def _take_over(desk: Desk, life: Lifecycle, entry: Entry, attempt: Attempt) -> None:
-    life.unfollow(entry)
+    life.ending.unfollow(entry)
     there = all(is_there(desk.nodes, task) for task in attempt.live())
     if there:
         desk.events.append(JobSeen(entry.job()))

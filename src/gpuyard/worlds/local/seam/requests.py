@@ -80,11 +80,11 @@ class Requests:
         """End a job for good; an ended one is left alone."""
         with self.desk.change():
             entry.told = told
-            self.life.unfollow(entry)
+            self.life.ending.unfollow(entry)
             if entry.over:
                 raise Conflict(f"{entry.name} has ended already: {entry.phase.value}")
             if entry.attempt is None:
-                self.life.over(entry, Phase.CANCELLED, told, None)
+                self.life.ending.over(entry, Phase.CANCELLED, told, None)
             elif entry.attempt.why != "cancelled":
                 self.life.stop(entry, "cancelled")
         self.desk.launcher.wake()
@@ -98,7 +98,7 @@ class Requests:
             entry.held = True
             attempt = entry.attempt
             if attempt is None:
-                self.life.wait_again(entry, "held")
+                self.life.ending.wait_again(entry, "held")
             elif not attempt.why and (requeue or attempt.state == "promised"):
                 self.desk.keep(entry)
                 self.life.stop(entry, "held")
@@ -109,7 +109,7 @@ class Requests:
     def _keep_held(self, entry: Entry, stays: bool) -> None:
         """For one that runs, or is stopping: noted, and the brain starts nothing more of it."""
         if stays:
-            self.life.unfollow(entry)
+            self.life.ending.unfollow(entry)
         self.desk.keep(entry)
         self.desk.say("held", entry, message="it runs on, and is held once it stops")
         if entry.shown:
