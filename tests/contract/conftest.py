@@ -17,7 +17,7 @@ from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.serving.documents import job_documents
-from gpuyard.worlds.sim.trace import Arrival, Trace
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support import yards
 from tests.support.hearing import Heard

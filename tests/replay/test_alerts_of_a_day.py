@@ -27,8 +27,9 @@ from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.simulating.alert_spans import AlertSpans
-from gpuyard.worlds.sim.trace import Arrival, Trace, by_time
-from gpuyard.worlds.sim.world import Live, Rules, SimWorld
+from gpuyard.worlds.sim.lives import Live
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace, by_time
+from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support.hearing import Heard
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuyard.worlds.sim.world import Live
+from gpuyard.worlds.sim.lives import Live
 
 
 class Heard:

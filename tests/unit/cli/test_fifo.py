@@ -15,8 +15,8 @@ from gpuyard.files import parse_snapshot, read_submission
 from gpuyard.model.policy import DefragRule
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.simulating import simulation
-from gpuyard.worlds.sim.reading import Source
-from gpuyard.worlds.sim.trace import Arrival, Trace, Window, by_time
+from gpuyard.worlds.sim.traces.reading import Source
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace, Window, by_time
 
 TWO = [FifoNode("H100", 8), FifoNode("A100", 8)]
 

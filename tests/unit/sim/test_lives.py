@@ -13,9 +13,10 @@ from gpuyard.model.job import Placement
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.resources import WHOLE
 from gpuyard.runtime.driving.loop import Loop
+from gpuyard.worlds.sim.lives import Live
 from gpuyard.worlds.sim.measuring import Measure
-from gpuyard.worlds.sim.trace import Arrival, Trace
-from gpuyard.worlds.sim.world import Live, Rules, SimWorld
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace
+from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support import yards
 from tests.support.hearing import Heard
 from tests.support.pretend import StillClock

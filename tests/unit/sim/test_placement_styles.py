@@ -15,7 +15,7 @@ from gpuyard.model.node import Gpu, Health, Node
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.worlds.sim.fleets import Contention
 from gpuyard.worlds.sim.measuring import Outages
-from gpuyard.worlds.sim.trace import Arrival, Trace
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace
 from gpuyard.worlds.sim.world import Rules, SimWorld
 from tests.support.hearing import Heard
 

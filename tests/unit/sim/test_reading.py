@@ -9,8 +9,9 @@ import pytest
 
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.resources import MILLI, WHOLE
-from gpuyard.worlds.sim import fleets, reading
-from gpuyard.worlds.sim.trace import Window
+from gpuyard.worlds.sim import fleets
+from gpuyard.worlds.sim.traces import reading
+from gpuyard.worlds.sim.traces.trace import Window
 
 OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec
 a,4000,1024,1,460,

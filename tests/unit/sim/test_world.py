@@ -12,8 +12,9 @@ from gpuyard.files.reading import presets
 from gpuyard.model.policy import OrderBy
 from gpuyard.runtime.simulating import simulation
 from gpuyard.runtime.simulating.simulation import Setting, SimulatedRun
-from gpuyard.worlds.sim import fleets, reading
+from gpuyard.worlds.sim import fleets
 from gpuyard.worlds.sim.faults import Rates
+from gpuyard.worlds.sim.traces import reading
 from gpuyard.worlds.sim.world import Rules
 from tests.support import placement_checker
 

@@ -19,13 +19,14 @@ from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from gpuyard.runtime.simulating.simulation import Progress, Setting, SimulatedRun
-    from gpuyard.worlds.sim.trace import Window
+    from gpuyard.worlds.sim.traces.trace import Window
 
 
 def setting_of(trace: str, fleet_word: str, form: str, given: dict[str, Any]) -> Setting:
     """Everything but policy and seed."""
     from gpuyard.runtime.simulating.simulation import Setting
-    from gpuyard.worlds.sim import faults, fleets, reading
+    from gpuyard.worlds.sim import faults, fleets
+    from gpuyard.worlds.sim.traces import reading
     from gpuyard.worlds.sim.world import Rules
 
     window = window_of(given.get("since"), given.get("until"))
@@ -58,7 +59,7 @@ def check_writable(path: Path | None) -> None:
 
 def window_of(since: str | None, until: str | None) -> Window:
     """The days that are replayed."""
-    from gpuyard.worlds.sim.trace import Window
+    from gpuyard.worlds.sim.traces.trace import Window
 
     return Window(_day(since, float("-inf")), _day(until, float("inf")))
 

@@ -21,7 +21,7 @@ from gpuyard.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gpuyard.runtime.simulating.simulation import SimulatedRun
-    from gpuyard.worlds.sim.trace import Trace
+    from gpuyard.worlds.sim.traces.trace import Trace
 
 KEYS = ("wait_p50_s", "wait_p99_s", "queue_mean_s", "jct_mean_s", "utilisation", "stranded_gpu_hours", "preemptions")
 

@@ -17,12 +17,14 @@ from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.simulating.alert_spans import AlertSpan, AlertSpans
-from gpuyard.worlds.sim import faults, fleets, openb
+from gpuyard.worlds.sim import faults, fleets
 from gpuyard.worlds.sim.chronicle import Chronicle, Everyone
+from gpuyard.worlds.sim.lives import Live, Observer
 from gpuyard.worlds.sim.measuring import ClassFigures, Curves, Figures, Measure, Outages
-from gpuyard.worlds.sim.reading import Source
-from gpuyard.worlds.sim.trace import Trace
-from gpuyard.worlds.sim.world import Live, Observer, Rules, SimWorld
+from gpuyard.worlds.sim.traces import openb
+from gpuyard.worlds.sim.traces.reading import Source
+from gpuyard.worlds.sim.traces.trace import Trace
+from gpuyard.worlds.sim.world import Rules, SimWorld
 
 Progress = Callable[[int, int], None]
 """Told how many of how many arrivals have come."""

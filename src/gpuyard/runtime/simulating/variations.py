@@ -13,7 +13,7 @@ from gpuyard.model.node import Node
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.model.topology import TopologyAsk
-from gpuyard.worlds.sim.trace import Arrival, Trace
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace
 
 
 def add_nodes(fleet: Snapshot, pool: str, count: int) -> Snapshot:

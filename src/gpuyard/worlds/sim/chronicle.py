@@ -8,8 +8,8 @@ from typing import TextIO
 
 from gpuyard.model.job import Placement
 from gpuyard.model.resources import MILLI, WHOLE
-from gpuyard.worlds.sim.openb import own_name
-from gpuyard.worlds.sim.world import Live, Observer
+from gpuyard.worlds.sim.lives import Live, Observer
+from gpuyard.worlds.sim.traces.openb import own_name
 
 
 class Chronicle:

@@ -14,8 +14,9 @@ from functools import partial
 from gpuyard.model.events import GpuHealthChanged, NodeSeen
 from gpuyard.model.node import Closure, Health, Node
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.sim.lives import Live
 from gpuyard.worlds.sim.seed import SeededDice
-from gpuyard.worlds.sim.world import Happening, Live, SimWorld
+from gpuyard.worlds.sim.world import Happening, SimWorld
 
 DAY = 86_400.0
 SILENT = Closure("its agent is silent")

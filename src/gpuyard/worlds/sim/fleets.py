@@ -16,10 +16,10 @@ from gpuyard.model.node import Gpu, Health, Node
 from gpuyard.model.queue import Queue
 from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.worlds.sim import openb
-from gpuyard.worlds.sim.reading import text_of
-from gpuyard.worlds.sim.rows import parse
-from gpuyard.worlds.sim.trace import Trace
+from gpuyard.worlds.sim.traces import openb
+from gpuyard.worlds.sim.traces.reading import text_of
+from gpuyard.worlds.sim.traces.rows import parse
+from gpuyard.worlds.sim.traces.trace import Trace
 
 SHAPE = re.compile(r"(?:(?P<model>[\w.-]+):)?(?P<gpus>\d+)x(?P<nodes>\d+)(?:@(?P<rack>\d+))?")
 """Model, GPUs a node, nodes; `@16`: so many nodes a rack."""

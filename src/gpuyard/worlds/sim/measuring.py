@@ -13,8 +13,8 @@ from math import ceil
 
 from gpuyard.model.resources import WHOLE, Request, mig_cost
 from gpuyard.worlds.sim.chronicle import Everyone
-from gpuyard.worlds.sim.trace import Trace
-from gpuyard.worlds.sim.world import Live, Observer
+from gpuyard.worlds.sim.lives import Live, Observer
+from gpuyard.worlds.sim.traces.trace import Trace
 
 HOUR = 3600.0
 SAMPLES = 400

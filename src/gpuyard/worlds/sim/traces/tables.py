@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from gpuyard.model.job import Job, JobClass, TaskGroup, one_group
 from gpuyard.model.resources import MILLI, WHOLE, Request
-from gpuyard.worlds.sim.rows import Row
-from gpuyard.worlds.sim.trace import Arrival, Trace, Window, by_time
+from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace, Window, by_time
 
 
 def own(name: str, rows: Iterable[Row], window: Window) -> Trace:

@@ -13,9 +13,9 @@ from dataclasses import replace
 from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, one_group
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import MILLI, WHOLE, Request
-from gpuyard.worlds.sim.rows import Row
 from gpuyard.worlds.sim.seed import GoDice
-from gpuyard.worlds.sim.trace import Arrival, Trace
+from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace
 
 MODEL_LABEL = "gpu-model"
 """A task's `gpu_spec` is a set without order, which `models` is not: nodes carry their model as a label too."""

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import Job
-from gpuyard.worlds.sim import muri, openb, philly, tables
-from gpuyard.worlds.sim.rows import Row, parse
-from gpuyard.worlds.sim.trace import Trace, Window
+from gpuyard.worlds.sim.traces import muri, openb, philly, tables
+from gpuyard.worlds.sim.traces.rows import Row, parse
+from gpuyard.worlds.sim.traces.trace import Trace, Window
 
 FORMATS = ("openb", "philly", "muri", "csv", "journal")
 OPENB_ARRIVALS = 1.3

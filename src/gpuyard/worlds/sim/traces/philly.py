@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from gpuyard.worlds.sim.muri import gang
-from gpuyard.worlds.sim.rows import Row
-from gpuyard.worlds.sim.trace import Arrival, Trace, Window, by_time
+from gpuyard.worlds.sim.traces.muri import gang
+from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace, Window, by_time
 
 EPOCH = datetime(2017, 8, 14, 23, 27, tzinfo=UTC).timestamp()
 """Where the table without virtual clusters begins to count."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.resources import Request
-from gpuyard.worlds.sim.rows import Row
-from gpuyard.worlds.sim.trace import Arrival, Trace, by_time
+from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.trace import Arrival, Trace, by_time
 
 SLOWDOWN = 1.015
 """What measuring costs an iteration, in the authors' simulator."""
