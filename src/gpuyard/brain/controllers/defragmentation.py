@@ -42,9 +42,14 @@ class Defragmentation(Controller[Looked]):
             draft.look_again(due)
             return part
         draft.look_again(draft.now + draft.policy.defrag_every)
-        if not draft.reserves and draft.fleet.columns.idle_total:  # whoever moves needs a place that is free before
-            _tidy_up(draft)
+        if not draft.reserves and draft.fleet.columns.idle_total and _anybody_stays(draft):
+            _tidy_up(draft)  # whoever moves needs a place that is free before
         return Looked(draft.now)
+
+
+def _anybody_stays(draft: Draft) -> bool:
+    """Whether somebody stands where it stood: only those are moved, who is changed by the plan itself is settled."""
+    return any(row.held and name not in draft.before for name, row in draft.fleet.jobs.items())
 
 
 def _tidy_up(draft: Draft) -> None:
