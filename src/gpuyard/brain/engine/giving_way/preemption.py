@@ -317,8 +317,12 @@ class NearTakers(MixedTakers):
 
 
 def tell(draft: Draft, row: JobRow, outcome: RoomMade) -> None:
-    """Note why others were moved or stopped, and for whom."""
+    """Note why others were moved or stopped, and for whom; it is the same for all who stand alike and cost alike."""
     tell_moved(draft, row, outcome.moved)
+    reasons: dict[tuple[Footing, int], Reason] = {}
     for unit in outcome.stopped:
-        draft.accept(unit.row, grounds.why_stopped(draft.fleet, row, unit.row, unit.cost))
+        alike = (unit.row.footing, unit.cost)
+        if alike not in reasons:
+            reasons[alike] = grounds.why_stopped(draft.fleet, row, unit.row, unit.cost)
+        draft.accept(unit.row, reasons[alike])
         draft.served[unit.row.name] = row.name

@@ -143,13 +143,13 @@ class Draft:
         if self._largest is None:
             self._largest = [0] * len(self.fleet.tree.queues)
             for q, cost in (*self.fleet.largest_gangs(), *((row.queue, row.cost()) for row in self.tx.touched())):
-                self._note_gang(q, cost)
+                self._note_gang(self._largest, q, cost)
         return self._largest[side]
 
-    def _note_gang(self, queue: int, cost: int) -> None:
-        if self._largest is not None and queue != NO_QUEUE:
+    def _note_gang(self, largest: list[int], queue: int, cost: int) -> None:
+        if queue != NO_QUEUE:
             for up in self.fleet.tree.paths[queue]:
-                self._largest[up] = max(self._largest[up], cost)
+                largest[up] = max(largest[up], cost)
 
     def note_free(self) -> None:
         """Remember what is free, to learn later whether more has become free since nothing fitted."""
@@ -164,7 +164,8 @@ class Draft:
 
     def accept(self, row: JobRow, reason: Reason) -> None:
         """The job's change stands, for this reason."""
-        self._note_gang(row.queue, row.cost())
+        if self._largest is not None:
+            self._note_gang(self._largest, row.queue, row.cost())
         self.waits.note((row,), None)
         if not was_released(self.because.get(row.name)):
             self.because[row.name] = reason

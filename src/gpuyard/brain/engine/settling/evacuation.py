@@ -22,6 +22,9 @@ from gpuyard.model.reasons import Reason
 Origin = Mapping[str, tuple[Held, ...]]
 """What changed jobs held before."""
 
+Leaving = Mapping[tuple[int, int], list[str]]
+"""Who leaves each device (-1: the node's CPU and memory alone)."""
+
 PLACE = Held._fields.index("node")
 """From here on a `Held` tells the place and nothing of the task."""
 
@@ -29,17 +32,17 @@ PLACE = Held._fields.index("node")
 def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...]:
     """The net change from `origin` to what the fleet holds now, in an order that can be applied."""
     changes = [_change(fleet.jobs[name], origin[name]) for name in sorted(origin) if name in fleet.jobs]
-    if not any(change.gone for change in changes):
-        return tuple(action for change in changes for action in _starts(fleet, change, story, {}))
     leaving: dict[tuple[int, int], list[str]] = {}
     for change in changes:
         for held in change.gone:
             for device in held.gpus or (-1,):
                 leaving.setdefault((held.node, device), []).append(change.row.name)
+    starts = [_start(fleet, each, story, leaving) for each in changes if len(each.come) > len(each.gone)]
+    if not leaving:
+        return tuple(starts)
     story = Story(story.because, stories.who_gains(changes, story.served))
-    evicts = [action for change in changes for action in _evictions(fleet, change, story)]
-    moves = [move for change in changes for move in _moves(fleet, change, story, leaving)]
-    starts = [action for change in changes for action in _starts(fleet, change, story, leaving)]
+    evicts = [_evict(fleet, each, story) for each in changes if len(each.gone) > len(each.come)]
+    moves = [_move(fleet, each, story, leaving) for each in changes if each.gone and each.come]
     return (*evicts, *_in_turn(moves), *starts)
 
 
@@ -83,6 +86,8 @@ def _change(row: JobRow, before: tuple[Held, ...]) -> Change:
 
 def _numbered(row: JobRow, come: list[Held], gone: list[Held], kept: list[Held]) -> list[Held]:
     """Who moves takes its number along, and nobody gets one that is kept: the draft numbers lifted tasks anew."""
+    if not gone and not kept:
+        return come
     taken = {(held.leaf, held.task) for held in kept}
     found: list[Held] = []
     for place, held in enumerate(come):
@@ -105,40 +110,32 @@ def _same_place(one: Held, other: Held) -> bool:
     return one.leaf == other.leaf and one[PLACE:] == other[PLACE:]
 
 
-def _evictions(fleet: Fleet, change: Change, story: Story) -> Iterable[Action]:
-    extra = len(change.gone) - len(change.come)
-    if extra <= 0:
-        return
-    name, going = change.row.name, change.gone[-extra:]
-    leaving = _left(fleet, change.row, going)
+def _evict(fleet: Fleet, change: Change, story: Story) -> Evict:
+    """Those of a job's tasks that stop; whoever goes whole and is known by no uid needs no places told."""
+    row, going = change.row, change.gone[len(change.come) - len(change.gone) :]
     whole = not change.kept and not change.come
-    reason = stories.why_stopped(fleet, story, change.row, sum(held.cost for held in going))
-    yield Evict(name, reason, story.served.get(name, ""), () if whole else leaving, _uids(leaving))
+    left = () if whole and not any(place.uid for place in row.placements) else _left(fleet, row, going)
+    reason = stories.why_stopped(fleet, story, row, sum(held.cost for held in going))
+    return Evict(row.name, reason, story.served.get(row.name, ""), () if whole else left, _uids(left))
 
 
-def _moves(fleet: Fleet, change: Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]) -> Iterable[Move]:
-    count = min(len(change.gone), len(change.come))
-    if not count:
-        return
-    name = change.row.name
-    source = _left(fleet, change.row, change.gone[:count])
-    come = change.come[:count]
-    yield Move(name, source, _placements(fleet, change.row, come), stories.why_moved(story, name),
-               story.served.get(name, ""), _after(name, come, leaving))  # fmt: skip
+def _move(fleet: Fleet, change: Change, story: Story, leaving: Leaving) -> Move:
+    row, count = change.row, min(len(change.gone), len(change.come))
+    source, come = _left(fleet, row, change.gone[:count]), change.come[:count]
+    reason, after = stories.why_moved(story, row.name), _after(row.name, come, leaving)
+    return Move(row.name, source, _placements(fleet, row, come), reason, story.served.get(row.name, ""), after)
 
 
-def _starts(
-    fleet: Fleet, change: Change, story: Story, leaving: Mapping[tuple[int, int], list[str]]
-) -> Iterable[Action]:
-    new = change.come[len(change.gone) :]
-    if new:
-        name = change.row.name
-        after = _after(name, new, leaving)
-        yield Start(name, _placements(fleet, change.row, new), stories.why_started(story, name, after), after)
+def _start(fleet: Fleet, change: Change, story: Story, leaving: Leaving) -> Start:
+    row, new = change.row, change.come[len(change.gone) :]
+    after = _after(row.name, new, leaving)
+    return Start(row.name, _placements(fleet, row, new), stories.why_started(story, row.name, after), after)
 
 
-def _after(name: str, places: Iterable[Held], leaving: Mapping[tuple[int, int], list[str]]) -> tuple[str, ...]:
+def _after(name: str, places: Iterable[Held], leaving: Leaving) -> tuple[str, ...]:
     """The jobs that must have left these devices first."""
+    if not leaving:
+        return ()
     found: set[str] = set()
     for held in places:
         for device in held.gpus or (-1,):
@@ -147,7 +144,7 @@ def _after(name: str, places: Iterable[Held], leaving: Mapping[tuple[int, int], 
 
 
 def _placements(fleet: Fleet, row: JobRow, places: Iterable[Held]) -> tuple[Placement, ...]:
-    return tuple(fleet.placement(row, held) for held in sorted(places))
+    return tuple([fleet.placement(row, held) for held in sorted(places)])
 
 
 def _left(fleet: Fleet, row: JobRow, places: Iterable[Held]) -> tuple[Placement, ...]:
