@@ -55,7 +55,7 @@ STEPS: dict[str, dict[str, str]] = {
     },
     "claiming": {
         "giving_way.claims": "Claim.__init__ Claim._right Claim._right_in_time Claim._by_share Claim._lanes "
-        "Claim._goes_before Claim._some_below Claim.suppose_all",
+        "Claim._goes_before Claim._some_below Claim._change_by",
         "giving_way.reclaim": "Reclaim.allows Reclaim._part Reclaim._bearable_for Reclaim._could_claim_back",
         "giving_way.victims": "profile units_on units_of whole spare_tasks budgets_allow headroom lost_work unsaved",
         "giving_way.preemption": "Takers._key_of_one Takers._may_go Takers._pushed Takers.accepts Takers.stoppable "

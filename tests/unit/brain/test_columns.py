@@ -94,12 +94,12 @@ def test_columns_are_what_counting_says_whoever_goes_and_comes_back():
     held = everything_held(fleet)
     agree(fleet, held)
     for each in held:
-        fleet.columns.lift(each)
+        fleet.columns.shift(each, -1)
         agree(fleet, [other for other in held if other is not each])
-        fleet.columns.put(each)
+        fleet.columns.shift(each, 1)
         agree(fleet, held)
     for i, each in enumerate(held):
-        fleet.columns.lift(each)
+        fleet.columns.shift(each, -1)
         agree(fleet, held[i + 1 :])
 
 
@@ -111,7 +111,7 @@ def test_all_at_once_is_one_after_the_other():
     agree(fleet, held[:1])
     fleet.columns.shift_all([(1, held[1]), (-1, held[0])])
     agree(fleet, held[1:2])
-    fleet.columns.lift(held[1])
+    fleet.columns.shift(held[1], -1)
     fleet.columns.shift_all((1, each) for each in held)
     agree(fleet, held)
     assert fleet.columns.touched_since(before) == {0, 1, 2, 3}
@@ -191,11 +191,11 @@ def test_who_is_too_far_behind_a_long_log_looks_at_every_node(monkeypatch: pytes
     task = Held(0, 0, 2, (0,), 0, (), WHOLE, 0, 0, False)
     began = columns.version
     for _ in range(4):
-        columns.put(task)
-        columns.lift(task)
+        columns.shift(task, 1)
+        columns.shift(task, -1)
     columns.forget()
     assert columns.touched_since(began) == {2}  # eight changes are not too many
-    columns.put(task)
+    columns.shift(task, 1)
     columns.forget()  # nine are: the last four are kept
     assert columns.version == began + 9
     assert columns.touched_since(began) == {0, 1, 2, 3}

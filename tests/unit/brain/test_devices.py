@@ -145,7 +145,7 @@ def yard(ask: str, health: str = "labels: {}") -> Fleet:
 def share(fleet: Fleet, **amounts: float) -> None:
     """`share(fleet, g2=0.5)` has half of GPU 2 in use."""
     for name, part in amounts.items():
-        fleet.columns.put(Held(0, 0, 0, (int(name[1:]),), int(part * WHOLE) % WHOLE, (), 0, 0, 0, False))
+        fleet.columns.shift(Held(0, 0, 0, (int(name[1:]),), int(part * WHOLE) % WHOLE, (), 0, 0, 0, False), 1)
 
 
 def picked(fleet: Fleet, island: int = -1) -> devices.Pick | None:

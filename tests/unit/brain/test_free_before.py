@@ -24,16 +24,16 @@ def test_more_of_anything_is_noticed_until_it_is_noted(name: str, nodes: int):
     columns, (held,) = fleet.columns, fleet.jobs[name].held
     before = FreeBefore(columns)
     assert not before.grew()
-    columns.lift(held)
+    columns.shift(held, -1)
     assert before.grew()
     before.note()
     assert not before.grew()
-    columns.put(held)
+    columns.shift(held, 1)
     assert not before.grew()
     before.note()
     columns.shift_all((sign, held._replace(node=n)) for n in range(nodes) for sign in (1, -1))
     assert not before.grew()
-    columns.lift(held)
+    columns.shift(held, -1)
     assert before.grew()
 
 
@@ -44,7 +44,7 @@ jobs: [{name: s, mig: 2g.10gb, at: [{node: n, gpus: [0], mig: [2g.10gb]}]}]
 """
     fleet = Fleet(moment(text))
     before, (held,) = FreeBefore(fleet.columns), fleet.jobs["s"].held
-    fleet.columns.lift(held)
+    fleet.columns.shift(held, -1)
     assert before.grew()
     before.note()
     assert not before.grew()

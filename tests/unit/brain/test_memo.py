@@ -45,8 +45,8 @@ def test_nodes_that_differ_only_in_a_label_somebody_asks_for_are_not_taken_for_e
     assert afresh[0] != afresh[1]
     for n in (0, 1):
         held = Held(0, 0, n, (0,), 0, (), WHOLE, 0, 0, False)
-        fleet.columns.put(held)
-        fleet.columns.lift(held)
+        fleet.columns.shift(held, 1)
+        fleet.columns.shift(held, -1)
         assert scores(fleet) == afresh
 
 
@@ -56,11 +56,11 @@ def test_a_part_left_on_a_sick_gpu_is_not_taken_for_one_on_a_sound_gpu():
     nodes = (Node("n0", model="H", gpus=sound, cpu=9000), Node("n1", model="H", gpus=sick, cpu=9000))
     fleet = fleet_of(nodes, TaskGroup(request=Request(share=500 * MILLI)))
     for n in (0, 1):  # half of GPU 0 is in use on both, and GPU 1; on one of them nobody may join the other half
-        fleet.columns.put(Held(0, 0, n, (0,), WHOLE // 2, (), WHOLE // 2, 0, 0, False))
+        fleet.columns.shift(Held(0, 0, n, (0,), WHOLE // 2, (), WHOLE // 2, 0, 0, False), 1)
     scores(fleet)
     for n in (0, 1):
         held = Held(0, 0, n, (1,), 0, (), WHOLE, 0, 0, False)
-        fleet.columns.put(held)
+        fleet.columns.shift(held, 1)
         assert scores(fleet)[n][0] == (3, 2)[n]
 
 

@@ -25,7 +25,7 @@ def fleet(dice: random.Random) -> Columns:
             share = dice.choice([0, 0, 250, 460, 810, 1000]) * MILLI
             if share:
                 part = 0 if share == WHOLE else share
-                columns.put(Held(0, 0, n, (gpu.index,), part, (), share, dice.choice([0, 4000, 9000]), 0, False))
+                columns.shift(Held(0, 0, n, (gpu.index,), part, (), share, dice.choice([0, 4000, 9000]), 0, False), 1)
     return columns
 
 

@@ -118,7 +118,7 @@ def _fragmented(row: JobRow, view: NodesView, needed: int, free: int) -> Reason:
     tasks = row.missing(view.leaf)
     scattered = f"{are(as_gpus(free))} free but scattered"
     if tasks == 1:
-        place = "device" if row.requests[view.leaf].resources.shared else "node"
+        place = "device" if row.requests[view.leaf].shared else "node"
         message = (
             f"{row.name} needs {gpu_words(needed)} on one {place}; {as_gpus(free)} {scattered}: "
             f"the most on one {place} is {as_gpus(best)}"

@@ -113,7 +113,7 @@ def _has_the_rest(columns: Columns, request: requests.TaskRequest) -> Bools:
 
 
 def _most_in_one_place(columns: Columns, request: requests.TaskRequest, suitable: Bools) -> int:
-    if request.resources.shared:
+    if request.shared:
         return int(columns.shares[suitable].max(initial=0))
     return int(columns.whole[suitable].max(initial=0)) * WHOLE
 

@@ -6,17 +6,17 @@ A claim is asked anew before each victim goes, because every victim changes what
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from gpuyard.brain.engine.giving_way.reclaim import Reclaim
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, Footing, JobRow
-from gpuyard.brain.engine.picture.standing import Costing
+from gpuyard.brain.engine.picture.standing import Bookings
 from gpuyard.brain.engine.queueing import grounds
-from gpuyard.brain.engine.sharing.amounts import Amounts, minus
+from gpuyard.brain.engine.sharing.amounts import Amounts, add, minus
 from gpuyard.model.policy import AcrossQueues
 from gpuyard.model.reasons import Code
 
@@ -37,6 +37,13 @@ class Rights:
         """What could go in a branch of the claimant's, by queue."""
 
 
+class _Change(NamedTuple):
+    """What some units would make of the books, and of who stands where."""
+
+    bookings: Bookings
+    footings: dict[Footing, int]
+
+
 class Claim:
     """A waiting job, what it lacks, and by which right it may take."""
 
@@ -50,10 +57,10 @@ class Claim:
         """As the books are."""
         self._supposing = Rights()
         """As they are supposed to be."""
-        self._supposed: Counter[tuple[object, ...]] = Counter()
-        """How often more or less is supposed to be held than is, by queue and amounts; empty where nothing is."""
-        self._footings_supposed: Counter[Footing] = Counter()
-        """How many units are supposed to stand there more than do, or fewer."""
+        self._supposed: Bookings = {}
+        """What is supposed to be held more than is, or less; empty where the books are as they are."""
+        self._footings_supposed: dict[Footing, int] = {}
+        """How many units are supposed to stand there more than do, or fewer; empty where all stand as they do."""
         self._rights_at = len(self.tree.changed)
         self.critical = grounds.is_critical(draft.policy, row)
 
@@ -74,7 +81,7 @@ class Claim:
 
     def _known(self) -> Rights:
         """What has been worked out about the books as they are, or are supposed to be."""
-        if self._supposed:
+        if self._supposed or self._footings_supposed:
             return self._supposing
         version = len(self.tree.changed)
         if version != self._rights_at:
@@ -219,44 +226,46 @@ class Claim:
         return (depth, unit.cost, unit.row.age, unit.places)
 
     @contextmanager
-    def supposed(self, units: Iterable[Unit], gone: bool) -> Iterator[None]:
+    def supposed(self, units: Collection[Unit], gone: bool) -> Iterator[None]:
         """Suppose for a while that these are gone, or that they stand."""
-        units = list(units)
-        self.suppose_all(units, gone)
+        change = self._change_by(units)
+        self._suppose(change, -1 if gone else 1)
         try:
             yield
         finally:
-            self.suppose_all(units, not gone)
+            self._suppose(change, 1 if gone else -1)
 
-    def suppose_all(self, units: Iterable[Unit], gone: bool) -> None:
-        """The same as one `suppose` after the other; what costs alike is booked together."""
-        sign, costing = -1 if gone else 1, self.draft.fleet.costing
-        places: Counter[tuple[int, bool, Costing]] = Counter()
-        for unit in units:
-            row = unit.row
-            self._footings_supposed[row.footing] += sign
-            for held in unit.places:
-                places[row.queue, row.firm, costing(held)] += 1
-        for (queue, firm, cost), count in places.items():
-            self._book(queue, firm, self.draft.fleet.vector_of(cost), sign * count)
+    def suppose_all(self, units: Collection[Unit], gone: bool) -> None:
+        """Suppose that these are gone, or back; whoever supposes takes it back."""
+        self._suppose(self._change_by(units), -1 if gone else 1)
 
     def suppose(self, unit: Unit, gone: bool) -> None:
-        """Suppose that a unit is gone, or back; whoever supposes takes it back."""
-        fleet, sign = self.draft.fleet, -1 if gone else 1
-        self._footings_supposed[unit.row.footing] += sign
-        for held in unit.places:
-            self._book(unit.row.queue, unit.row.firm, fleet.vector_of(fleet.costing(held)), sign)
+        """The same for one."""
+        self.suppose_all((unit,), gone)
 
-    def _book(self, queue: int, firm: bool, vector: Amounts, count: int) -> None:
-        """So many places that cost so much are supposed to be held more than are (below 0: fewer)."""
-        if not any(vector):
-            return
-        self.tree.suppose(queue, vector, firm, count)
+    def _change_by(self, units: Collection[Unit]) -> _Change:
+        """What would be if these stood who do not."""
+        change = _Change({}, {})
+        for unit in units:
+            footing = unit.row.footing
+            change.footings[footing] = change.footings.get(footing, 0) + 1
+            for held in unit.places:
+                self.draft.fleet.count_in(change.bookings, unit.row, held, 1)
+        return change
+
+    def _suppose(self, change: _Change, sign: int) -> None:
         self._supposing = Rights()
-        what = (queue, firm, *vector)
-        self._supposed[what] += count
-        if not self._supposed[what]:
-            del self._supposed[what]
+        for footing, count in change.footings.items():
+            more = self._footings_supposed.pop(footing, 0) + sign * count
+            if more:
+                self._footings_supposed[footing] = more
+        for account, amounts in change.bookings.items():
+            queue, firm = account
+            self.tree.suppose(queue, amounts, firm, sign)
+            supposed = self._supposed.pop(account, None) or self.draft.fleet.costs.nothing()
+            add(supposed, amounts, sign)
+            if any(supposed):
+                self._supposed[account] = supposed
 
     # --- the rights -----------------------------------------------------------------------------------------------
 

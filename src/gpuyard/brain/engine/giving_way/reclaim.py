@@ -89,7 +89,7 @@ class Reclaim:
         for unit in stopped:
             if side in self.tree.paths[unit.row.queue]:
                 for held in unit.places:
-                    add(total, self.draft.fleet.vector(held.cost, held.cpu, held.memory, held.node))
+                    add(total, self.draft.fleet.price(held))
         return total
 
     def _waiting_below(self, side: int, stopped: list[Unit]) -> list[JobRow]:

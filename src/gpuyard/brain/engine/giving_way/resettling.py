@@ -216,7 +216,7 @@ class Settling:
         fleet = self.draft.fleet
         total = fleet.costs.nothing()
         for held in unit.places:
-            total = plus(total, fleet.vector(held.cost, held.cpu, held.memory, held.node))
+            total = plus(total, fleet.price(held))
         return fleet.tree.refuses(unit.row.queue, total, firm=False) is None
 
     def _move(self, away: list[Unit]) -> tuple[list[Unit], list[Unit]]:

@@ -1,7 +1,7 @@
 """The nodes of the fleet as NumPy columns: what is free where, and where each node stands in the topology.
 
-Owned by `Fleet`; changed only by `put` and `lift`, which are exact inverses. Nodes are ordered by their path through
-the topology, then by name, so that every domain of every level is one contiguous slice.
+Owned by `Fleet`; changed only by `shift`, whose two directions are exact inverses. Nodes are ordered by their path
+through the topology, then by name, so that every domain of every level is one contiguous slice.
 """
 
 from __future__ import annotations
@@ -202,16 +202,23 @@ class Columns:
 
     # --- change ---------------------------------------------------------------------------------------------------
 
-    def put(self, held: Held) -> None:
-        """Take what `held` says from its node."""
-        self._shift(held, 1)
-
-    def lift(self, held: Held) -> None:
-        """Give back what `held` says; the exact inverse of `put`."""
-        self._shift(held, -1)
+    def shift(self, held: Held, sign: int) -> None:
+        """Take what `held` says from its node (sign 1), or give it back (sign -1); the two are exact inverses."""
+        n = held.node
+        if held.cpu:
+            self.cpu[n] -= sign * held.cpu
+        if held.memory:
+            self.memory[n] -= sign * held.memory
+        if held.extras:
+            self.extras.shift(n, held.extras, sign)
+        if held.mig:
+            self._shift_slices(held, sign)
+        elif held.gpus:
+            self._shift_devices(held, sign)
+        self._touched.append(n)
 
     def shift_all(self, changes: Iterable[tuple[int, Held]]) -> None:
-        """Put (sign 1) or lift (sign -1) all of them at once: the same columns as one after the other."""
+        """All of them at once: the same columns as one `shift` after the other."""
         changed: set[int] = set()
         for sign, held in changes:
             n = held.node
@@ -272,20 +279,6 @@ class Columns:
             self.barred.discard(n)
         else:
             self.barred.add(n)
-
-    def _shift(self, held: Held, sign: int) -> None:
-        n = held.node
-        if held.cpu:
-            self.cpu[n] -= sign * held.cpu
-        if held.memory:
-            self.memory[n] -= sign * held.memory
-        if held.extras:
-            self.extras.shift(n, held.extras, sign)
-        if held.mig:
-            self._shift_slices(held, sign)
-        elif held.gpus:
-            self._shift_devices(held, sign)
-        self._touched.append(n)
 
     def _shift_devices(self, held: Held, sign: int) -> None:
         n, amount = held.node, sign * (held.share or WHOLE)

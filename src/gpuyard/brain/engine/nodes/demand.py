@@ -224,7 +224,7 @@ class Seen:
 
     def count(self, request: TaskRequest, tasks: int) -> None:
         """So many tasks more (or fewer) are asked for."""
-        if tasks and (request.gpus or request.resources.shared):
+        if tasks and (request.gpus or request.shared):
             tally = self._of.get(request.id) or self._tally(request)
             tally.tasks += tasks
             tally.cpu += tasks * request.resources.cpu
@@ -265,7 +265,7 @@ def as_class(nodes: Eligibility, seen: Outline) -> DemandClass:
 
 
 def _class(nodes: Eligibility, request: TaskRequest, cpu: int, weight: float, tasks: float) -> DemandClass:
-    share = min(int(nodes.need(request).min()), WHOLE) if request.resources.shared else 0
+    share = min(int(nodes.need(request).min()), WHOLE) if request.shared else 0
     return DemandClass(request.gpus, share, cpu, nodes.static(request, (has_model, has_labels)), weight, tasks)
 
 

@@ -144,7 +144,7 @@ def room_when_empty(request: TaskRequest, node: Node) -> int:
         if request.aligns and (aligned := alignment.aligned_of(node)) is not None:
             usable = device_masks.usable(node.gpus)
             room = alignment.room(aligned, usable, device_masks.suspect(node.gpus) & usable, request.gpus)
-    elif request.resources.shared:
+    elif request.shared:
         room = whole * (WHOLE // request.share_on(node))
     elif request.resources.mig:
         have = Counter(profile for gpu in sound for profile in gpu.slices or ())
@@ -179,7 +179,7 @@ def loose_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, 
     if request.gpus:
         free = columns.healthy if careful else columns.whole
         return free[nodes] // request.gpus
-    if request.resources.shared:
+    if request.shared:
         return _share_room(columns, need, nodes, careful)
     if request.resources.mig:
         rooms = [columns.slices_of(profile)[nodes] // count for profile, count in request.resources.mig]

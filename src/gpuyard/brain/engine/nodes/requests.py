@@ -37,6 +37,7 @@ class TaskRequest:
         "older",
         "over",
         "resources",
+        "shared",
         "social",
         "style",
         "terms",
@@ -48,6 +49,8 @@ class TaskRequest:
         self.id = request_id
         self.resources: Request = group.request
         self.gpus = group.request.gpus
+        self.shared = group.request.shared
+        """Whether it takes a part of a device."""
         self.aligns = group.request.gpus > 0
         """Whether it matters to it that a kubelet insists on NUMA nodes."""
         self.cost: int | None = None if group.request.gpu_memory else _cost(group.request)
@@ -94,14 +97,14 @@ def _cost(resources: Request) -> int:
     return sum(mig_cost(profile) * count for profile, count in resources.mig) or resources.share
 
 
-def content_key(job: Job, group: TaskGroup) -> tuple[object, ...]:
-    """Equal for tasks that are interchangeable to the engine."""
+def content_key(job: Job, group: TaskGroup, waived: frozenset[Checker]) -> tuple[object, ...]:
+    """Equal for tasks that are interchangeable to the engine, with these checks left out."""
     resources = group.request  # spelled out, for a dataclass hashes slowly and every job passes here
     return (
         resources.gpus, resources.share, resources.gpu_memory, resources.mig, resources.cpu, resources.memory,
         resources.extras, job.models, job.min_gpu_memory, job.min_architecture, job.architecture,
         group.node_selector, group.terms, group.likes, group.tolerations, job.job_class.value,
-        group.labels, group.near, group.apart, group.even,
+        group.labels, group.near, group.apart, group.even, waived,
     )  # fmt: skip
 
 
@@ -255,7 +258,7 @@ def has_shape(request: TaskRequest, node: Node) -> bool:
         have = [profile for gpu in node.gpus for profile in gpu.slices or ()]
         return all(have.count(profile) >= count for profile, count in request.resources.mig)
     whole = sum(gpu.slices is None for gpu in node.gpus)
-    if request.resources.shared:
+    if request.shared:
         return whole > 0 and request.share_on(node) <= WHOLE
     return whole >= request.gpus
 

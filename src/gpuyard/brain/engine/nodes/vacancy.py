@@ -25,7 +25,7 @@ class Vacancy:
         self._extras = {name: int(columns.extras.free(name)[node]) for name, _ in request.resources.extras}
         self._used = list(columns.used[node])
         self._slices = dict(columns.free_slices[node]) if request.resources.mig else {}
-        self.need = request.share_on(columns.nodes[node]) if request.resources.shared else 0
+        self.need = request.share_on(columns.nodes[node]) if request.shared else 0
 
     def leave(self, held: Held) -> None:
         """One task leaves the node."""

@@ -6,7 +6,6 @@ a `Transaction`). Applying events one by one gives the same Fleet as building it
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -268,7 +267,7 @@ class Fleet(Standing):
         rows = list(self.rows())
         self._empty()
         self._lay_queues(self.queues)
-        bookings: Bookings = Counter()
+        bookings: Bookings = {}
         for row in rows:
             row.requeue(self._queue_of(row.job))
             self._book_all(row, bookings)

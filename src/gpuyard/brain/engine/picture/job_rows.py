@@ -17,6 +17,7 @@ from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.brain.engine.sharing.amounts import Amounts
 from gpuyard.model.job import Bundle, Job, TaskGroup
 from gpuyard.model.policy import Policy
+from gpuyard.model.topology import ANYWHERE
 
 Rank = tuple[object, ...]
 """Sorts first what comes first."""
@@ -138,7 +139,7 @@ class JobRow:
 
     def cost(self) -> int:
         """GPUs it holds, in grains."""
-        return sum(held.cost for held in self.held)
+        return self.held[0].cost if len(self.held) == 1 else sum(held.cost for held in self.held)
 
     def requeue(self, queue: int) -> None:
         """The queues were numbered anew; it stands in no line until it is told of again."""
@@ -193,7 +194,7 @@ class JobRow:
     def complete(self) -> bool:
         """Whether every group that must run has its minimum."""
         if self.single:
-            return sum(self.live) + self.group.succeeded >= self.group.min
+            return self.live[0] + self.group.succeeded >= self.group.min
         return self.bundle_complete(self.job.gang, 0)[0]
 
     def bundle_complete(self, bundle: Bundle, first: int) -> tuple[bool, int]:
@@ -358,9 +359,16 @@ def _number(signature: object) -> int:
 def _signature(row: JobRow) -> object:
     pairs = zip(row.requests, row.groups, strict=True)
     groups = tuple((request.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for request, g in pairs)
-    shape = _outline(row.job.gang)
+    shape = None if _is_plain(row) else _outline(row.job.gang)
     avoid = (row.job.avoid, row.queue) if row.job.avoid else None
     return (groups, shape, avoid, row.job.on_hold, row.job.held_for, row.job.takes, row.job.family)
+
+
+def _is_plain(row: JobRow) -> bool:
+    """One group that may stand anywhere, as of most jobs: there is only one outline of that."""
+    gang, group = row.job.gang, row.group
+    flat = row.single and gang.groups == row.groups and gang.min_groups == 1
+    return flat and gang.topology is group.topology is ANYWHERE
 
 
 def _outline(bundle: Bundle) -> tuple[object, ...]:

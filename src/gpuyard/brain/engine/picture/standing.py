@@ -6,7 +6,6 @@ two directions are exact inverses.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -30,11 +29,8 @@ from gpuyard.model.queue import Queue
 from gpuyard.model.resources import UNLIMITED
 from gpuyard.model.snapshot import Reservation, Snapshot
 
-Bookings = Counter[tuple[int, bool, "Costing"]]
-"""How many places of equal cost are held, per queue and whether by jobs that may not be preempted."""
-
-Costing = tuple[int, int, int, str]
-"""What a place costs: GPUs in grains, CPU and memory, and the model they are counted by."""
+Bookings = dict[tuple[int, bool], Amounts]
+"""What is held more than the books say (below 0: less), per queue and whether by jobs that may not be preempted."""
 
 FEW_CHANGES = 8
 """Places that are booked one by one rather than together: what is done for all of a node at once costs more."""
@@ -117,7 +113,8 @@ class Standing:
         self.costs = Costs(self.columns, self.tree, self.shapes)
         self.demand = [self.costs.nothing() for _ in self.tree.queues]
         """What each queue runs and waits for, every task up to the maximum (rule 6)."""
-        self._vectors: dict[Costing, Amounts] = {}
+        self._prices: dict[tuple[int, int, int, str], Amounts] = {}
+        """What places cost that are alike in GPUs, CPU, memory and the model they are counted by."""
         self._capacity = Capacity(self.columns, self.tree)
         self.unowned = self.costs.nothing()
         self._sizes: dict[int, dict[int, int]] = {}
@@ -128,14 +125,14 @@ class Standing:
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def _compiled(self, job: Job) -> JobRow:
-        requests = tuple(self.request(job, group) for group in job.task_groups())
+        requests = tuple([self.request(job, group) for group in job.task_groups()])
         requests = self._together.setdefault(requests, requests)
         return JobRow(job, requests, self._queue_of(job), self.policy)
 
     def _settle_all(self, rows: Iterable[JobRow]) -> None:
         """All of them at once, on columns where nobody stands yet: the same as one `_settle` after the other."""
         places: list[Held] = []
-        bookings: Bookings = Counter()
+        bookings: Bookings = {}
         for row in rows:
             row.held, row.live = [], [0] * len(row.groups)
             if row.placements:
@@ -150,17 +147,24 @@ class Standing:
 
     def _book_all(self, row: JobRow, bookings: Bookings) -> None:
         """Add all that the job holds to what its queue is charged in the end."""
-        if not row.held:
-            return
-        if not row.firm:
+        if row.held and not row.firm:
             self._count_priority(row, 1)
         for held in row.held:
-            bookings[row.queue, row.firm, self.costing(held)] += 1
+            self.count_in(bookings, row, held, 1)
+
+    def count_in(self, bookings: Bookings, row: JobRow, held: Held, sign: int) -> None:
+        """A place of the job's is to be booked, or taken off the books, together with others."""
+        account = (row.queue, row.firm)
+        amounts = bookings.get(account)
+        if amounts is None:
+            amounts = bookings[account] = self.costs.nothing()
+        for r, amount in enumerate(self.price(held)):
+            amounts[r] += sign * amount
 
     def _charge_all(self, bookings: Bookings) -> None:
-        for (queue, firm, costing), places in bookings.items():
-            if places:
-                self._charge(queue, firm, self.vector_of(costing), places)
+        for (queue, firm), amounts in bookings.items():
+            if any(amounts):
+                self._charge(queue, firm, amounts, 1)
 
     def _queue_of(self, job: Job) -> int:
         if not job.queue:
@@ -295,10 +299,11 @@ class Standing:
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
-        parts = [self.vector_of(self.costing(held)) for held in row.held if not held.terminating]
+        parts = [self.price(held) for held in row.held if not held.terminating]
         for leaf, request in enumerate(row.requests):
             if (waiting := row.pending(leaf)) > 0:
-                parts.append(times(self.costs.most(request), waiting))
+                most = self.costs.most(request)
+                parts.append(most if waiting == 1 else times(most, waiting))
         row.wanted = parts[0] if len(parts) == 1 else self.costs.total(parts)
         return row.wanted
 
@@ -318,16 +323,14 @@ class Standing:
         """Keep the lists of jobs that wait and of jobs that could grow."""
         if self.jobs.get(row.name) is not row:
             return  # a probe that only asks what would be
-        complete, name = row.complete(), row.name
+        lacks, holds = not row.complete(), bool(row.held)
         if row.job.foreign:
-            _keep_if(self.outside, row, not complete)
+            _keep_if(self.outside, row, lacks)
             return
-        _keep_if(self.short, row, not complete)
-        if not complete and row.held:
-            self.halves[name] = row
-        elif name in self.halves:
-            del self.halves[name]
-        if not complete and not row.held:
+        _keep_if(self.short, row, lacks)
+        if self.halves or (lacks and holds):
+            _keep_if(self.halves, row, lacks and holds)
+        if lacks and not holds:
             self.waiting_lines.join(row)
         elif row.line is not None:
             self.waiting_lines.leave(row)
@@ -362,7 +365,7 @@ class Standing:
 
     def request(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> TaskRequest:
         """The one compiled request for tasks like these."""
-        key = (*content_key(job, group), waived)
+        key = content_key(job, group, waived)
         found = self.requests.get(key)
         if found is None:
             found = self.requests[key] = TaskRequest(len(self.requests), job, group, self.policy.of(job))
@@ -386,7 +389,7 @@ class Standing:
     def hold(self, row: JobRow, leaf: int, node: int, place: Placement) -> Held:
         """What one task holds on a node at the given devices."""
         request, where = row.requests[leaf], self.columns.nodes[node]
-        share = request.share_on(where) if request.resources.shared else 0
+        share = request.share_on(where) if request.shared else 0
         cost = request.cost_on(where)
         return Held(
             leaf, place.task, node, place.gpus, share, place.mig, cost, request.resources.cpu, request.resources.memory,
@@ -414,11 +417,8 @@ class Standing:
 
     def _book(self, row: JobRow, held: Held, sign: int) -> None:
         """On its node, and in the books of its queues."""
-        if sign > 0:
-            self.columns.put(held)
-        else:
-            self.columns.lift(held)
-        self.charge(row, held, sign)
+        self.columns.shift(held, sign)
+        self._charge(row.queue, row.firm, self.price(held), sign)
 
     def shift_all(self, changes: Sequence[tuple[int, JobRow, Held]]) -> None:
         """The same as one `shift` after the other: nodes, queues and lists are brought up to date once for all."""
@@ -430,9 +430,9 @@ class Standing:
 
     def _book_changes(self, changes: Sequence[tuple[int, JobRow, Held]]) -> None:
         """On the nodes, and in the books of queues."""
-        bookings: Bookings = Counter()
+        bookings: Bookings = {}
         for sign, row, held in changes:
-            bookings[row.queue, row.firm, self.costing(held)] += sign
+            self.count_in(bookings, row, held, sign)
         self.columns.shift_all((sign, held) for sign, _, held in changes)
         self._charge_all(bookings)
 
@@ -468,10 +468,6 @@ class Standing:
         if not counts[row.priority]:
             del counts[row.priority]
 
-    def charge(self, row: JobRow, held: Held, sign: int) -> None:
-        """Book what a place costs to the job's queues (sign -1: take it off their books)."""
-        self._charge(row.queue, row.firm, self.vector_of(self.costing(held)), sign)
-
     def _charge(self, queue: int, firm: bool, amounts: Amounts, count: int) -> None:
         """Book so many places that cost so much each (fewer than none: take them off the books)."""
         if queue != NO_QUEUE:
@@ -479,20 +475,13 @@ class Standing:
         else:
             self.unowned = plus(self.unowned, times(amounts, count))
 
-    def vector(self, cost: int, cpu: int, memory: int, node: int) -> Amounts:
-        """What a hold costs its queue, in the tree's resource order."""
-        return self.vector_of((cost, cpu, memory, self.columns.nodes[node].model))
-
-    def costing(self, held: Held) -> Costing:
-        """What a place costs, told so that equal costs are equal."""
-        return held.cost, held.cpu, held.memory, self.columns.nodes[held.node].model
-
-    def vector_of(self, costing: Costing) -> Amounts:
-        """The same for all who cost alike: nobody changes it."""
-        vector = self._vectors.get(costing)
-        if vector is None:
-            vector = self._vectors[costing] = self.tree.vector(*costing)
-        return vector
+    def price(self, held: Held) -> Amounts:
+        """What a place costs its queue; the same list for all that cost alike: nobody changes it."""
+        alike = (held.cost, held.cpu, held.memory, self.columns.nodes[held.node].model)
+        price = self._prices.get(alike)
+        if price is None:
+            price = self._prices[alike] = self.tree.vector(*alike)
+        return price
 
 
 def _keep_if(rows: dict[str, JobRow], row: JobRow, stays: bool) -> None:

@@ -28,7 +28,7 @@ def pick(columns: Columns, request: TaskRequest, node: int, island: int) -> Pick
             chosen = alignment.choice(aligned, free, columns.suspect[node] & free, request.gpus)
             return (chosen, ()) if chosen else None
         return whole_devices(columns.grades[node], free, columns.suspect[node] & free, request.gpus), ()
-    if request.resources.shared:
+    if request.shared:
         device = _shared_device(columns, request, node, inside)
         return None if device is None else ((device,), ())
     if request.resources.mig:

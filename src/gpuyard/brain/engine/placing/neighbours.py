@@ -211,7 +211,7 @@ def _devices_opened(fleet: Fleet, row: JobRow, leaf: int) -> Ints:
     request, columns = row.requests[leaf], fleet.columns
     if request.gpus:
         return np.full(len(columns.nodes), request.gpus, dtype=np.int64)
-    if request.resources.shared:
+    if request.shared:
         need = fleet.shapes.need(request)
         shared = (columns.shares < WHOLE) & (columns.shares >= need[:, None])
         joins = (shared & (columns.trusted > 0)).any(axis=1)  # a free healthy device comes before a suspect shared one

@@ -185,7 +185,7 @@ def put_one(draft: Draft, wish: GroupWish, shape: Shape, node: int, task: int, i
     if picked is None:
         return False
     where, resources = columns.nodes[node], request.resources
-    share, cost = request.share_on(where) if resources.shared else 0, request.cost_on(where)
+    share, cost = request.share_on(where) if request.shared else 0, request.cost_on(where)
     gpus, mig = picked
     held = Held(wish.leaf, task, node, gpus, share, mig, cost, resources.cpu, resources.memory, False, resources.extras)
     draft.tx.put(wish.row, held)
@@ -194,7 +194,7 @@ def put_one(draft: Draft, wish: GroupWish, shape: Shape, node: int, task: int, i
 
 def _best_share(shape: Shape, node: int, island: int) -> devices.Pick | None:
     """The device that strands least, where the policy wants that and health and islands leave the choice free."""
-    if shape.scoring.device is not DeviceChoice.BEST or not shape.request.resources.shared or island >= 0:
+    if shape.scoring.device is not DeviceChoice.BEST or not shape.request.shared or island >= 0:
         return None
     if shape.columns.any_suspect or not shape.gauge.demand.count:
         return None

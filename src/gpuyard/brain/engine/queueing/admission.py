@@ -61,7 +61,7 @@ def excess_of(draft: Draft, row: JobRow, mark: int) -> Excess | None:
     """Where what the job took since the mark passes a limit or quota."""
     taken = draft.fleet.costs.nothing()
     for held in draft.tx.added(row, mark):
-        add(taken, draft.fleet.vector(held.cost, held.cpu, held.memory, held.node))
+        add(taken, draft.fleet.price(held))
     return draft.fleet.tree.exceeds(row.queue, taken, row.firm)
 
 

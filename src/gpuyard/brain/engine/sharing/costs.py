@@ -56,7 +56,7 @@ class Costs:
         return least, most
 
     def _on(self, request: TaskRequest, node: Node) -> Amounts:
-        cost = min(request.cost_on(node), WHOLE) if request.resources.shared else request.cost_on(node)
+        cost = min(request.cost_on(node), WHOLE) if request.shared else request.cost_on(node)
         return self.tree.vector(cost, request.resources.cpu, request.resources.memory, node.model)
 
     def _examples(self, request: TaskRequest) -> list[Node]:

@@ -89,12 +89,13 @@ class QueueTree:
     def suppose(self, queue: int, amounts: Amounts, firm: bool, sign: int) -> None:
         """The same for somebody who only asks what would be, and undoes it at once: nobody is told of a change."""
         for books in (self.used, self.firm) if firm else (self.used,):
-            for q in self.paths[queue]:
-                held = books[q]
-                if len(amounts) == 1:  # GPUs alone, by far the most
-                    held[0] += sign * amounts[0]
-                else:
-                    add(held, amounts, sign)
+            if len(amounts) == 1:  # GPUs alone, by far the most
+                more = sign * amounts[GPUS]
+                for q in self.paths[queue]:
+                    books[q][GPUS] += more
+            else:
+                for q in self.paths[queue]:
+                    add(books[q], amounts, sign)
 
     # --- rules 2 to 4 ---------------------------------------------------------------------------------------------
 
