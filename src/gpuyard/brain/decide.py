@@ -112,6 +112,7 @@ def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> De
     story = stories.Story(draft.because, draft.served)
     actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()
+    draft.rest()
     fleet.fresh = False
     told = Plan(actions, draft.waits, tuple(draft.deadlocks), tuple(draft.proposed), draft.alerts, draft.look_again_at)
     return Decision(told, draft.memory.keeping(Refusals(draft.refused)))

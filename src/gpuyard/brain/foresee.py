@@ -69,6 +69,7 @@ class Foresight:
         while self.cycles < most:
             draft = decide.plan(self.fleet, self.memory, self.now, began=self.origin)
             draft.tx.commit()
+            draft.rest()
             self.cycles += 1
             settled = not self._take_over(draft)
             # whoever may stand where it stood makes other room, so the end is only the end if nobody does
@@ -106,7 +107,7 @@ class Foresight:
     def outlook(self) -> Outlook:
         """The net change and the state it leads to."""
         changes = self.changes()
-        return Outlook(
+        told = Outlook(
             actions=(*changes, *self.draft.reserves),
             waiting=tuple(self.explanations()),
             running=tuple(self._running()),
@@ -117,6 +118,8 @@ class Foresight:
             bill=self.bill(changes),
             alerts=self.alerts(),
         )
+        self.draft.rest()
+        return told
 
     def changes(self) -> tuple[Action, ...]:
         """Who starts, stops and moves, in an order that can be applied."""
@@ -185,24 +188,7 @@ class Foresight:
     def _explainer(self) -> Explainer:
         self.draft.before.update(self.origin)
         started = [self.fleet.jobs[name] for name in sorted(self.origin) if self.fleet.jobs[name].alive()]
-        return Explainer(self.draft, started, self._could_ever)
-
-    def _could_ever(self, row: JobRow) -> bool:
-        """Whether the job could run if every node were empty, open and well, and its queues held nothing."""
-        fleet = self._empty.fleet
-        job = replace(row.job, placements=(), on_hold=False, gang=afresh(row.job.gang))
-        alone = JobRow(job, tuple(fleet.request(job, group) for group in job.task_groups()), row.queue, fleet.policy)
-        if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
-            return False
-        with self._empty.trial():
-            return gang.place(self._empty, alone)
-
-    @cached_property
-    def _empty(self) -> Draft:
-        nodes = tuple(restored(node) for node in self.fleet.columns.nodes)
-        pools = tuple(self.fleet.pools.values())
-        bare = Snapshot(self.now, self.fleet.topology, self.fleet.policy, pools, nodes, self.fleet.queues)
-        return Draft(Fleet(bare), self.memory, self.now)
+        return Explainer(self.draft, started, Emptied(self.draft).could_run)
 
     def alerts(self, measured: bool = False) -> tuple[Alert, ...]:
         """What somebody should look at once the plan is through; what is free is measured on request, and as it stands
@@ -237,6 +223,30 @@ class Foresight:
             )
             lines.append(line)
         return sorted(lines, key=lambda line: line.name)
+
+
+class Emptied:
+    """The yard of a draft as if every node were empty, open and well, and its queues held nothing."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def could_run(self, row: JobRow) -> bool:
+        """Whether the job could run there."""
+        fleet = self._empty.fleet
+        job = replace(row.job, placements=(), on_hold=False, gang=afresh(row.job.gang))
+        alone = JobRow(job, tuple(fleet.request(job, group) for group in job.task_groups()), row.queue, fleet.policy)
+        if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
+            return False
+        with self._empty.trial():
+            return gang.place(self._empty, alone)
+
+    @cached_property
+    def _empty(self) -> Draft:
+        fleet, now = self._draft.fleet, self._draft.now
+        nodes = tuple(restored(node) for node in fleet.columns.nodes)
+        bare = Snapshot(now, fleet.topology, fleet.policy, tuple(fleet.pools.values()), nodes, fleet.queues)
+        return Draft(Fleet(bare), self._draft.memory, now)
 
 
 def afresh(bundle: Bundle) -> Bundle:

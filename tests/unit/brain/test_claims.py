@@ -257,15 +257,15 @@ def test_the_best_of_all_tries_is_kept_and_only_one_way_leaves_a_clearing_behind
     rows = draft.fleet.jobs
     low, kept = victims.whole(rows["low"]), victims.whole(rows["kept"])._replace(cost=0)
     dear, cheap = RoomMade((), (kept, low), ()), RoomMade((), (low,), ())
-    made = maker.best(iter([lambda: dear, lambda: None, lambda: cheap, lambda: dear]))
+    made = maker.best(iter([lambda _: dear, lambda _: None, lambda _: cheap, lambda _: dear]))
     assert made is cheap
     assert maker.again() is cheap
     assert maker.one_way() is None
     assert maker.tried == 4
     assert maker.best(iter([])) is None
     assert maker.again() is None
-    assert maker.best(iter([lambda: None])) is None
-    assert maker.first(iter([lambda: None, lambda: dear, lambda: cheap])) is dear
+    assert maker.best(iter([lambda _: None])) is None
+    assert maker.first(iter([lambda _: None, lambda _: dear, lambda _: cheap])) is dear
 
 
 def test_one_looks_for_a_place_before_all_others_with_what_else_its_job_has():

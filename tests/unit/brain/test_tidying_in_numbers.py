@@ -102,25 +102,22 @@ def test_shapes_weigh_by_the_gpus_asked_for_the_heaviest_first():
 # --- what it costs --------------------------------------------------------------------------------
 
 
-def costs_of(draft: Draft) -> DeviceCosts:
-    def unit_at(row: JobRow, held: Held) -> victims.Unit | None:
-        return None if row.name == "z" else victims.whole(row)
-
-    return DeviceCosts(draft, unit_at)
+def unless_z(row: JobRow, held: Held) -> victims.Unit | None:
+    return None if row.name == "z" else victims.whole(row)
 
 
 def test_a_device_costs_its_part_of_who_is_on_it_nothing_where_free_and_ever_so_much_where_somebody_stays():
     draft = draft_of()
-    costs = costs_of(draft)
+    costs = DeviceCosts(draft)
     x, y = (victims.lost_work(draft, victims.whole(draft.fleet.jobs[name])) / WHOLE for name in ("x", "y"))
     bother = candidates.BOTHER
     assert y == 2 * x
-    assert costs.costs.tolist() == [[x + bother, 0, 0, 0], [y + bother, 0, 0, 0], [inf, inf, inf, 0]]
+    assert costs.sync(unless_z).tolist() == [[x + bother, 0, 0, 0], [y + bother, 0, 0, 0], [inf, inf, inf, 0]]
     row = draft.fleet.jobs["x"]
     held = row.held[0]
     draft.tx.lift(row, held)
     draft.tx.put(row, held._replace(gpus=(3,)))
-    assert costs.sync().tolist()[0] == [0, 0, 0, x + bother]
+    assert costs.sync(unless_z).tolist()[0] == [0, 0, 0, x + bother]
     pair = victims.Unit(row, (held, held._replace(gpus=(1, 2))), False, 3 * WHOLE)
     lost = victims.lost_work(draft, pair) / WHOLE
     assert costs._per_device(pair, {}) == (lost + bother) / 3

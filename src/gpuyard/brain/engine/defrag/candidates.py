@@ -51,23 +51,21 @@ class Candidate(NamedTuple):
 class DeviceCosts:
     """GPU-seconds lost per device if everybody on it leaves: 0 where free, infinite where somebody must stay."""
 
-    def __init__(self, draft: Draft, unit_at: UnitAt) -> None:
+    def __init__(self, draft: Draft) -> None:
         self._draft = draft
-        self._unit_at = unit_at
         columns = draft.fleet.columns
         self.costs = np.zeros((len(columns.nodes), columns.width))
-        self._seen = columns.version
-        self._refresh(range(len(columns.nodes)))
+        self._seen = -1
 
-    def sync(self) -> Floats:
+    def sync(self, unit_at: UnitAt) -> Floats:
         """The costs as they are now."""
         columns = self._draft.fleet.columns
         changed = sorted(columns.touched_since(self._seen))
         self._seen = columns.version
-        self._refresh(changed)
+        self._refresh(changed, unit_at)
         return self.costs
 
-    def _refresh(self, nodes: Sequence[int]) -> None:
+    def _refresh(self, nodes: Sequence[int], unit_at: UnitAt) -> None:
         fleet, costs = self._draft.fleet, self.costs
         here = set(nodes)
         costs[nodes] = 0.0
@@ -75,7 +73,7 @@ class DeviceCosts:
             known: dict[tuple[Held, ...], float] = {}
             for held in row.held:
                 if held.node in here and held.gpus and not held.mig:
-                    cost = self._per_device(self._unit_at(row, held), known)
+                    cost = self._per_device(unit_at(row, held), known)
                     for g in held.gpus:
                         costs[held.node, g] += cost
         for node in nodes:

@@ -68,7 +68,7 @@ class DefragSearch:
         self._fixed = set(settled)
         self._everyone = np.arange(len(draft.fleet.columns.nodes))
         self._usable = self._stranded = 0.0
-        self._costs = candidates.DeviceCosts(draft, self._unit_at)
+        self._costs = candidates.DeviceCosts(draft)
 
     def run(self) -> None:
         """Take steps while the budget lasts and they pay."""
@@ -107,7 +107,7 @@ class DefragSearch:
 
     def _promising(self) -> list[Candidate]:
         columns, horizon = self.draft.fleet.columns, self.draft.policy.defrag_horizon
-        found = candidates.promising(columns, self.useful, self._costs.sync())
+        found = candidates.promising(columns, self.useful, self._costs.sync(self._unit_at))
         found.sort(
             key=lambda candidate: (
                 candidate.cost_gpu_s - candidate.worth_gpus * horizon,

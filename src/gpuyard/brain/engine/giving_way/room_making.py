@@ -26,7 +26,9 @@ from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.policy import Style
 from gpuyard.model.topology import NODE, NVLINK
 
-Try = Callable[[], RoomMade | None]
+Try = Callable[["RoomMaker"], RoomMade | None]
+"""One way to make room. It is told whose it is when it is tried: one that knew would keep its maker, the draft and the
+whole picture alive in a circle until somebody looks for garbage."""
 
 MOST_CLEARED = 64
 """Tenants of a domain that is cleared whole, and nodes that are cleared one by one, for one claim."""
@@ -65,7 +67,7 @@ class RoomMaker:
             if not self._go_on():
                 break
             with self.draft.trial():
-                outcome = attempt()
+                outcome = attempt(self)
                 if outcome is not None and self._is_better(rank := self.rights.rank(outcome)):
                     self._chosen, self._best = attempt, rank
         return self.again()
@@ -79,7 +81,7 @@ class RoomMaker:
 
     def again(self) -> RoomMade | None:
         """Run the chosen try once more, after it was undone."""
-        return None if self._chosen is None else self._chosen()
+        return None if self._chosen is None else self._chosen(self)
 
     def first(self, tries: Iterator[Try]) -> RoomMade | None:
         """Keep the first try that works."""
@@ -87,7 +89,7 @@ class RoomMaker:
             if not self._go_on():
                 break
             with self.draft.trial() as trial:
-                outcome = attempt()
+                outcome = attempt(self)
                 if outcome is not None:
                     self._chosen = attempt
                     trial.keep()
@@ -109,13 +111,14 @@ class RoomMaker:
             for region in self.regions(shape):
                 if not self._could_ever(shape, region):
                     continue
-                yield lambda shape=shape, region=region: self.by_nodes(shape, region)  # type: ignore[misc]
+                yield partial(RoomMaker.by_nodes, shape=shape, region=region)
                 if limited:
-                    yield lambda shape=shape, region=region: self.by_nodes(shape, region, limit_first=True)  # type: ignore[misc]
+                    yield partial(RoomMaker.by_nodes, shape=shape, region=region, limit_first=True)
         if limited:
-            yield from (partial(self._by_these, (unit,)) for unit in self._inside_the_limit()[:MOST_CLEARED])
+            alone = self._inside_the_limit()[:MOST_CLEARED]
+            yield from (partial(RoomMaker._by_these, units=(unit,)) for unit in alone)
         if self.odd():
-            yield from (partial(self.by_units, region) for region in self.regions(None))
+            yield from (partial(RoomMaker.by_units, region=region) for region in self.regions(None))
 
     def small_tries(self) -> Iterator[Try]:
         """Where few could go: every set of them, the cheapest first, so that nothing is missed by being greedy."""
@@ -124,7 +127,7 @@ class RoomMaker:
                 continue
             units = list(clearing.everyone(self.draft, self.rights, region))
             if 1 < len(units) <= MOST_WEIGHED:
-                yield self._best_set(units)
+                yield _best_set(units)
 
     def moves_of_few(self) -> Iterator[Try]:
         """Where few stand in all: every small set of them steps aside, for one may go where another makes room."""
@@ -132,7 +135,7 @@ class RoomMaker:
         if self._few_in(everywhere):
             units = list(clearing.everyone(self.draft, self.rights, everywhere))
             if 1 < len(units) <= MOST_WEIGHED:
-                yield self._best_set(units, MOST_MOVED)
+                yield _best_set(units, MOST_MOVED)
 
     def few_could_go(self) -> bool:
         """Whether there is any region where every set can be weighed."""
@@ -151,7 +154,7 @@ class RoomMaker:
         """Domain by domain: everybody steps aside, the claimant is placed, and whoever can comes back, the highest
         priority first. It finds what cheapest-first misses; large domains are left out, for it asks everybody."""
         for region in self._small_domains():
-            yield lambda region=region: self.by_clearing(region)  # type: ignore[misc]
+            yield partial(RoomMaker.by_clearing, region=region)
 
     def _small_domains(self) -> Iterator[Region]:
         single = self.row.single and self.goal.lacks(self.row) == 1
@@ -181,8 +184,7 @@ class RoomMaker:
         for shape in self.shapes():
             for region in self.regions(shape):
                 for node in clearing.plausible(self.draft, shape, region):
-                    here = Region(node, node + 1)
-                    yield lambda shape=shape, here=here: self.by_nodes(shape, here)  # type: ignore[misc]
+                    yield partial(RoomMaker.by_nodes, shape=shape, region=Region(node, node + 1))
 
     def _could_ever(self, shape: Shape, region: Region) -> bool:
         """Whether the region, empty, would hold all that lacks; a bound that costs one sum."""
@@ -281,16 +283,11 @@ class RoomMaker:
             self._let_go(unit, gone)
         return self._settling.settle(gone, thorough=True)
 
-    def _best_set(self, units: list[Unit], most: int = MOST_WEIGHED) -> Try:
-        """Weighs every set of these that could be better than what is known; asked again, it knows which was best."""
-        found: list[tuple[Unit, ...] | None] = []
-
-        def attempt() -> RoomMade | None:
-            if not found:
-                found.append(self._weighed(units, most))
-            return self._by_these(found[0]) if found[0] is not None else None
-
-        return attempt
+    def by_best_set(self, units: list[Unit], most: int, found: list[tuple[Unit, ...] | None]) -> RoomMade | None:
+        """Weigh every set of these that could be better than what is known; `found` tells it when asked again."""
+        if not found:
+            found.append(self._weighed(units, most))
+        return self._by_these(found[0]) if found[0] is not None else None
 
     def _weighed(self, units: list[Unit], most: int) -> tuple[Unit, ...] | None:
         """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
@@ -371,3 +368,7 @@ class RoomMaker:
     def _fits(self) -> bool:
         with self.draft.trial():
             return self.goal.place(self.draft, self.row)
+
+
+def _best_set(units: list[Unit], most: int = MOST_WEIGHED) -> Try:
+    return partial(RoomMaker.by_best_set, units=units, most=most, found=[])

@@ -111,6 +111,13 @@ class Draft:
             self._dues = fair_share.dues(self.fleet.tree, self.shares)
         return self._dues
 
+    def rest(self) -> None:
+        """Outside of every trial, once claims have been asked: what they left behind for each other goes, and what was
+        noted stands. Both know the draft: they would keep it and the picture alive until garbage is looked for."""
+        self.clearings.clear()
+        self.last_claim = None
+        self.log.clear()
+
     def emit(self, action: Action) -> None:
         """Have this done; where jobs stand is not told here, for that shows in their places."""
         self.actions.append(action)
