@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
+
 import pytest
 
+from gpuyard.brain import foresee
+from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import FITS, Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
@@ -198,3 +204,47 @@ def test_rules_set_aside_for_a_look_are_back_afterwards_and_nothing_of_it_is_kep
     with draft.relaxed():
         assert aside() == (False, True)
         assert draft.fleet.capped is caps
+
+
+# --- what is let go ---------------------------------------------------------------------------------------------------
+
+CONTEST = """
+nodes: [{name: n, times: 4, gpus: 8}]
+queues: [{name: a, quota: 32}, {name: b}]
+jobs:
+  - {name: w, queue: a, tasks: 2, gpus: 8}
+""" + "".join(f"  - {{name: b{n}{g}, queue: b, gpus: 1, at: 'n{n}:{g}'}}\n" for n in range(4) for g in range(8))
+
+
+@pytest.fixture
+def nobody_looks_for_garbage() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("nobody_looks_for_garbage")
+def test_a_plan_in_which_others_give_way_keeps_no_picture_alive_once_it_is_made():
+    fleet = Fleet(moment(CONTEST))
+    picture = weakref.ref(fleet)
+    plan, _ = decide(fleet, Memory(), NOW)
+    assert len(plan.actions) == 17
+    del fleet
+    assert picture() is None
+
+
+@pytest.mark.usefixtures("nobody_looks_for_garbage")
+def test_foresight_keeps_no_picture_alive_once_all_is_told(monkeypatch: pytest.MonkeyPatch):
+    pictures: list[weakref.ref[Fleet]] = []
+
+    class Seen(Fleet):
+        def __init__(self, *told: object) -> None:
+            super().__init__(*told)  # type: ignore[arg-type]
+            pictures.append(weakref.ref(self))
+
+    monkeypatch.setattr(foresee, "Fleet", Seen)
+    outlook = foresee.outlook(moment(CONTEST))
+    assert len(outlook.waiting) == 16
+    assert len(pictures) >= 1
+    assert [picture() for picture in pictures] == [None] * len(pictures)
