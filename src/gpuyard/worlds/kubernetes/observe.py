@@ -125,7 +125,7 @@ class ClusterObserver:
         while dirty.loads:
             yield from self._load(dirty.loads.pop())
         while dirty.gangs:
-            yield from self._gang(dirty.gangs.pop())
+            yield from self._gang(dirty.gangs.popitem()[0])
         yield from self._budgets()
 
     @property
@@ -153,7 +153,7 @@ class ClusterObserver:
         if new:
             self._budgeted |= new
             there = (name for name in self.cache.members if name.partition("/")[0] in new)
-            self.cache.dirty.gangs.update(there)
+            self.cache.dirty.gangs |= dict.fromkeys(there)
 
     def _budgets(self) -> Iterator[Event]:
         """After the gangs that they are about: what is told of a budget names jobs that are known."""
@@ -213,7 +213,8 @@ class ClusterObserver:
         """Pods may precede their node, and outlive it."""
         for key in self.cache.on.of(node):
             self.cache.look_at(self.cache.gang_of(key))
-        self.cache.dirty.loads.add(node)
+        if node in self.cache.strangers or node in self.foreign:
+            self.cache.dirty.loads.add(node)
 
     def _load(self, name: str) -> Iterator[Event]:
         node = self.nodes.get(name)

@@ -7,7 +7,7 @@ brain) or a `Refusal`; `load_of(pods)` what pods that are not ours take of a nod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -145,10 +145,15 @@ def _ports(spec: PodSpec | None) -> Iterator[str]:
                 yield f"{PORT}{port.protocol or 'TCP'}/{port.host_port}"
 
 
-def load_of(pods: Iterable[PodObject]) -> Load:
+def taken_by(pod: PodObject) -> amounts.Needs:
+    """What one pod takes of its node, ports of the host among it."""
+    return amounts.total((amounts.held_by(pod), dict.fromkeys(_ports(pod.spec), 1)))
+
+
+def load_of(pods: Iterable[PodObject], taken_by: Callable[[PodObject], amounts.Needs] = taken_by) -> Load:
     """What these pods, bound to one node and not over, take of it beside GPUs."""
     there = [pod for pod in pods if not is_over(pod)]
-    held = amounts.total([*map(amounts.held_by, there), *(dict.fromkeys(_ports(pod.spec), 1) for pod in there)])
+    held = amounts.total(map(taken_by, there))
     rest = {name: amount for name, amount in held.items() if amount and not _is_counted_apart(name)}
     slots = {POD_SLOT: len(there)} if there else {}
     return Load(held.get(CPU, 0), held.get(MEMORY, 0), tuple(sorted({**rest, **slots}.items())))

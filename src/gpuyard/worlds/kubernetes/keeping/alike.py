@@ -50,14 +50,14 @@ class ByParts(Generic[T]):
 
     def get(self, parts: tuple[object, ...]) -> T | None:
         """What is known."""
-        found = self._known.get((*map(id, parts),))
+        found = self._known.get(tuple(map(id, parts)))
         return None if found is None else found[1]
 
     def put(self, parts: tuple[object, ...], value: T) -> T:
         """Known from now on."""
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        self._known[(*map(id, parts),)] = parts, value
+        self._known[tuple(map(id, parts))] = parts, value
         return value
 
 

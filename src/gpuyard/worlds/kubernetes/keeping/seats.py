@@ -46,7 +46,8 @@ def seats_on(
 
 def _told(node: Node, pod: PodObject) -> tuple[int, ...]:
     """The devices that its Binding names, or that its kubelet says it has."""
-    named = [each.strip() for each in pod.metadata.annotation(GPUS).split(",") if each.strip()]
+    noted = pod.metadata.annotation(GPUS)
+    named = [each.strip() for each in noted.split(",") if each.strip()] if noted else []
     for status in pod.status.container_statuses or ():
         for devices in status.allocated_resources_status or ():
             named += [device.resource_id for device in devices.resources or ()]
@@ -64,6 +65,9 @@ class _Free:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._share = {gpu.index: WHOLE for gpu in node.gpus if gpu.slices is None}
+        sick = {gpu.index for gpu in node.gpus if not gpu.usable}
+        self._order = sorted(self._share, key=lambda index: (index in sick, index))
+        """As whole devices are given: sound ones first."""
         self._slices = {gpu.index: list(gpu.slices) for gpu in node.gpus if gpu.slices is not None}
 
     def keep(self, request: Request, held: Held) -> None:
@@ -90,10 +94,7 @@ class _Free:
         return self._take_whole(request.gpus, told), ()
 
     def _take_whole(self, count: int, told: Sequence[int]) -> tuple[int, ...]:
-        sound = {gpu.index for gpu in self._node.gpus if gpu.usable}
-        idle = sorted(
-            (index for index, left in self._share.items() if left == WHOLE), key=lambda i: (i not in sound, i)
-        )
+        idle = [index for index in self._order if self._share[index] == WHOLE]
         named = [index for index in told if index in idle]
         taken = (named + [index for index in idle if index not in named])[:count]
         self._share.update(dict.fromkeys(taken, 0))
