@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -159,6 +162,11 @@ def test_an_interrupt_leaves_with_130(yard: Yard, failing):
     assert "Traceback" not in answer.err
 
 
+def unread(pipe: int) -> int:
+    """How many bytes lie in a pipe."""
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
+
+
 def test_a_real_interrupt_ends_a_command_quietly():
     """Ctrl-C while it waits for its input."""
     code = "from gpuyard.cli.main import run; print('up', flush=True); raise SystemExit(run(['plan', '-']))"
@@ -167,7 +175,10 @@ def test_a_real_interrupt_ends_a_command_quietly():
     code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"
     with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == "up\n"
-        time.sleep(0.5)
+        process.stdin.write("#")
+        process.stdin.flush()
+        while unread(process.stdin.fileno()):  # until it has taken that, and waits for more
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=300) == main.INTERRUPTED
         assert "Traceback" not in process.stderr.read()

@@ -62,9 +62,9 @@ def test_every_stop_of_the_tour_is_an_example_that_ships():
 
 
 def test_the_tour_is_short(yard: Yard):
-    begun = time.perf_counter()
+    begun = time.process_time()  # a clock on the wall would measure the neighbours
     assert yard("tour").code == 0
-    assert time.perf_counter() - begun < 15
+    assert time.process_time() - begun < 15
 
 
 def test_without_examples_the_tour_says_what_to_do(yard: Yard, monkeypatch: pytest.MonkeyPatch):
