@@ -27,7 +27,7 @@ async def make_nodes(client: KubeClient, count: int) -> None:
         await must(client, "POST", "/api/v1/nodes", body)
         memory = f"{1056 * 1024 * 1024 - 4 * index}Ki"
         amounts = {"cpu": "128", "memory": memory, "pods": "250", "nvidia.com/gpu": str(GPUS)}
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition(True)]}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
         await must(client, "PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, STRATEGIC)
         await must(client, "PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, "application/merge-patch+json")
 

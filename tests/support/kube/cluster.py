@@ -31,6 +31,8 @@ from tests.support.kube import components
 from tests.support.kube.ports import free_ports
 
 UP_S = 180.0
+SILENCE_S = 600
+"""After so long without a word a node is given up: fake kubelets share a process with what is tested, and are late."""
 GO_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 """Whatever becomes of the test, nothing of the cluster outlives it."""
 ACCOUNT = ("gpuyard-system", "gpuyard-scheduler")
@@ -59,9 +61,10 @@ class ApiError(Exception):
 class Cluster:
     """One control plane. Everything that is started here is ended by `stop`."""
 
-    def __init__(self, folder: Path, controllers: bool = True) -> None:
+    def __init__(self, folder: Path, controllers: bool = True, silence_s: int = SILENCE_S) -> None:
         self.folder = folder
         self.controllers = controllers
+        self.silence_s = silence_s
         self.token = secrets.token_hex(16)
         self.node_tokens = {name: secrets.token_hex(16) for name in REAL_NODES}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -156,7 +159,7 @@ class Cluster:
             f"--root-ca-file={self.folder / 'tls' / 'apiserver.crt'}", "--kube-api-qps=500", "--kube-api-burst=1000",
             f"--flex-volume-plugin-dir={self.folder / 'flexvolume'}", f"--secure-port={free_ports(1)[0]}",
             "--bind-address=127.0.0.1", f"--cert-dir={self.folder / 'manager'}",
-            "--node-monitor-period=1s", "--node-monitor-grace-period=15s", "--node-eviction-rate=10",
+            "--node-monitor-period=1s", f"--node-monitor-grace-period={self.silence_s}s", "--node-eviction-rate=10",
             "--unhealthy-zone-threshold=1.0",
             "--controllers=" + ",".join(f"{name}-controller" for name in CONTROLLERS),
         )  # fmt: skip

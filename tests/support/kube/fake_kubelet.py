@@ -29,7 +29,7 @@ from gpuyard.runtime.clock import SystemClock
 from tests.support.kube.cluster import ApiError, Cluster
 
 GPU = "nvidia.com/gpu"
-HEARTBEAT_S = 3.0
+HEARTBEAT_S = 20.0
 
 
 @dataclass
@@ -84,7 +84,7 @@ class FakeKubelets:
             self.report(node)
             self.cluster.merge(f"/api/v1/nodes/{node.name}", {"spec": {"taints": None}})
 
-    def report(self, node: FakeNode, allocatable: int | None = None, ready: bool = True) -> None:
+    def report(self, node: FakeNode, allocatable: int | None = None, ready: str = "True") -> None:
         """What its kubelet says; with `allocatable` it lies about its GPUs."""
         amounts = node.amounts if allocatable is None else node.amounts | {GPU: str(allocatable)}
         status = {"capacity": node.amounts, "allocatable": amounts, "conditions": [condition(ready)]}
@@ -92,8 +92,10 @@ class FakeKubelets:
         self.cluster.call("PATCH", path, {"status": status}, STRATEGIC)
 
     def die(self, name: str) -> None:
-        """No sign of life from now on; its pods are never heard of again."""
+        """No sign of life from now on, and its controller has waited long enough for one; its pods are never heard of
+        again."""
         self.nodes[name].alive = False
+        self.report(self.nodes[name], ready="Unknown")
 
     def remove(self, name: str) -> None:
         """The machine is taken away."""
@@ -259,7 +261,7 @@ class FakeKubelets:
         """Signs of life, so that the controllers leave the nodes alone."""
         while True:
             for node in [node for node in self.nodes.values() if node.alive]:
-                body = msgspec.json.encode({"status": {"conditions": [condition(True)]}})
+                body = msgspec.json.encode({"status": {"conditions": [condition()]}})
                 try:
                     await self.client.patch(f"/api/v1/nodes/{node.name}/status", body, STRATEGIC)
                 except ApiUnreachable:
@@ -279,10 +281,10 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def condition(ready: bool) -> dict[str, str]:
-    reason = "KubeletReady" if ready else "KubeletNotReady"
+def condition(ready: str = "True") -> dict[str, str]:
+    reason = {"True": "KubeletReady", "False": "KubeletNotReady", "Unknown": "NodeStatusUnknown"}[ready]
     return {
-        "type": "Ready", "status": str(ready), "reason": reason, "message": "",
+        "type": "Ready", "status": ready, "reason": reason, "message": "",
         "lastHeartbeatTime": now(), "lastTransitionTime": now(),
     }  # fmt: skip
 

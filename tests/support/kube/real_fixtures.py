@@ -15,6 +15,8 @@ from tests.support.kube import node_components, real_machine
 from tests.support.kube.cluster import REAL_NODES, Cluster, until
 from tests.support.kube.real_machine import PATIENCE_S, RealMachine
 
+SILENCE_S = 40
+"""A real kubelet says something every two seconds."""
 MEMORY = "/api/v1/namespaces/gpuyard-system/configmaps/gpuyard-memory"
 
 
@@ -23,7 +25,7 @@ class RealCluster:
 
     def __init__(self, folder: Path, gpus: int) -> None:
         self.folder, self.gpus = folder, gpus
-        self.cluster = Cluster(folder / "kube")
+        self.cluster = Cluster(folder / "kube", silence_s=SILENCE_S)
         self.machines: dict[str, RealMachine] = {}
         self._lives = 0
 

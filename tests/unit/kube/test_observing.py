@@ -29,7 +29,7 @@ class Seen:
 
     def node(self, name: str = "n0", gpus: int = 8, labels: dict[str, str] | None = None) -> None:
         amounts = FakeNode(name, gpus=gpus).amounts
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition(True)]}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
         metadata = {"name": name, "uid": name, "labels": labels or {}}
         self.cache.nodes.put(msgspec.convert({"metadata": metadata, "status": status}, NodeObject))
 

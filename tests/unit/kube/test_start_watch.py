@@ -36,7 +36,7 @@ class Watched:
         self.cache.owner_kind("Job.batch").put(msgspec.convert(owner, JobObject))
         for name in ("n0", "n1"):
             amounts = FakeNode(name).amounts
-            status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition(True)]}
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
             self.cache.nodes.put(
                 msgspec.convert({"metadata": {"name": name, "uid": name}, "status": status}, NodeObject)
             )

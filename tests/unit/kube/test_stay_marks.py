@@ -44,7 +44,7 @@ def bound_with(notes: list[dict[str, str]], stay: dict[str, str] = STAY) -> list
     cache = Cache()
     observer = ClusterObserver(cache, DEFAULTS, StillClock(0.0))
     amounts = FakeNode("n0", gpus=8).amounts
-    status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition(True)]}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
     cache.nodes.put(msgspec.convert({"metadata": {"name": "n0", "uid": "n0"}, "status": status}, NodeObject))
     for index, theirs in enumerate(notes):
         document = pod(f"m{index}", 1)
