@@ -8,6 +8,7 @@ Whether another leader is alive is told by changes that we see, never by times t
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
@@ -53,6 +54,10 @@ class Election:
         self.leader = ""
         """Who has it, as far as we know."""
         self.trouble = ""
+        self.held_since = 0.0
+        """Since when it has been ours without a gap, by the clock that only counts up; of use only while it is."""
+        self.tried = asyncio.Event()
+        """Whether it is known if we could have it at once."""
         self._namespace, self._name = name.split("/")
         self._client = client
         self._clock = clock
@@ -77,6 +82,8 @@ class Election:
                 self.trouble = ""
             except (ApiUnreachable, msgspec.MsgspecError) as error:
                 self.trouble = str(error)
+            finally:
+                self.tried.set()
             rest = RETRY_S if self.held() else STAND_BY_S
             await self._clock.sleep(rest * (0.8 + 0.4 * self._dice.random()))
 
@@ -140,6 +147,8 @@ class Election:
             return
         _must(reply)
         self._note(holder, msgspec.json.decode(reply.body, type=LeaseObject).metadata.resource_version)
+        if not self.held():  # another may have had it meanwhile
+            self.held_since = self._clock.monotonic()
         self._until = asked + RENEW_S if holder else 0.0
 
     def _spec(self, holder: str, before: LeaseSpec | None, acquired: bool) -> dict[str, object]:

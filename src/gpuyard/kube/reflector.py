@@ -9,6 +9,7 @@ nobody said that it went.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -101,6 +102,9 @@ class Reflector(Generic[S]):
         """Whether all that there was has been seen once."""
         self.trouble = ""
         """Why it does not follow now, if it does not."""
+        self.listed_from = -math.inf
+        """When all there is was last asked for, of the times that it then came, by the clock that only counts up: every
+        change that was made before is known."""
         self.heard_at = 0.0
         """When the server was last heard, by the clock that only counts up."""
         self.events = 0
@@ -155,9 +159,9 @@ class Reflector(Generic[S]):
     # --- one watch -------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        initial = not self._version
+        initial, asked = not self._version, self._clock.monotonic()
         if initial and self._pages:
-            await self._list()
+            await self._list(asked)
             initial = False
         params = self.kind.params | {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": self._lasts()}
         if initial:
@@ -166,7 +170,7 @@ class Reflector(Generic[S]):
             params["resourceVersion"] = self._version
         async with self._client.lines(self.kind.path, params, self.silent_s) as lines:
             self._check(lines.reply, initial)
-            await (self._begin(lines) if initial else self._go_on(lines.batches))
+            await (self._begin(lines, asked) if initial else self._go_on(lines.batches))
 
     def _lasts(self) -> str:
         return str(round(WATCH_S * (1.0 + self._dice.random())))
@@ -180,14 +184,14 @@ class Reflector(Generic[S]):
             raise _Expired(reply.why())
         raise ApiRefused(f"watching {self.kind.path}", reply)
 
-    async def _begin(self, lines: WatchLines) -> None:
+    async def _begin(self, lines: WatchLines, asked: float) -> None:
         """All there is comes first; whoever did not come is not there any more."""
         self.relists += 1
         missing = set(self._sink.keys())
         async for batch in lines.batches:
             for index, line in enumerate(batch):
                 if self._take(line, missing):
-                    self._complete(missing)
+                    self._complete(missing, asked)
                     for other in batch[index + 1 :]:
                         self._take(other)
                     await self._go_on(lines.batches)
@@ -205,9 +209,10 @@ class Reflector(Generic[S]):
         self.heard_at = self._clock.monotonic()
         self.trouble = ""
 
-    def _complete(self, missing: set[str]) -> None:
+    def _complete(self, missing: set[str], asked: float) -> None:
         for key in sorted(missing):
             self._sink.drop(key)
+        self.listed_from = asked
         self._heard()
         self.synced.set()
         self._listed.set()
@@ -248,7 +253,7 @@ class Reflector(Generic[S]):
 
     # --- in pages --------------------------------------------------------------------------------
 
-    async def _list(self) -> None:
+    async def _list(self, asked: float) -> None:
         """Where the server knows no WatchList."""
         self.relists += 1
         missing = set(self._sink.keys())
@@ -266,7 +271,7 @@ class Reflector(Generic[S]):
                 break
             params["continue"] = str(more)
         self._version = str(page.metadata["resourceVersion"])
-        self._complete(missing)
+        self._complete(missing, asked)
 
 
 def _is_cancelled() -> bool:

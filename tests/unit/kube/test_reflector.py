@@ -184,3 +184,31 @@ def test_an_object_deeper_than_can_be_read_is_trouble_that_is_told_and_tried_aga
     good = stream(added("a", 1), bookmark(2, ends=True), then=30)
     kept, server, _ = played(deep, good, until=lambda _k, _s, r: r.synced.is_set())
     assert (kept.names, len(server.asked)) == ({"a"}, 2)
+
+
+def test_it_is_known_when_the_list_was_asked_for_that_came_and_not_when_it_came():
+    gate = asyncio.Event()
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        await gate.wait()
+        return await stream(bookmark(9, ends=True), then=30)(request)
+
+    async def play() -> tuple[float, float]:
+        async with FakeServer(late) as server:
+            client = await KubeClient(server.access, SystemClock()).open()
+            reflector = Reflector(client, ObjectKind("/api/v1/pods", AnyObject), Kept(), SystemClock(), Half())
+            task = asyncio.create_task(reflector.run())
+            async with asyncio.timeout(PATIENCE_S):
+                while not server.asked:
+                    await asyncio.sleep(0.005)
+                assert reflector.listed_from == float("-inf")
+                asked = SystemClock().monotonic()
+                gate.set()
+                await reflector.synced.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await client.close()
+            return reflector.listed_from, asked
+
+    listed_from, asked = asyncio.run(play())
+    assert listed_from <= asked

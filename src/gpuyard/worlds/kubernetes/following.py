@@ -94,9 +94,12 @@ class Following:
         then()
         self._unknown -= 1
 
-    async def list_anew(self) -> None:
-        """Return once all there is was listed by requests that were made after this call."""
-        await asyncio.gather(*(each.list_anew() for each in self.reflectors))
+    async def list_anew(self, since: float) -> None:
+        """Return once all there is was listed by requests made after that moment (by the clock that only counts up).
+
+        What was listed so already, as by one who found the Lease free when it began, is not asked for again.
+        """
+        await asyncio.gather(*(each.list_anew() for each in self.reflectors if each.listed_from < since))
 
     def synced(self) -> bool:
         """Whether all there is has been seen once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent import futures
@@ -115,8 +116,8 @@ class KubernetesWorld:
         self._over = False
         self._look_at: float | None = 0.0
         self._turned_at = 0.0
-        self._ours = False
-        """Whether the picture is one that we have the right to act on."""
+        self._read_for: float | None = None
+        """The term of ours that the picture was read for: in no other do we have the right to act on it."""
         self.cache.news = self._has_news
         self.cache.refused_by_node = self.observer.avoidance.refused_by
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,7 +166,7 @@ class KubernetesWorld:
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
         self._up.set()
-        works = [self.following.run(self.settings.scheduler)]
+        works = [self._follow()]
         if self.settings.identity:
             works += [self.teller.run(self._may_act, self._moment, self.settings.explain), self._tend()]
             works.append(self.keeper.run(self._may_act, self.settings.gives))
@@ -180,6 +181,12 @@ class KubernetesWorld:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
+
+    async def _follow(self) -> None:
+        """Who finds the Lease free has it before it lists the cluster, and lists it once."""
+        if self.settings.identity and self.settings.elects:
+            await self.election.tried.wait()
+        await self.following.run(self.settings.scheduler)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -207,7 +214,7 @@ class KubernetesWorld:
 
     async def _let_go(self) -> None:
         """Nothing is begun any more; what is under way ends; the next one finds what is remembered, and may lead."""
-        led, self._ours = self._may_act(), False
+        led, self._read_for = self._may_act(), None
         await self.binder.settle()
         if led:
             with contextlib.suppress(TimeoutError):
@@ -245,18 +252,22 @@ class KubernetesWorld:
 
     def held(self) -> bool:
         """Whether we lead, and the picture that was decided on is one that we got as the leader."""
-        return self._ours and self._leads()
+        return self._may_act()
 
     def sight(self) -> tuple[bool, float]:
         """Whether all of the cluster is known, and how many seconds ago it was last heard of."""
         known = self._up.is_set() and self.following.synced()
         return known, self.following.heard_s() if known else 0.0
 
-    def _leads(self) -> bool:
-        return bool(self.settings.identity) and (not self.settings.elects or self.election.held())
+    def _term(self) -> float | None:
+        """Since when we have led without a gap; None while we do not. Who is alone always has."""
+        if not self.settings.identity or not self.settings.elects:
+            return -math.inf if self.settings.identity else None
+        return self.election.held_since if self.election.held() else None
 
     def _may_act(self) -> bool:
-        return self._ours and self._leads()
+        term = self._term()
+        return term is not None and term == self._read_for
 
     # --- the seam --------------------------------------------------------------------------------------
 
@@ -332,17 +343,16 @@ class KubernetesWorld:
         return self._ask(self._collect())
 
     async def _collect(self) -> list[Event]:
-        leads = self._leads()
-        if leads and not self._ours:
+        term = self._term()
+        if term is not None and term != self._read_for:
             self.taker.forget_all()
-            if self.settings.elects:  # who has just come to lead has seen all that was done before; who is alone has
-                await self.following.list_anew()
+            await self.following.list_anew(term)  # who has just come to lead is to have seen all that was done before
             self.settings.takes(await self.keeper.recall())
         events = [*self._failures(), *[event async for event in self._events()]]
-        if leads:
+        if term is not None:
             self.taker.tend()
             events += [event async for event in self._events()]
-        self._ours = leads and self._leads()
+        self._read_for = term if term == self._term() else None
         return events
 
     def _failures(self) -> list[Event]:
