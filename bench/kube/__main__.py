@@ -93,14 +93,23 @@ def median(rounds: list[Measured]) -> dict[str, float]:
 
 
 def ratios(found: dict[str, list[Measured]]) -> dict[str, float]:
-    """Ours to others' of the same round, of which the middle: neighbours on the machine come and go between rounds."""
+    """Ours to others' of the same round, of which the middle: neighbours on the machine come and go between rounds.
+
+    And the ceiling's to kube-scheduler's: whoever decides anything stays below it.
+    """
     told = {}
-    for name in found.keys() - {"gpuyard"}:
-        pairs = list(zip(found.get("gpuyard", ()), found[name], strict=False))
-        for figure in ("rate", "cold_rate") if pairs else ():
-            each = [getattr(ours, figure) / getattr(theirs, figure) for ours, theirs in pairs]
-            told[f"{figure}_to_{name}"] = round(statistics.median(each), 2)
-    return told
+    for name in sorted(found.keys() - {"gpuyard"}):
+        for figure in ("rate", "cold_rate"):
+            told[f"{figure}_to_{name}"] = ratio(found, figure, "gpuyard", name)
+    told[verdicts.BOUND] = ratio(found, "rate", "ceiling", "kube-scheduler")
+    return {name: figure for name, figure in told.items() if figure is not None}
+
+
+def ratio(found: dict[str, list[Measured]], figure: str, one: str, other: str) -> float | None:
+    """The middle of the rounds that both were in; None if there are none."""
+    pairs = zip(found.get(one, ()), found.get(other, ()), strict=False)
+    each = [getattr(first, figure) / getattr(second, figure) for first, second in pairs]
+    return round(statistics.median(each), 2) if each else None
 
 
 def work(middle: dict[str, dict[str, float]]) -> dict[str, float]:
