@@ -22,7 +22,7 @@ os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.enviro
 
 # Deadlines are off: on a shared machine they measure the neighbours.
 # The same examples every time, so that a run says something about the change and not about luck; `proof` is random.
-settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=5, deadline=None, derandomize=True)
 settings.register_profile("dev", max_examples=50, deadline=None, derandomize=True)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(

@@ -25,7 +25,13 @@ def test_whoever_sums_floats_is_named():
         eval("sum((1, 0.5))", product)
 
 
-@pytest.mark.parametrize("number", range(len(LINES)))
+QUICK = 8
+"""Each of so many is asked in the inner loop too."""
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=() if n % QUICK == 0 else pytest.mark.slow) for n in range(len(LINES))]
+)
 def test_a_yard_is_answered_as_it_was(number: int):
     assert answers.changes_of_yard(f"yard {number}", answers.yard(LINES[number])) == []
 

@@ -13,6 +13,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -200,11 +201,17 @@ def modules(folder: Path) -> Iterator[Path]:
             yield path
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """A module, read once for all who look at it."""
+    return ast.parse(text)
+
+
 def functions(folder: Path) -> list[Function]:
     """Every function and method, nested ones too. Lines run from `def` to the end, decorators aside."""
     found = []
     for path in modules(folder):
-        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 where = f"{shown(path)}:{node.lineno} {node.name}"
@@ -244,7 +251,7 @@ def too_many_parameters(found: list[Function]) -> list[str]:
 
 
 def has_docstring(path: Path) -> bool:
-    return bool(ast.get_docstring(ast.parse(path.read_text(), str(path))))
+    return bool(ast.get_docstring(parsed(path.read_text())))
 
 
 def crowded(folder: Path) -> list[str]:
@@ -259,7 +266,7 @@ def namesakes(folder: Path) -> list[str]:
     """Public classes that share a name: one name per thing, or a reader takes the one for the other."""
     places: dict[str, list[str]] = {}
     for path in modules(folder):
-        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{shown(path)}:{node.lineno}")
     return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
@@ -291,7 +298,7 @@ def repository_files() -> list[Path]:
 
 def bare_plurals(path: Path) -> Iterator[str]:
     """Where a number that is worked out stands before a plural. A constant is known, a measure has decimals."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path.read_text())):
         if isinstance(node, ast.JoinedStr):
             for number, after in pairwise(node.values):
                 if isinstance(number, ast.FormattedValue) and isinstance(after, ast.Constant):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 
 SUITE = """

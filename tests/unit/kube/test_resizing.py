@@ -59,7 +59,7 @@ def test_the_last_members_are_given_back_by_making_the_job_smaller_in_one_write(
     stage = Elastic()
     assert stage.give_back(1, 2) == [("PATCH", GANG, {"parallelism": 1, "completions": 1})]
     assert stage.sizes == (1, 1, "3")
-    assert any("has 1 pods from now on" in body["note"] for _, path, body in stage.api.writes if "/events" in path)
+    assert any("has 1 pod from now on" in body["note"] for _, path, body in stage.api.writes if "/events" in path)
 
 
 def test_one_in_the_middle_is_not_given_back_so_for_kubernetes_would_take_another():

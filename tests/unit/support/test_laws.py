@@ -13,6 +13,7 @@ from tests.support.judging import judged
 from tests.support.scenario import load_all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["proof", "dev"])
 def test_a_law_that_is_broken_in_proof_is_kept_as_a_scenario(
     profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
