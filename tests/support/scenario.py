@@ -38,7 +38,7 @@ OTHERS = {"kubernetes"}
 """Folders of scenarios of another kind, with a runner of their own."""
 NOW = "2026-01-01T00:00:00Z"
 KEYS = {"name", "rule", "snapshot", "cycles", "expect"}
-TIMES = {"submitted", "started", "stale_since", "until", "last"}
+TIMES = {"submitted", "started", "waiting_since", "stale_since", "until", "last"}
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 OWN_SIZE = {"gpus", "fraction", "gpu_memory", "mig", "groups"}
 

@@ -71,7 +71,10 @@ def _consider(draft: Draft, row: JobRow) -> bool:
 
 
 def _waited(draft: Draft, row: JobRow) -> bool:
-    due = row.job.submitted + draft.policy.reserve_after
+    """Long enough, since it was submitted or began to wait again; whom this plan stops has not waited yet."""
+    if draft.origin(row):
+        return False
+    due = row.wait[0] + draft.policy.reserve_after
     draft.look_again(due)
     return draft.now >= due
 
