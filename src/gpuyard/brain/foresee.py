@@ -136,7 +136,7 @@ class Foresight:
         with self.draft.trial():
             for row in sorted(self._waiting(), key=rank_in_queue):
                 needed = self.fleet.shortfall(row)[GPUS]
-                if not self._entitled(row) or needed == 0 or needed > min(left, self._free_for(row)):
+                if not 0 < needed <= left or not self._entitled(row) or needed > self._free_for(row):
                     continue
                 requested, left = requested + needed, left - needed
                 with self.draft.trial() as trial:
