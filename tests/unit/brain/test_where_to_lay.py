@@ -80,12 +80,12 @@ def test_those_are_filled_first_that_an_order_names_first():
 def test_levels_to_choose_by_are_those_that_the_region_has_several_domains_of_from_the_preferred_one():
     draft = draft_of("{name: j, gpus: 1}")
     columns, wish = draft.fleet.columns, GroupWish(draft.fleet.jobs["j"], 0, 1, 1)
-    assert topology._with_a_choice(columns, Region(0, 5), wish) == ["zone", "rack", "node"]
-    assert topology._with_a_choice(columns, Region(0, 3), wish) == ["rack", "node"]
-    assert topology._with_a_choice(columns, Region(0, 2), wish) == ["node"]
-    assert topology._with_a_choice(columns, Region(1, 3), wish) == ["rack", "node"]
-    assert topology._with_a_choice(columns, Region(0, 1), wish) == ["node"]
-    assert topology._with_a_choice(columns, Region(0, 5), wish._replace(preferred="rack")) == ["rack", "node"]
+    assert list(topology._with_a_choice(columns, Region(0, 5), wish)) == ["zone", "rack", "node"]
+    assert list(topology._with_a_choice(columns, Region(0, 3), wish)) == ["rack", "node"]
+    assert list(topology._with_a_choice(columns, Region(0, 2), wish)) == ["node"]
+    assert list(topology._with_a_choice(columns, Region(1, 3), wish)) == ["rack", "node"]
+    assert list(topology._with_a_choice(columns, Region(0, 1), wish)) == ["node"]
+    assert list(topology._with_a_choice(columns, Region(0, 5), wish._replace(preferred="rack"))) == ["rack", "node"]
 
 
 @pytest.mark.parametrize(

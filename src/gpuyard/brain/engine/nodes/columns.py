@@ -101,6 +101,8 @@ class Columns:
         """All nodes."""
         self.levels = _levels(self.nodes, levels)
         self.level_names = (*levels, NODE)
+        self.parting = (*(name for name in levels if len(self.levels[name].names) > 1), NODE)
+        """Levels of which all nodes together are more than one domain; each node is one."""
         self._touched: list[int] = []
         self._forgotten = 0
         self.kind: list[int] = [0] * len(self.nodes)

@@ -40,6 +40,8 @@ from gpuyard.model.snapshot import Snapshot
 
 TaskEvent = TasksAssigned | TasksRunning | TasksStopping | TasksEnded | ActionFailed
 """Somebody takes or leaves places; many come together, once a plan is carried out."""
+OF_TASKS = (TasksAssigned, TasksRunning, TasksStopping, TasksEnded, ActionFailed)
+OF_NODES = (NodeSeen, NodeLost, GpuHealthChanged, NodeLoaded)
 
 
 class Fleet(Standing):
@@ -70,17 +72,17 @@ class Fleet(Standing):
         return unknown
 
     def _apply(self, event: Event) -> None:
-        if not isinstance(event, NodeSeen | NodeLost | GpuHealthChanged | NodeLoaded):
+        if not isinstance(event, OF_NODES):
             self._lay_anew()
-        if not isinstance(event, TaskEvent):
-            self._conclude()
+        if isinstance(event, OF_TASKS):  # by far the most
+            self._apply_tasks(event)
+            return
+        self._conclude()
         match event:
             case JobSeen(job):
                 self._readmit(job)
             case JobGone(name):
                 self._drop(self._row(name))
-            case TasksAssigned() | TasksRunning() | TasksStopping() | TasksEnded() | ActionFailed():
-                self._apply_tasks(event)
             case NodeSeen() | NodeLost() | GpuHealthChanged():
                 self._apply_node(event)
             case NodeLoaded(name, taken):
@@ -182,6 +184,9 @@ class Fleet(Standing):
 
     def _run_tasks(self, row: JobRow, named: set[object], event: TasksRunning) -> None:
         """Those assigned run where they were to run; the job has started when its first task has."""
+        if not row.placements:
+            self._set_placements(row, event.placements, started=event.at)
+            return
         begins = all(place.assigned for place in row.placements)
         known = {place.identity for place in row.placements}
         new = tuple(place for place in event.placements if place.identity not in known)
@@ -203,7 +208,8 @@ class Fleet(Standing):
     def _set_placements(self, row: JobRow, placements: Sequence[Placement], started: float | None = None) -> None:
         """The same job on other places: all that was worked out about it stands."""
         row.placements = tuple(sorted(placements, key=_order)) if len(placements) > 1 else tuple(placements)
-        row.started = _first(started, row.started if row.placements else None)
+        if started is not None or not row.placements:
+            row.started = started
         self._resettle(row)
 
     def _apply_node(self, event: NodeSeen | NodeLost | GpuHealthChanged) -> None:

@@ -208,6 +208,12 @@ class JobRow:
             done += complete
         return done >= bundle.min_groups, leaf
 
+    def is_plain(self) -> bool:
+        """Whether it is a job of one group that lies in no other, and neither of them says where."""
+        gang = self.job.gang
+        flat = gang.groups == (self.group,) and gang.min_groups == 1
+        return flat and gang.topology is self.group.topology is ANYWHERE
+
     def alive(self) -> bool:
         """Whether any task runs (terminating ones do not count)."""
         return any(self.live)
@@ -359,16 +365,9 @@ def _number(signature: object) -> int:
 def _signature(row: JobRow) -> object:
     pairs = zip(row.requests, row.groups, strict=True)
     groups = tuple((request.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for request, g in pairs)
-    shape = None if _is_plain(row) else _outline(row.job.gang)
+    shape = None if row.is_plain() else _outline(row.job.gang)  # most are, and are not outlined each anew
     avoid = (row.job.avoid, row.queue) if row.job.avoid else None
     return (groups, shape, avoid, row.job.on_hold, row.job.held_for, row.job.takes, row.job.family)
-
-
-def _is_plain(row: JobRow) -> bool:
-    """One group that may stand anywhere, as of most jobs: there is only one outline of that."""
-    gang, group = row.job.gang, row.group
-    flat = row.single and gang.groups == row.groups and gang.min_groups == 1
-    return flat and gang.topology is group.topology is ANYWHERE
 
 
 def _outline(bundle: Bundle) -> tuple[object, ...]:

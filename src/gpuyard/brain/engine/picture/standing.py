@@ -6,6 +6,7 @@ two directions are exact inverses.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -119,7 +120,7 @@ class Standing:
         self.unowned = self.costs.nothing()
         self._sizes: dict[int, dict[int, int]] = {}
         """How many jobs hold so much, per queue and amount; as the world has it, trials aside."""
-        self.priorities: dict[int, dict[int, int]] = {}
+        self.priorities: defaultdict[int, dict[int, int]] = defaultdict(dict)
         """How many preemptible jobs hold something, per queue and priority."""
 
     # --- jobs -----------------------------------------------------------------------------------------------------
@@ -463,9 +464,11 @@ class Standing:
 
     def _count_priority(self, row: JobRow, sign: int) -> None:
         """A preemptible job began or ceased to hold anything."""
-        counts = self.priorities.setdefault(row.queue, {})
-        counts[row.priority] = counts.get(row.priority, 0) + sign
-        if not counts[row.priority]:
+        counts = self.priorities[row.queue]
+        count = counts.get(row.priority, 0) + sign
+        if count:
+            counts[row.priority] = count
+        else:
             del counts[row.priority]
 
     def _charge(self, queue: int, firm: bool, amounts: Amounts, count: int) -> None:

@@ -49,7 +49,7 @@ def _free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
     that fails has changed nothing: no trial is needed.
     """
     fleet = draft.fleet
-    if row.held or row.group.tasks != 1 or not _asks_for_no_level(row) or not row.missing() == row.pending() == 1:
+    if row.held or row.group.tasks != 1 or not row.is_plain() or not row.missing() == row.pending() == 1:
         return None
     if (
         fleet.columns.any_suspect
@@ -58,12 +58,6 @@ def _free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
     ):
         return None
     return fleet.shapes.tiers(row.request, True)
-
-
-def _asks_for_no_level(row: JobRow) -> bool:
-    """Whether it is a job of one group that lies in no other, and neither of them says where."""
-    gang = row.job.gang
-    return gang.groups == (row.group,) and gang.topology is ANYWHERE and row.group.topology is ANYWHERE
 
 
 def _lay_freely(draft: Draft, row: JobRow, tiers: tuple[Tier, ...]) -> bool:
@@ -101,7 +95,7 @@ def place(draft: Draft, row: JobRow) -> bool:
 
 def _single_group(draft: Draft, row: JobRow, region: Region) -> bool:
     """A job with one task group: its own levels and the group's are one wish, the inner ones count."""
-    levels = ANYWHERE if _asks_for_no_level(row) else innermost_of(draft.fleet.columns, _levels(row))
+    levels = ANYWHERE if row.is_plain() else innermost_of(draft.fleet.columns, _levels(row))
     return lay_group(draft, row, 0, levels, region)
 
 

@@ -220,8 +220,10 @@ def _pack(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> li
     return _descend(columns, shape, region, levels, wish)
 
 
-def _with_a_choice(columns: Columns, region: Region, wish: GroupWish) -> list[str]:
+def _with_a_choice(columns: Columns, region: Region, wish: GroupWish) -> Sequence[str]:
     """Levels to descend by: from the one that it prefers, if any, without those of which the region is one domain."""
+    if region == columns.everywhere and not wish.preferred:
+        return columns.parting
     levels, last = columns.level_names, region.stop - 1
     if wish.preferred in levels:
         levels = levels[levels.index(wish.preferred) :]  # fewest domains of the level it cares about
