@@ -159,7 +159,7 @@ class Foresight:
 
     def explanations(self) -> list[Explanation]:
         """Why each waiting job waits; jobs that are answered alike are asked once."""
-        found = [explain.for_all(self._explainer.explain(rows[0]), rows) for rows in self.alike()]
+        found = [explain.for_all(self._explainer.explain(next(iter(rows))), rows) for rows in self.alike()]
         self._told = {told.job: told for those in found for told in those}
         return [self._told[name] for name in sorted(self._told)]
 
@@ -168,12 +168,13 @@ class Foresight:
         alike: dict[object, list[JobRow]] = {}
         for row in self._waiting():
             alike.setdefault(row.name if row.held or row.job.on_hold else row.likeness, []).append(row)
-        self._explainer.prepare(rows[0] for rows in alike.values())
+        self._explainer.prepare(next(iter(rows)) for rows in alike.values())
         return list(alike.values())
 
     def reasons(self, rows: list[JobRow]) -> dict[str, Reason]:
         """The sentence of each of these, who are answered alike; `explain` has the same, and the rest."""
-        found = explain.for_all(Explanation(rows[0].name, self._explainer.reason(rows[0])), rows)
+        first = next(iter(rows))
+        found = explain.for_all(Explanation(first.name, self._explainer.reason(first)), rows)
         return {told.job: told.reason for told in found}
 
     def explain(self, row: JobRow) -> Explanation:
@@ -205,10 +206,10 @@ class Foresight:
 
     def _places_of(self, row: JobRow) -> tuple[Placement, ...]:
         """Where it runs, as the world told it of a single task that stays: most are such."""
-        told = row.placements
-        plain = len(told) == 1 and told[0].group == row.group.name and not (told[0].assigned or told[0].uid)
-        if plain and row.name not in self.origin:
-            return told
+        if len(row.placements) == 1 and row.name not in self.origin:
+            (told,) = row.placements
+            if told.group == row.group.name and not (told.assigned or told.uid):
+                return row.placements
         return tuple(self.fleet.placement(row, held) for held in sorted(row.held))
 
     def _queues(self) -> list[QueueLine]:

@@ -45,8 +45,9 @@ def told(snapshot: Snapshot) -> dict[str, WaitingTold]:
     found: dict[str, WaitingTold] = {}
     for rows in foresight.alike():
         reasons = foresight.reasons(rows)
-        helps = grown.would_start(rows[0], reasons[rows[0].name])
-        budget = "" if rows[0].name in anyway else foresight.keeping(rows[0])
+        first = next(iter(rows))
+        helps = grown.would_start(first, reasons[first.name])
+        budget = "" if first.name in anyway else foresight.keeping(first)
         found |= {name: WaitingTold(reason, helps, budget) for name, reason in reasons.items()}
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +27,7 @@ from gpuyard.model.events import (
 )
 from gpuyard.model.job import JobClass
 from gpuyard.model.node import Health
-from gpuyard.model.policy import ClassPolicy, Style
+from gpuyard.model.policy import ClassPolicy, Policy, Style
 from gpuyard.model.reasons import Code, Reason
 from tests.support.moments import moment
 from tests.support.pictures import differences, picture
@@ -172,3 +173,23 @@ def test_another_treatment_of_a_class_holds_for_jobs_that_were_there_before():
     fleet.apply([PolicyChanged(changed.policy)])
     assert (before, fleet.jobs["j"].requests[0].style) == (Style.PACK, Style.SPREAD)
     assert differences(picture(fleet), picture(Fleet(changed))) == []
+
+
+@pytest.mark.parametrize(
+    ("turned", "compiled"),
+    [
+        (lambda policy: replace(policy, search_limit=3), False),
+        (lambda policy: replace(policy, reserve_after=5.0), False),
+        (lambda policy: replace(policy, weights=replace(policy.weights, fragmentation=2.0)), True),
+        (lambda policy: replace(policy, scoring=replace(policy.scoring, cores_per_gpu=7.0)), True),
+    ],
+    ids=["search_limit", "reserve_after", "weights", "scoring"],
+)
+def test_a_knob_that_nothing_was_compiled_by_is_turned_and_all_else_stands(
+    turned: Callable[[Policy], Policy], compiled: bool
+):
+    fleet = Fleet(moment(TWO))
+    row, policy = fleet.jobs["j"], turned(fleet.policy)
+    fleet.apply([PolicyChanged(policy)])
+    assert fleet.policy is policy
+    assert (fleet.jobs["j"] is not row) is compiled

@@ -96,3 +96,19 @@ def test_gangs_that_fit_are_counted_up_to_as_many_as_anybody_asks_for(monkeypatc
     assert foresee.fits(yard, one, "q") == 3
     monkeypatch.setattr(foresee, "MOST_FITS", 2)
     assert foresee.fits(yard, one) == 2
+
+
+def test_what_keeps_a_job_off_as_many_nodes_as_something_else_is_told_by_the_alphabet():
+    yard = """
+    nodes:
+      - {name: n0, gpus: 1, taints: [{key: zoo, effect: NoSchedule}]}
+      - {name: n1, gpus: 1, taints: [{key: ant, effect: NoSchedule}]}
+      - {name: n2, gpus: 1, taints: [{key: cat, effect: NoSchedule}]}
+      - {name: n3, gpus: 1, taints: [{key: cat, effect: NoSchedule}]}
+    jobs: [{name: w, gpus: 1}]
+    """
+    (told,) = outlook(moment(yard)).waiting
+    assert [told.reason.message.find(key) for key in ("cat", "ant", "zoo")] == sorted(
+        told.reason.message.find(key) for key in ("cat", "ant", "zoo")
+    )
+    assert "zoo" in told.reason.message

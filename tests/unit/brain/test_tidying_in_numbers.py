@@ -222,3 +222,8 @@ def test_only_who_asks_for_a_size_that_leaves_a_rest_is_advised(gpus: int, advis
     if found is not None:
         assert found.width == 4
         assert [(each.gpus, each.now, each.empty) for each in found.places] == [(2, 2, 6), (3, 2, 3), (4, 0, 3)]
+
+
+def test_who_asks_for_a_part_of_a_gpu_is_advised_no_size():
+    draft = draft_of("fraction: 0.5")
+    assert sizing.advise(draft, draft.fleet.jobs["w"]) is None

@@ -16,7 +16,7 @@ def circles(parties: Parties) -> Iterator[list[str]]:
     told: set[str] = set()
     for name in parties:
         circle = [other for other in parties if other in reach[name] and name in reach[other]]
-        if len(circle) > 1 and name not in told and any(parties[each].role is Role.HALF for each in circle):
+        if circle and name not in told and any(parties[each].role is Role.HALF for each in circle):
             told.update(circle)
             yield circle
 

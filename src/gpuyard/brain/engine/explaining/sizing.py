@@ -21,7 +21,7 @@ def advise(draft: Draft, row: JobRow) -> Sizing | None:
     """The places of the size asked for and of its neighbours, the job itself aside; None if its size divides a node."""
     group = row.group
     gpus, width = group.request.gpus, _width(draft, row)
-    if not row.single or gpus < 2 or gpus >= width or not width % gpus:
+    if not row.single or not gpus or gpus >= width or not width % gpus:
         return None
     with draft.trial():
         draft.tx.lift_all(row, list(row.held))

@@ -241,7 +241,7 @@ class Settling:
 
     def _finds_no_room(self, unit: Unit) -> bool:
         """A bound: there is not as much free anywhere, so also not where it stood."""
-        return unit.cost > self.draft.fleet.columns.idle_total and not unit.places[0].mig
+        return unit.cost > self.draft.fleet.columns.idle_total and not any(held.mig for held in unit.places)
 
     def _move_one(self, unit: Unit) -> bool:
         if not self._may_return(unit):

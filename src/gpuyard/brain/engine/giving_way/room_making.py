@@ -216,7 +216,7 @@ class RoomMaker:
             return [columns.everywhere]
         home = gang.home(self.draft.fleet.columns, self.row, required)
         if home is not None:
-            return [home._replace(island=-1)]
+            return [Region(home.start, home.stop)]
         level = columns.level(NODE if required == NVLINK else required)
         room = shape.room if shape is not None else columns.idle
         sums = np.bincount(level.domain, weights=room, minlength=len(level.names))

@@ -46,8 +46,8 @@ def _reorder(draft: Draft, row: JobRow, turn: float) -> None:
 
 def _overrun(draft: Draft) -> bool:
     """Whether more waits than the whole fleet could run."""
-    shortfall, lines = draft.fleet.shortfall, [line.rows() for line in draft.fleet.waiting_lines]
-    return sum(len(rows) * shortfall(rows[0])[GPUS] for rows in lines) > draft.fleet.capacity()[GPUS]
+    shortfall, lines = draft.fleet.shortfall, draft.fleet.waiting_lines
+    return sum(len(line.rows()) * shortfall(line.head)[GPUS] for line in lines) > draft.fleet.capacity()[GPUS]
 
 
 def _waited_in_all(draft: Draft, row: JobRow) -> bool:

@@ -91,7 +91,7 @@ class JobRow:
         self.requests = requests
         self.groups: tuple[TaskGroup, ...] = job.task_groups()
         self.single = len(self.groups) == 1
-        self.request, self.group = requests[0], self.groups[0]
+        self.request, self.group = next(zip(requests, self.groups, strict=True))
         """Those of a job of a single group, as most are."""
         self.queue = queue
         treatment = policy.of(job)
@@ -341,8 +341,6 @@ def _its_rank(pair: tuple[Rank, JobRow]) -> Rank:
 
 
 def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:
-    if len(groups) == 1:
-        return groups[0].min == groups[0].tasks
     return all(group.min == group.tasks for group in groups) and not _has_optional_groups(gang)
 
 

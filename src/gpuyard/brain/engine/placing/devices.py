@@ -57,7 +57,8 @@ def _shared_device(columns: Columns, request: TaskRequest, node: int, inside: in
     if fitting and not (min(fitting)[0] and healthy_free):
         return min(fitting)[2]
     if free and need <= WHOLE:
-        return whole_devices(columns.grades[node], free, suspect & free, 1)[0]
+        (device,) = whole_devices(columns.grades[node], free, suspect & free, 1)
+        return device
     return None
 
 
@@ -104,5 +105,6 @@ def stands_free(columns: Columns, held: Held) -> bool:
         pairs = list(zip(held.gpus, held.mig, strict=True))
         return all(columns.free_slices[n].get(pair, 0) >= pairs.count(pair) for pair in pairs)
     if held.share:
-        return bool(columns.shares[n, held.gpus[0]] >= held.share)
+        (device,) = held.gpus
+        return bool(columns.shares[n, device] >= held.share)
     return all(columns.free_mask[n] >> g & 1 for g in held.gpus)

@@ -51,7 +51,9 @@ def lay_one(draft: Draft, wish: GroupWish, shape: Shape) -> bool:
     counts = _pack(draft.fleet.columns, wish, shape, draft.fleet.columns.everywhere)
     if counts is None:
         return False
-    return put_one(draft, wish, shape, counts[0][0], wish.row.lowest_free_tasks(wish.leaf, 1)[0])
+    ((node, count),) = counts
+    (task,) = wish.row.lowest_free_tasks(wish.leaf, count)
+    return put_one(draft, wish, shape, node, task)
 
 
 def _narrower(columns: Columns, level: str, than: str) -> bool:
@@ -214,7 +216,7 @@ def _pack(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> li
     if wish.most == 1:
         holding = np.flatnonzero(room)
         if len(holding) < 2:  # a full fleet has no choice to weigh
-            return [(region.start + int(holding[0]), 1)] if len(holding) else None
+            return [(region.start + n, 1) for n in holding.tolist()] or None
     elif int(np.minimum(room, wish.tasks).sum()) < wish.tasks:
         return None
     return _descend(columns, shape, region, levels, wish)

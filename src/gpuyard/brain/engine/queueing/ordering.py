@@ -201,7 +201,7 @@ def _filled(fleet: Fleet, equals: Iterable[tuple[JobRow, ...]]) -> list[Bucket]:
 def _apart(fleet: Fleet, rows: tuple[JobRow, ...]) -> list[tuple[JobRow, ...]]:
     """Jobs for which room is kept stand alone: they are not answered like those who may not have it."""
     kept = {reservation.job for reservation in fleet.reservations}
-    if not kept or len(rows) == 1:
+    if not kept:
         return [rows]
     rest = tuple(row for row in rows if row.name not in kept)
     return [*((row,) for row in rows if row.name in kept), *((rest,) if rest else ())]
