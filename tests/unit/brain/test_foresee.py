@@ -11,6 +11,7 @@ from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.foresee import outlook
 from gpuyard.model.events import JobGone, TasksEnded
 from gpuyard.model.job import Bundle, TaskGroup
+from gpuyard.model.reasons import Outcome
 from gpuyard.model.resources import UNLIMITED, WHOLE, Request
 from tests.support.moments import moment
 
@@ -112,3 +113,19 @@ def test_what_keeps_a_job_off_as_many_nodes_as_something_else_is_told_by_the_alp
         told.reason.message.find(key) for key in ("cat", "ant", "zoo")
     )
     assert "zoo" in told.reason.message
+
+
+@pytest.mark.parametrize("wish", ["near", "apart", "even"])
+def test_where_there_are_no_nodes_whoever_minds_its_neighbours_waits_as_anybody_does(wish: str):
+    yard = """
+    topology: [rack]
+    nodes: []
+    jobs:
+      - name: w
+        gpus: 1
+        labels: {app: x}
+        WISH: [{level: rack, matchExpressions: [{key: app, operator: In, values: [x]}]}]
+        avoid: {level: rack, queues: [default]}
+    """
+    (told,) = outlook(moment(yard.replace("WISH", wish))).waiting
+    assert (told.job, told.reason.outcome) == ("w", Outcome.NEVER)

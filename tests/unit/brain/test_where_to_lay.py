@@ -204,3 +204,17 @@ def test_room_is_told_for_the_levels_that_nodes_have_and_no_others():
     found = fragmentation.measure(Fleet(moment(text)), 0, 0)
     assert dict(found.pools[0].largest_gang) == {"nvlink": 8, "node": 8, "rack": 16, "zone": 24}
     assert {shape.level for shape in found.pools[0].shapes} == {"nvlink", "node", "rack", "zone"}
+
+
+# --- the border of a region -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tasks", "full"), [(1, "n0 n1 n2"), (3, "n0")])
+def test_room_behind_the_border_of_a_region_is_not_looked_at(tasks: int, full: str):
+    held = ", ".join(f"{{name: on-{node}, gpus: 8, at: '{node}:0-7'}}" for node in full.split())
+    draft = draft_of(f"{held}, {{name: w, tasks: {tasks}, gpus: 8}}")
+    row, columns = draft.fleet.jobs["w"], draft.fleet.columns
+    (shape,) = gang.shapes(draft, row, 0)
+    wish = GroupWish(row, 0, tasks, tasks)
+    assert topology._pack(columns, wish, shape, Region(0, 3)) is None, "the first free node, or one more, lies behind"
+    assert topology._pack(columns, wish, shape, Region(0, 4)) is not None

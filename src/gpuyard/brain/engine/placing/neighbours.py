@@ -119,7 +119,7 @@ def _domains_of(columns: Columns, avoid: Avoid, rows: Iterable[JobRow]) -> Bools
     for row in rows:
         for held in row.held:
             taken[level.domain[held.node]] = True
-    return taken[level.domain] if len(level.names) else np.zeros(0, dtype=bool)
+    return taken[level.domain]
 
 
 # --- company ----------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def _ill_at_ease(fleet: Fleet, request: TaskRequest) -> Iterator[Bools]:
 def _domains_with(columns: Columns, name: str, counts: Ints) -> Bools:
     """Nodes of those domains where at least one stands; a node without a domain is in none."""
     level = columns.levels.get(name)
-    if level is None or not len(level.names):
+    if level is None:
         return np.zeros(len(columns.nodes), dtype=bool)
     there: Bools = (np.bincount(level.domain, weights=counts, minlength=len(level.names)) > 0) & level.known
     return there[level.domain]
@@ -160,7 +160,7 @@ def _uneven(fleet: Fleet, request: TaskRequest, even: Evenness) -> Bools:
     """Nodes of domains that would have too many above the least; only domains that it could use are compared."""
     columns = fleet.columns
     level = columns.levels.get(even.level)
-    if level is None or not len(level.names):
+    if level is None:
         return np.ones(len(columns.nodes), dtype=bool)
     usable = np.bincount(level.domain, weights=fleet.shapes.static(request, (has_labels,)), minlength=len(level.names))
     compared = (usable > 0) & level.known
