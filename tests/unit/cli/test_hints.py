@@ -11,6 +11,7 @@ import pytest
 
 from gpuyard.cli.console import hints, terminal
 from gpuyard.cli.keeping import up
+from gpuyard.cli.keeping.status import Ailing
 from gpuyard.cli.keeping.yard_log import YardLog
 from gpuyard.client import places
 from tests.support.fake_yard import FakeYard
@@ -124,7 +125,7 @@ def test_a_yard_that_does_not_plan_fails_status_and_up(
         answer = live.tcp("GET", "/readyz", Authorization=f"Bearer {live.token}")
         assert (answer.status, b"KeyError" in answer.body) == (503, True)
         child = type("Child", (), {"pid": 4711, "poll": lambda self: None})()
-        with live.client() as client, pytest.raises(up.Ailing, match="plans nothing: KeyError: 'prod'"):
+        with live.client() as client, pytest.raises(Ailing, match="plans nothing: KeyError: 'prod'"):
             up._await_answer(child, client, YardLog(tmp_path / "log", 0))
 
 

@@ -1,4 +1,4 @@
-"""`yard up`, `yard down`, `yard status`, `yard page`: the embedded yard's life.
+"""`yard up`: the embedded yard, here or in the background.
 
 Called by `root`. What is served is `server.hosting`'s business, what runs the runtime's; this starts, tells and stops.
 """
@@ -18,9 +18,10 @@ import click
 
 from gpuyard.cli.console import hints, options, terminal, words
 from gpuyard.cli.keeping import yard_log
+from gpuyard.cli.keeping.status import Ailing, ailing
 from gpuyard.cli.keeping.yard_log import YardLog
 from gpuyard.client import Client, Unreachable, places
-from gpuyard.model.errors import GpuYardError, Refused
+from gpuyard.model.errors import Refused
 from gpuyard.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7411
 READY_S = 120.0
-GONE_S = 60.0
 LOOK_S = 0.02
 SAID_S = 30.0
 LAST_WORDS = "Up. Try:  "
@@ -43,12 +43,6 @@ MAX_TASKS = 1024
 KEEP_OUTPUT = 20
 GIB = 1 << 30
 COUNT = click.IntRange(min=0)
-VITAL = ("loop", "turns", "store")
-"""The checks without which nothing is planned."""
-
-
-class Ailing(GpuYardError):
-    """A yard that is up and does not do its work."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +167,7 @@ def _tell_how_it_goes(yard: Service, clock: SystemClock) -> None:
     until = clock.monotonic() + READY_S
     status = yard.status()
     while not (status["last_cycle"] or ailing(status)) and clock.monotonic() < until:
-        _rest(LOOK_S)
+        time.sleep(LOOK_S)
         status = yard.status()
     if status["last_cycle"] and not ailing(status):
         terminal.write(_try())
@@ -319,14 +313,8 @@ def _await_answer(child: Any, client: Client, log: YardLog) -> None:
             pass
         if child.poll() is not None:
             raise Refused((log.words().strip() or _speechless(log.path.parent)).removeprefix("error: "))
-        _rest(LOOK_S)
+        time.sleep(LOOK_S)
     raise Unreachable(f"The yard did not come up within {READY_S:g} s; {log.path} has what it said.")
-
-
-def ailing(status: dict[str, Any]) -> str:
-    """What keeps a yard from planning; nothing if it does."""
-    checks = status.get("checks", {})
-    return "; ".join(checks[name] for name in VITAL if checks.get(name, "ok") != "ok")
 
 
 def _speechless(state: Path) -> str:
@@ -334,132 +322,3 @@ def _speechless(state: Path) -> str:
     if shutil.disk_usage(state).free < yard_log.SIZE_MAX:
         return f"The yard ended at once: the disk of {state} is full. Free some space on it, or name another --state."
     return "The yard ended at once, without a word; `yard up` without --detach shows more."
-
-
-def _rest(seconds: float) -> None:
-    import threading
-
-    threading.Event().wait(seconds)
-
-
-# --- down, status, page --------------------------------------------------------------------------
-
-
-@options.command(
-    "down",
-    """
-    yard down
-    yard down --jobs
-    yard down --state /tmp/try
-    """,
-)
-@click.option("--jobs", "end_jobs", is_flag=True, help="End the jobs too; without it they run on.")
-@click.option("--shared", is_flag=True, help="The yard that all of this machine share.")
-@click.option("--state", default="", metavar="FOLDER", help="The yard that keeps its state there.  [default: your own]")
-def down(end_jobs: bool, shared: bool, state: str) -> None:
-    """Stop your own embedded yard. Its jobs run on, and the next `yard up` finds them again.
-
-    No other yard is ever taken for it: one with another state folder is named by --state, the machine's by --shared.
-    """
-    if shared and state:
-        raise click.UsageError("--shared and --state name two yards; give one of them.")
-    with Client(_meant(shared, state)) as client:
-        try:
-            status = client.status()
-        except Unreachable as error:
-            raise Unreachable(f"{error}{_another(shared or bool(state))}") from None
-        client.shut_down(end_jobs)
-    clock = SystemClock()
-    until = clock.monotonic() + GONE_S
-    while clock.monotonic() < until and _lives(int(status["pid"])):
-        _rest(LOOK_S)
-    if _lives(int(status["pid"])):
-        raise Unreachable(f"The yard (process {status['pid']}) has been told to stop and is still closing.")
-    running = int(status.get("running", 0))
-    left = f" {words.counted(running, 'job')} left running." if running and not end_jobs else ""
-    where = f" in {status['state']}" if shared or state else ""
-    terminal.write(f"The yard{where} is down.{left}\n")
-
-
-def _meant(shared: bool, state: str) -> places.Address:
-    """One place alone: whoever stops a yard has said which."""
-    if shared:
-        return places.Address(socket=places.SHARED_SOCKET)
-    return next(places.candidates({places.STATE: state} if state else None))
-
-
-def _another(named: bool) -> str:
-    """That the machine's yard is up, to somebody who has none."""
-    try:
-        with Client(places.Address(socket=places.SHARED_SOCKET)) as client:
-            there = not named and bool(client.status())
-    except GpuYardError:
-        there = False
-    return " This machine's shared yard is up; `yard down --shared` stops that one, for everybody." if there else ""
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except PermissionError:
-        return True
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-@options.command(
-    "status",
-    """
-    yard status
-    yard status -o json | jq .pid
-    """,
-)
-@options.output()
-def status(form: str) -> None:
-    """Whether a yard is up, since when, where, and how well. Exit code 1 if it does not plan."""
-    with Client() as client:
-        told = client.status()
-    if form != "table":
-        terminal.write_document(told, form)
-    else:
-        _write_status(told)
-    if trouble := ailing(told):
-        raise Ailing(f"This yard plans nothing: {trouble}.")
-
-
-def _write_status(told: dict[str, Any]) -> None:
-    kind = "virtual" if told.get("virtual") else "real"
-    up_for = words.duration(SystemClock().now() - float(told["since"]))
-    unwell = [f"{name}: {check}" for name, check in told.get("checks", {}).items() if check != "ok"]
-    rows = [
-        ("up", f"for {up_for}, process {told['pid']}, version {told['version']}"),
-        ("GPUs", f"{told['gpus']} {kind} on {words.counted(told['nodes'], 'node')}: {told['gpus_held']} held, "
-                 f"{told['gpus_sick']} sick"),
-        ("jobs", f"{told['running']} running, {told['waiting']} waiting"),
-        ("alerts", _alerts(told.get("alerts", {}))),
-        *([("notices", told["notices"])] if "notices" in told else []),
-        ("at", ", ".join(told.get("addresses", ()))),
-        ("state", told["state"]),
-        ("health", "; ".join(unwell) or "ok"),
-    ]  # fmt: skip
-    terminal.write("".join(f"{name:<8}{words_told}\n" for name, words_told in rows))
-
-
-def _alerts(counts: dict[str, int]) -> str:
-    told = [f"{count} {severity}" for severity, count in counts.items() if count]
-    return f"{', '.join(told)}; `yard alerts` tells them" if told else "none"
-
-
-@options.command(
-    "page",
-    """
-    yard page
-    xdg-open "$(yard page)"
-    """,
-)
-def page() -> None:
-    """A fresh address of the live page; it opens once, within ten minutes."""
-    with Client() as client:
-        terminal.write(f"{client.login()['url']}\n")
