@@ -33,6 +33,7 @@ from tests.support.tasks import (
     scopes,
     tasks_after,
     tasks_before,
+    tasks_mended,
 )
 
 Planner = Callable[[Snapshot], Outlook]
@@ -393,16 +394,14 @@ def shrinking_keeps_the_minimum(snapshot: Snapshot, outlook: Outlook) -> Iterato
 def what_is_reclaimed_was_borrowed(snapshot: Snapshot, outlook: Outlook) -> Iterator[str]:
     """Who loses to another queue's share was above quota or fair share where the branches part (rule 17)."""
     jobs = {job.name: job for job in snapshot.jobs}
-    before, after = tasks_before(snapshot), tasks_after(snapshot, outlook)
+    moments = (tasks_before(snapshot), tasks_mended(snapshot, outlook), tasks_after(snapshot, outlook))
     for action in outlook.actions:
         if not isinstance(action, Evict) or action.reason.code is not Code.RECLAIMED:
             continue
         side = parting(snapshot, jobs[action.job].queue, jobs[action.beneficiary].queue)
         if side is None:
             yield f"{action.job} was reclaimed for {action.beneficiary} of its own queue"
-        elif not any(excess(snapshot, outlook, side, tasks) for tasks in (before, after)) and not repaired(
-            action, jobs
-        ):
+        elif not any(excess(snapshot, outlook, side, tasks) for tasks in moments) and not repaired(action, jobs):
             yield f"{action.job} was reclaimed although queue {side.name} is within its quota and fair share"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gpuyard.model.actions import Start
 from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Bundle, Job, Placement, TaskGroup
 from gpuyard.model.node import Node
@@ -91,6 +92,15 @@ def tasks_before(snapshot: Snapshot) -> list[Task]:
         for job in snapshot.jobs
         for place in job.placements
     ]
+
+
+def tasks_mended(snapshot: Snapshot, outlook: Outlook) -> list[Task]:
+    """What is held once gangs that had fallen below their minimum are whole: that comes before any claim (rule 22)."""
+    jobs = {job.name: job for job in snapshot.jobs}
+    fallen = {job.name for job in snapshot.jobs if job.placements and not complete(job, job.placements)}
+    mends = [action for action in outlook.actions if isinstance(action, Start) and action.job in fallen]
+    new = [task for action in mends for task in of_job(snapshot, jobs[action.job], action.placements)]
+    return tasks_before(snapshot) + new
 
 
 def tasks_after(snapshot: Snapshot, outlook: Outlook) -> list[Task]:
