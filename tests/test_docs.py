@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gpuyard.cli.main import run
+from gpuyard.cli.root import ENTRIES
 from gpuyard.files.format.policies import POLICY
 from gpuyard.model.alerts import AlertKind
 from gpuyard.model.policy import AlertPolicy, ClassPolicy, OrderPolicy, Policy
@@ -154,6 +155,12 @@ def drawn_rooms() -> set[str]:
 def test_the_architecture_page_draws_every_room_that_there_is_and_no_other():
     rooms = {str(path.parent.relative_to(SOURCE)) for path in SOURCE.rglob("__init__.py")} - {"."}
     assert drawn_rooms() == rooms
+
+
+def test_the_architecture_page_names_every_command_in_its_room():
+    lines = {line.split()[0]: set(re.findall(r"\w+", line)) for line in ARCHITECTURE.splitlines() if "/  " in line}
+    missing = [entry.name for entry in ENTRIES.values() if entry.name not in lines[f"{entry.module.split('.')[0]}/"]]
+    assert missing == []
 
 
 def test_every_file_that_the_architecture_page_names_is_there():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpuyard.runtime.service import Caller, Document
 
 NOW = 1_767_225_600.0
 GPUS = 16
+PATIENCE_S = 120.0
 
 
 class FakeYard:
@@ -149,7 +151,10 @@ class FakeYard:
         return "/tmp/terminal.sock"
 
     def finish(self, name: str, code: int = 0, output: bytes = b"") -> None:
-        """The job ends."""
+        """The job ends, once it is there: who submits it may be slower than who says so."""
+        until = time.monotonic() + PATIENCE_S
+        while name not in self.output and time.monotonic() < until:
+            time.sleep(0.01)
         self.output[name] += output
         self.known[name] |= {"phase": "failed" if code else "succeeded", "exit_code": code, "held_gpus": 0}
         self.tell("ended", name)
