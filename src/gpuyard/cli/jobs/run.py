@@ -47,7 +47,7 @@ INTERRUPTED = 130
 @click.option("--retries", type=click.IntRange(0, 1000), default=0, help="How often to start it again if it fails.")
 @click.option("--image", default="", help="Run in this container image.")
 @click.option("--array", default="", metavar="RANGE", help="One job a number: 0-99, or 0-99%8 for eight at once.")
-@click.option("--after", multiple=True, metavar="JOB[:ok|any]", help="Not before this job has ended.")
+@click.option("--after", multiple=True, metavar="JOB[:ok|any]", help="Not before it succeeded; :any: has ended.")
 @click.option("-i", "--interactive", is_flag=True, help="Connect this terminal to it.")
 @click.option("-t", "--tty", is_flag=True, help="Give it a terminal.")
 @click.option("--detach", is_flag=True, help="Return at once with the job's name.")

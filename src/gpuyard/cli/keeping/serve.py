@@ -59,7 +59,9 @@ ROLES = ("scheduler", "nodes")
 @click.option("--key", default="", metavar="FILE", help="Its private key.")
 @click.option("--label-prefix", default="nvidia.com/", show_default=True, help="Of what --role nodes writes on nodes.")
 @click.option("--taint", default="", metavar="KEY[=VALUE]:EFFECT", help="On nodes with GPUs, by --role nodes.")
-@click.option("--lease/--no-lease", "elects", default=True, help="Whether another may stand by.  [default: lease]")
+@click.option(
+    "--lease/--no-lease", "elects", default=True, help="Act only as its holder; others stand by.  [default: lease]"
+)
 def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) -> None:
     """Schedule a Kubernetes cluster: pods that ask for it by schedulerName are placed, whole gangs or not at all.
 

@@ -84,19 +84,36 @@ class UpWish:
 )
 @click.option("--detach", is_flag=True, help="Return when the API answers; the yard stays.")
 @click.option(
-    "--fleet", default="", metavar="FILE", help="Virtual nodes as in this file, from now on; `machine`: its GPUs."
+    "--fleet", default="", metavar="FILE", help="Virtual nodes as in this file, kept for later; `machine`: real GPUs."
 )
 @click.option("--nvml-replay", default="", metavar="FILE", help="Virtual GPUs as in a record of a machine, measured.")
 @click.option("--faults", default="", metavar="FILE", help="What goes wrong with the recorded machine, and when.")
 @click.option("--state", default="", metavar="FOLDER", help="Where everything is kept.  [default: XDG state folder]")
 @click.option("--shared", is_flag=True, help="As root: open to a group, each job runs as its submitter.")
 @click.option("--group", default="", help="The group that may use a shared yard.  [default: users]")
-@click.option("--user-cap", type=COUNT, metavar="N", help=f"Jobs of one user in a shared yard.  [default: {USER_CAP}]")
-@click.option("--user-tasks", type=COUNT, metavar="N", help=f"Tasks of one that run at once.  [default: {USER_TASKS}]")
-@click.option("--max-tasks", default=MAX_TASKS, show_default=True, type=COUNT, help="Tasks in all that run at once.")
-@click.option("--keep-output", default=KEEP_OUTPUT, show_default=True, type=COUNT, metavar="GIB", help="Of ended jobs.")
+@click.option(
+    "--user-cap", type=COUNT, metavar="N", help=f"Most jobs of a user, if shared; 0: any.  [default: {USER_CAP}]"
+)
+@click.option(
+    "--user-tasks", type=COUNT, metavar="N", help=f"Most of one user at once; 0: any.  [default: {USER_TASKS}]"
+)
+@click.option("--max-tasks", default=MAX_TASKS, show_default=True, type=COUNT, help="Most tasks at once; 0: any.")
+@click.option(
+    "--keep-output",
+    default=KEEP_OUTPUT,
+    show_default=True,
+    type=COUNT,
+    metavar="GIB",
+    help="Output kept of ended jobs.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where the live page listens.")
-@click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="The first tried.")
+@click.option(
+    "--port",
+    default=DEFAULT_PORT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Its port, or the next that is free.",
+)
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate; required beyond this machine.")
 @click.option("--key", default="", metavar="FILE", help="Its private key.")
 @click.option("--notify-url", default="", metavar="URL", help="POST alerts there, as Alertmanager takes them.")
