@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -28,13 +27,6 @@ kind: Snapshot
 policy: {eviction_grace: 0s, protect_after: 100, stale_grace: 1s}
 """
 TEAMS = f"{SITE}queues: [{{name: a, quota: 4}}, {{name: b, quota: 4}}]\n"
-
-
-@pytest.fixture
-def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
-    proxy = FaultProxy(cluster)
-    yield proxy
-    proxy.stop()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuyard.cli.console import exits, options, terminal
+from gpuyard.cli.jobs.each_told import EachTold
 from gpuyard.model.errors import Conflict, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -210,19 +211,14 @@ def _put(content: bytes, index: int | None) -> None:
 
 
 def tell(names: Sequence[str], act: Callable[[ClusterJobs, str], Awaitable[str]]) -> None:
-    """One word to each; the first that cannot be told is what the command ends with."""
+    """One word to each."""
 
     async def all_of_them(jobs: ClusterJobs) -> None:
-        refused: Refused | None = None
+        told = EachTold()
         for name in names:
-            try:
+            with told.one():
                 terminal.write(f"{name} {await act(jobs, name)}\n")
-            except Refused as error:
-                if refused is not None:
-                    terminal.say(f"error: {refused}")
-                refused = error
-        if refused is not None:
-            raise refused
+        told.end()
 
     if not names:
         raise click.UsageError("Which jobs? On a cluster they are named: NAMESPACE/NAME, or NAME in your own.")

@@ -14,8 +14,9 @@ from gpuyard.cli.console import choosing, hints, options, terminal, words
 from gpuyard.cli.console.choosing import OVER, JobChoice
 from gpuyard.cli.console.completing import names
 from gpuyard.cli.jobs import on_cluster
+from gpuyard.cli.jobs.each_told import EachTold
 from gpuyard.client import Client
-from gpuyard.model.errors import NotFound, Refused
+from gpuyard.model.errors import NotFound
 
 Document = dict[str, Any]
 
@@ -77,19 +78,14 @@ Past = str | Callable[[Document], str]
 
 
 def _tell(whom: Addressed, verb: str, act: Callable[[Client, str], Document], past: Past) -> None:
-    """Every job is told; the first that cannot be is what the command ends with."""
-    refused: Refused | None = None
+    """Every job is told."""
+    told = EachTold()
     with Client() as client:
         for job in whom.names(client, verb):
-            try:
+            with told.one():
                 answer = act(client, job)
                 terminal.write(f"{job} {past if isinstance(past, str) else past(answer)}\n")
-            except Refused as error:
-                if refused is not None:
-                    terminal.say(f"error: {refused}")
-                refused = error
-    if refused is not None:
-        raise refused
+    told.end()
 
 
 @options.command(
