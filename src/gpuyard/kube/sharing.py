@@ -33,6 +33,7 @@ class SharedParts:
         """`unread`: annotations that nobody reads."""
         self._unread = frozenset((COPY, *unread))
         self._known: dict[tuple[type, bytes], Any] = {}
+        self._last: dict[str, Any] = {}
 
     def pod(self, seen: PodObject) -> PodObject:
         """The same pod, of parts that others may have too."""
@@ -42,7 +43,7 @@ class SharedParts:
         if claimed or spec.resource_claims:  # what these ask for rests on whether they have their node
             apart = replace(spec, node_name=node, volumes=claimed or None)
             return PodObject(self._metadata(seen.metadata), apart, status, node, start)
-        return PodObject(self._metadata(seen.metadata), self._one(_bare(spec)), status, node, start)
+        return PodObject(self._metadata(seen.metadata), self._one(_bare(spec), "spec"), status, node, start)
 
     def node(self, seen: NodeObject) -> NodeObject:
         """The same node, of words that others have too: what it offers, what devices it has, whether it is ready."""
@@ -52,7 +53,7 @@ class SharedParts:
         return NodeObject(
             replace(metadata, resource_version="", labels=_in_known_words(metadata.labels)),
             seen.spec,
-            NodeStatus(self._one(devices), _in_known_words(status.allocatable), self._one(ready)),
+            NodeStatus(self._one(devices, "devices"), _in_known_words(status.allocatable), self._one(ready, "ready")),
         )
 
     def _metadata(self, metadata: Metadata) -> Metadata:
@@ -65,9 +66,9 @@ class SharedParts:
             metadata.uid,
             creation_timestamp=_interned(metadata.creation_timestamp),
             deletion_timestamp=metadata.deletion_timestamp,
-            labels=self._one(metadata.labels) if metadata.labels else None,
-            annotations=self._one(notes) if notes else None,
-            owner_references=self._one(metadata.owner_references) if metadata.owner_references else None,
+            labels=self._one(metadata.labels, "labels") if metadata.labels else None,
+            annotations=self._one(notes, "annotations") if notes else None,
+            owner_references=self._one(metadata.owner_references, "owners") if metadata.owner_references else None,
         )
 
     def _status(self, status: PodStatus) -> PodStatus:
@@ -76,13 +77,16 @@ class SharedParts:
             for each in status.conditions or ()
             if each.type in CONDITIONS and (each.type != "PodScheduled" or each.status == "False")
         ]
-        return self._one(replace(status, start_time=None, conditions=told or None))
+        return self._one(replace(status, start_time=None, conditions=told or None), "status")
 
-    def _one(self, part: P) -> P:
-        """The first of its equals that was met."""
+    def _one(self, part: P, what: str) -> P:
+        """The first of its equals that was met. Lists go by name: most often it is the one that was met last."""
+        found: P | None = self._last.get(what)
+        if found == part and found is not None:
+            return found
         if len(self._known) > PARTS_MAX:
             self._known.clear()
-        found: P = self._known.setdefault((type(part), _encode(part)), part)
+        self._last[what] = found = self._known.setdefault((type(part), _encode(part)), part)
         return found
 
 
