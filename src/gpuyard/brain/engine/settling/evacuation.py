@@ -71,6 +71,8 @@ def warn(draft: Draft, row: JobRow, reason: Reason) -> None:
 
 def _change(row: JobRow, before: tuple[Held, ...]) -> Change:
     """What left and what came; a task that the draft merely gave another number on the same devices did neither."""
+    if not before:
+        return Change(row, [], sorted(row.held), 0)
     gone, come, kept = [], list(row.held), []
     for held in before:
         same = next((now for now in come if _same_place(now, held)), None)
@@ -86,8 +88,6 @@ def _change(row: JobRow, before: tuple[Held, ...]) -> Change:
 
 def _numbered(row: JobRow, come: list[Held], gone: list[Held], kept: list[Held]) -> list[Held]:
     """Who moves takes its number along, and nobody gets one that is kept: the draft numbers lifted tasks anew."""
-    if not gone and not kept:
-        return come
     taken = {(held.leaf, held.task) for held in kept}
     found: list[Held] = []
     for place, held in enumerate(come):
