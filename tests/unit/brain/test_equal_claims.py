@@ -11,19 +11,23 @@ from typing import Any
 import pytest
 
 from gpuyard.brain.decide import decide
-from gpuyard.brain.engine.giving_way import clearing, equal_claims
+from gpuyard.brain.engine.giving_way import clearing, equal_claims, victims
+from gpuyard.brain.engine.giving_way.claims import Claim
+from gpuyard.brain.engine.giving_way.preemption import Takers
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
+from gpuyard.brain.engine.placing import gang
 from gpuyard.model.actions import Evict, Plan
 from gpuyard.model.job import Job, Placement, TaskGroup, one_group
 from gpuyard.model.node import Budget, Gpu, Node
 from gpuyard.model.queue import Allowance, Queue
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
+from tests.support.moments import moment
 
 NOW = 1_000_000.0
 WIDTH = 4
@@ -174,3 +178,31 @@ def test_equal_claims_take_what_a_search_for_each_would(seed: int, monkeypatch: 
     again = searched(snapshot, monkeypatch)
     assert plan.actions == again.actions
     assert tuple(plan.waiting) == tuple(again.waiting)
+
+
+EXACT = """
+nodes: [{name: n, times: 2, gpus: 4}]
+queues: [{name: a, quota: 8}, {name: b, quota: 0}]
+jobs:
+  - {name: pair, queue: b, gpus: 2, at: "n0:0-1"}
+  - {name: twins, queue: b, tasks: 2, gpus: 1, at: ["n0:2", "n0:3"]}
+  - {name: large, queue: b, gpus: 3, at: "n1:0-2"}
+  - {name: single, queue: b, gpus: 1, at: "n1:3"}
+  - {name: w, queue: a, gpus: 2}
+"""
+
+
+def test_only_one_task_that_leaves_just_as_many_gpus_on_a_node_with_no_other_free_may_be_followed():
+    draft = Draft(Fleet(moment(EXACT)), Memory(), NOW)
+    rows = draft.fleet.jobs
+    claim = Claim(draft, rows["w"], draft.fleet.shortfall(rows["w"]))
+    shape = next(gang.shapes(draft, rows["w"], 0))
+    nodes = clearing.NodeClearing(draft, Takers(claim), shape, draft.fleet.columns.everywhere)
+    last = equal_claims.Series(claim, nodes, 0)
+    pair = victims.whole(rows["pair"])
+    assert equal_claims._fits_exactly(last, pair, 0)
+    assert not equal_claims._fits_exactly(last, victims.whole(rows["twins"]), 0), "two tasks"
+    assert not equal_claims._fits_exactly(last, victims.whole(rows["large"]), 1), "more than is asked for"
+    assert not equal_claims._fits_exactly(last, pair._replace(extra=True), 0), "an extra"
+    draft.tx.lift_all(rows["twins"], list(rows["twins"].held))
+    assert not equal_claims._fits_exactly(last, pair, 0), "others are free there"
