@@ -19,8 +19,9 @@ from gpuyard.brain.engine.placing import fragmentation, gang
 from gpuyard.brain.engine.queueing import admission, ordering
 from gpuyard.brain.engine.queueing.ordering import Bucket, Turns
 from gpuyard.brain.engine.reserving import backfill, reservations
-from gpuyard.brain.engine.sharing.amounts import GPUS
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.resources import WHOLE
 
 
 def cycle(fleet: Fleet, memory: Memory, now: float) -> Draft:
@@ -129,7 +130,7 @@ def try_start(draft: Draft, bucket: Bucket) -> bool:
         if enough and backfill.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row)):
             draft.accept(row, REPAIRED if row.running else FITS)
             return True
-        reason = (backfill.in_the_way(draft, row) if enough else None) or explain.no_place(draft, row)
+        reason = (backfill.in_the_way(draft, row) if enough else None) or explain.no_place(bucket.asked)
         reservations.consider(draft, bucket.left(), bucket.asked)
     draft.wait(bucket.left(), reason)
     return False
@@ -165,11 +166,19 @@ def make_room(draft: Draft, bucket: Bucket) -> bool:
     row = bucket.head
     if row.job.on_hold or not row.job.takes or not any(bucket.asked) or _asked_lately(draft, row):
         return False
+    if draft.kept and _is_hopeless(draft, row, bucket.asked):
+        return False
     return backfill.try_aside(
         draft,
         row,
         lambda: consolidation.make_room(draft, row, bucket.asked) or preemption.make_room(draft, row, bucket.asked),
     )
+
+
+def _is_hopeless(draft: Draft, row: JobRow, asked: Amounts) -> bool:
+    """Bounds that hold whichever reservations step aside: for most claims none need."""
+    kept = backfill.idle_but_kept(draft) * WHOLE
+    return consolidation.is_hopeless(draft, row, asked, kept) and preemption.is_hopeless(draft, row, asked, kept)
 
 
 def _asked_lately(draft: Draft, row: JobRow) -> bool:

@@ -21,15 +21,15 @@ from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang, neighbours
 from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.reserving import eta
-from gpuyard.brain.engine.sharing.amounts import GPUS
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.model.outside.phrases import are, counted
 from gpuyard.model.reasons import Code, Explanation, Obstacle, Outcome, Reason, Rung, RungCount
 from gpuyard.model.resources import as_gpus, gpu_words
 
 
-def no_place(draft: Draft, row: JobRow) -> Reason:
-    """The cheap answer while planning: nothing fits now."""
-    return Reason(Code.NOT_ENOUGH_GPUS, needed=draft.fleet.shortfall(row)[GPUS])
+def no_place(asked: Amounts) -> Reason:
+    """The cheap answer while planning: what is asked fits nowhere now."""
+    return Reason(Code.NOT_ENOUGH_GPUS, needed=asked[GPUS])
 
 
 class Explainer:

@@ -21,10 +21,8 @@ from gpuyard.model.reasons import Code, Reason
 
 def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     """Start the job by moving others; nobody stops. Whether it worked."""
-    if not draft.policy.consolidate or admission.refuses(draft, row, asked) is not None:
+    if is_hopeless(draft, row, asked):
         return False
-    if asked[GPUS] > draft.fleet.columns.idle_total + _slices_free(draft):
-        return False  # moving frees nothing: what is needed must be free already, only elsewhere
     maker = RoomMaker(draft, row, Movers(draft, row, asked))
     outcome = maker.first(chain(maker.node_tries(), maker.clearing_tries(), maker.moves_of_few()))
     if outcome is None:
@@ -32,6 +30,14 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     tell_moved(draft, row, outcome.moved)
     draft.accept(row, Reason(Code.FITS, message="fits once others are moved"))
     return True
+
+
+def is_hopeless(draft: Draft, row: JobRow, asked: Amounts, kept: int = 0) -> bool:
+    """Whether moving cannot help: it frees nothing, so what is needed must be free already, only elsewhere. `kept`:
+    what else would be free if reservations stepped aside, in grains."""
+    if not draft.policy.consolidate or admission.refuses(draft, row, asked) is not None:
+        return True
+    return asked[GPUS] > draft.fleet.columns.idle_total + kept + _slices_free(draft)
 
 
 def tell_moved(draft: Draft, row: JobRow, moved: tuple[Unit, ...]) -> None:

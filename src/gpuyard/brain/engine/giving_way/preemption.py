@@ -32,8 +32,8 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     if not draft.policy.preempt:
         return False
     refusal = admission.refuses(draft, row, asked)
-    if refusal is not None and refusal.code is not Code.OVER_LIMIT:
-        return False  # held, or non-preemptible and over its quota: it gains nothing by taking
+    if _is_final(refusal):
+        return False
     outcome = equal_claims.follow(draft, row, asked) if refusal is None else None
     outcome = outcome or _searched(draft, row, asked)
     if outcome is None:
@@ -43,9 +43,22 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
     return True
 
 
+def is_hopeless(draft: Draft, row: JobRow, asked: Amounts, kept: int = 0) -> bool:
+    """Whether taking cannot help, told by bounds alone. `kept`: what else would be free if reservations stepped aside,
+    in grains."""
+    if not draft.policy.preempt or _is_final(admission.refuses(draft, row, asked)):
+        return True
+    return not _may_succeed(Claim(draft, row, asked), kept)
+
+
+def _is_final(refusal: Reason | None) -> bool:
+    """Held, or non-preemptible and over its quota: it gains nothing by taking. Under a limit others may make room."""
+    return refusal is not None and refusal.code is not Code.OVER_LIMIT
+
+
 def _searched(draft: Draft, row: JobRow, asked: Amounts) -> RoomMade | None:
     claim = Claim(draft, row, asked)
-    if not claim.any_right() or not enough_to_take(claim):
+    if not _may_succeed(claim):
         return None
     return _plain_or_mixed(claim) or _breaking_budgets(claim)
 
@@ -92,13 +105,17 @@ def _breaking_budgets(claim: Claim) -> RoomMade | None:
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def enough_to_take(claim: Claim) -> bool:
-    """Whether free GPUs and all that could be taken at the very best would do."""
+def _may_succeed(claim: Claim, kept: int = 0) -> bool:
+    return claim.any_right() and enough_to_take(claim, kept)
+
+
+def enough_to_take(claim: Claim, kept: int = 0) -> bool:
+    """Whether free GPUs, those `kept` for somebody and all that could be taken at the very best would do."""
     draft, tree = claim.draft, claim.tree
     needed = claim.asked[GPUS]
     if not needed or draft.fleet.columns.profiles:
         return True
-    have = draft.fleet.columns.idle_total
+    have = draft.fleet.columns.idle_total + kept
     for parting in _sides(claim):
         have += parting
         if have >= needed:

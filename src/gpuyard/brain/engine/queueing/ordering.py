@@ -61,7 +61,6 @@ class Turns:
 
     def __init__(self, draft: Draft, buckets: Iterable[Bucket]) -> None:
         self.tree = draft.fleet.tree
-        self._draft = draft
         self._leaves: dict[int, _Leaf] = {}
         self._heaps: dict[int, list[tuple[Rank, int, int]]] = {}
         self._stamps = [0] * len(self.tree.queues)
@@ -71,6 +70,8 @@ class Turns:
             self._leaves.setdefault(bucket.queue, _Leaf()).push(bucket)
         self._ranked = len(self._leaves) > 1
         """One queue alone needs no rank."""
+        if self._ranked:
+            self._shares, self._dues = draft.shares, draft.dues
         self._dirty.update(self._leaves)
         self._seen = len(self.tree.changed)
 
@@ -146,18 +147,16 @@ class Turns:
         return None if best is None else self._leaves[best].first()
 
     def _rank(self, q: int, asked: Amounts, row: JobRow) -> Rank:
-        used, quota = self.tree.used[q], self.tree.quota[q]
-        share, due = self._draft.shares[q], self._draft.dues[q]
         above = over = False
         after = before = 0.0
-        for r, amount in enumerate(asked):
-            if quota[r] == NOT_COUNTED:
+        resources = zip(asked, self.tree.used[q], self.tree.quota[q], self._shares[q], self._dues[q], strict=True)
+        for amount, used, quota, share, due in resources:
+            if quota == NOT_COUNTED:
                 continue
-            above = above or used[r] > share[r]
-            if amount and used[r] + amount > quota[r]:
-                over = True
-            after = max(after, _ratio(used[r] + amount, due[r]))
-            before = max(before, _ratio(used[r], due[r]))
+            above = above or used > share
+            over = over or (amount > 0 and used + amount > quota)
+            after = max(after, _ratio(used + amount, due))
+            before = max(before, _ratio(used, due))
         return (above, over, -self.tree.queues[q].priority, after, before, row.age)
 
 
@@ -194,13 +193,13 @@ def buckets_of(fleet: Fleet, rows: Iterable[JobRow]) -> list[Bucket]:
 
 
 def _filled(fleet: Fleet, equals: Iterable[tuple[JobRow, ...]]) -> list[Bucket]:
-    known = [part for rows in equals if rows[0].queue != NO_QUEUE for part in _apart(fleet, rows)]
+    kept = {reservation.job for reservation in fleet.reservations}
+    known = [part for rows in equals if rows[0].queue != NO_QUEUE for part in _apart(rows, kept)]
     return [Bucket(rows[0].queue, fleet.shortfall(rows[0]), rows) for rows in sorted(known, key=_first_rank)]
 
 
-def _apart(fleet: Fleet, rows: tuple[JobRow, ...]) -> list[tuple[JobRow, ...]]:
+def _apart(rows: tuple[JobRow, ...], kept: Set[str]) -> list[tuple[JobRow, ...]]:
     """Jobs for which room is kept stand alone: they are not answered like those who may not have it."""
-    kept = {reservation.job for reservation in fleet.reservations}
     if not kept:
         return [rows]
     rest = tuple(row for row in rows if row.name not in kept)

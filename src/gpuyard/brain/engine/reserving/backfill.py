@@ -25,8 +25,12 @@ def enough_idle(draft: Draft, row: JobRow) -> bool:
     included. Of other requests it says nothing."""
     if not row.single or not row.request.gpus:
         return True
-    kept = sum(len(held.gpus) for each in draft.kept.values() for held in each.stand_in.held) if draft.kept else 0
-    return row.missing() * row.request.gpus <= draft.fleet.columns.whole_total + kept
+    return row.missing() * row.request.gpus <= draft.fleet.columns.whole_total + idle_but_kept(draft)
+
+
+def idle_but_kept(draft: Draft) -> int:
+    """GPUs that nobody uses and that are kept for somebody."""
+    return sum(len(held.gpus) for each in draft.kept.values() for held in each.stand_in.held) if draft.kept else 0
 
 
 def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
