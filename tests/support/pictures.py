@@ -51,8 +51,8 @@ def differences(one: Picture, other: Picture) -> list[str]:
 
 
 def columns(found: Columns) -> Picture:
-    """Every column, as bytes where it is an array."""
-    told = {name: plain(value) for name, value in vars(found).items() if not name.startswith("_")}
+    """Every column, as bytes where it is an array; who was touched when is history."""
+    told = {name: plain(value) for name, value in vars(found).items() if not name.startswith("_") and name != "touched"}
     extras = {name: plain(found.extras.free(name)) for name in (ADAPTER, "port/TCP/80")}
     return told | {"kind": in_order_of_appearance(told["kind"]), "extras": extras}
 

@@ -36,9 +36,9 @@ STEPS: dict[str, dict[str, str]] = {
     "looking": {
         "nodes.feasibility": "Shape.sync Shape._recall Shape._room_by_size Shape._work_out room_on "
         "Shapes._work_out_empty",
-        "nodes.columns": "Columns.touched_since",
+        "nodes.touch_log": "TouchLog.since TouchLog.among",
         "nodes.scoring": "tightness kept_usable one_island joins balance spares_scarce trust cpu_tightness",
-        "nodes.stranding": "Gauge._refresh Gauge.after_whole Gauge.after_share",
+        "nodes.stranding": "Gauge._refresh Gauge.saved_by_whole Gauge.saved_by_share",
         "nodes.demand": "Demand.__init__ Demand.rows Seen._tally",
         "nodes.eligibility": "Eligibility._need Eligibility._find_tiers Eligibility.static Eligibility._large_enough",
         "nodes.extras": "ExtraColumns.suffice ExtraColumns.copies",

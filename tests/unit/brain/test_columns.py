@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gpuyard.brain.engine.nodes.columns import Columns, Held, Region, closed, sick, within
+from gpuyard.brain.engine.nodes.demand import DemandClass
+from gpuyard.brain.engine.nodes.touch_log import NOT_FAR, TouchLog
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.model.node import CORDONED, Health, Node
 from gpuyard.model.resources import UNLIMITED, WHOLE
@@ -114,10 +117,10 @@ def test_all_at_once_is_one_after_the_other():
     fleet.columns.shift(held[1], -1)
     fleet.columns.shift_all((1, each) for each in held)
     agree(fleet, held)
-    assert fleet.columns.touched_since(before) == {0, 1, 2, 3}
+    assert fleet.columns.touched.since(before) == {0, 1, 2, 3}
     at = fleet.columns.version
     fleet.columns.shift_all([(1, held[0])])
-    assert fleet.columns.touched_since(at) == {held[0].node}
+    assert fleet.columns.touched.since(at) == {held[0].node}
 
 
 @pytest.mark.parametrize("n", range(4))
@@ -185,24 +188,44 @@ def test_the_common_part_of_two_domains_is_the_inner_one_or_nothing(inner: Regio
     assert within(inner, outer) == found
 
 
-def test_who_is_too_far_behind_a_long_log_looks_at_every_node(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gpuyard.brain.engine.nodes.columns.LONG_LOG", 4)
-    columns = Fleet(moment("nodes: [{name: n, times: 4, gpus: 1}]")).columns
-    task = Held(0, 0, 2, (0,), 0, (), WHOLE, 0, 0, False)
-    began = columns.version
-    for _ in range(4):
-        columns.shift(task, 1)
-        columns.shift(task, -1)
-    columns.forget()
-    assert columns.touched_since(began) == {2}  # eight changes are not too many
-    columns.shift(task, 1)
-    columns.forget()  # nine are: the last four are kept
-    assert columns.version == began + 9
-    assert columns.touched_since(began) == {0, 1, 2, 3}
-    assert columns.touched_since(began + 4) == {0, 1, 2, 3}
-    assert columns.touched_since(began + 5) == {2}
-    assert columns.touched_since(columns.version) == set()
-    assert sorted(columns.changed_since(began).tolist()) == [0, 1, 2, 3]
+def test_what_was_measured_while_sick_gpus_counted_as_sound_is_measured_again_afterwards():
+    fleet = Fleet(moment("nodes: [{name: n, gpus: 4, unhealthy: [3]}, {name: m, gpus: 2}]"))
+    gauge, everyone = fleet.shapes.gauge, np.arange(2)
+    everywhere = np.ones(2, dtype=bool)
+    gauge.know([DemandClass(gpus, 0, 0, everywhere, 1.0, 1.0) for gpus in (2, 4)])
+    assert gauge.now(everyone).tolist() == [1.0, 1.5]
+    fleet.columns.pretend(sick, usable=True)
+    assert gauge.now(everyone).tolist() == [1.0, 0.0]
+    fleet.columns.pretend(sick, usable=False)
+    assert gauge.now(everyone).tolist() == [1.0, 1.5]
+
+
+def test_a_log_that_was_cut_short_still_tells_exactly_who_was_touched_since(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpuyard.brain.engine.nodes.touch_log.LONG", 4)
+    touched = TouchLog(4)
+    touched.note(1)
+    for _ in range(7):
+        touched.note(2)
+    touched.forget()  # eight changes are not too many
+    touched.note_all([2, 3])
+    touched.forget()  # ten are: the last four are kept
+    assert touched.version == 10
+    assert [touched.since(version) for version in (0, 1, 7, 8, 10)] == [{1, 2, 3}, {2, 3}, {2, 3}, {2, 3}, set()]
+    assert sorted(touched.index_since(1).tolist()) == [2, 3]
+
+
+@pytest.mark.parametrize("behind", [1, 5, NOT_FAR, NOT_FAR + 1, NOT_FAR + 9])
+def test_who_is_far_behind_is_told_the_same_as_who_is_not(behind: int):
+    touched, which = TouchLog(8), np.array([True, True, False, True, True, False, True, True])
+    noted = [n * 5 % 7 for n in range(NOT_FAR + 9)]
+    for n in noted:
+        touched.note(n)
+    since = touched.version - behind
+    expected = {n for n in noted[-behind:] if which[n]}
+    found = touched.among(since, which)
+    assert set(found.tolist()) == expected
+    assert len(found) == len(expected)
+    assert touched.since(since) == set(noted[-behind:])
 
 
 def test_widths_are_never_nothing():

@@ -9,7 +9,7 @@ import pytest
 
 from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.nodes.demand import DemandClass
-from gpuyard.brain.engine.nodes.stranding import Gauge
+from gpuyard.brain.engine.nodes.stranding import Gauge, look_at
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import MILLI, WHOLE
 
@@ -67,8 +67,10 @@ def test_looked_up_stranding_is_fgds_own(seed: int):
 
 def _after_one_more(columns: Columns, gauge: Gauge, demand: list[DemandClass], shares: list[list[int]]) -> None:
     everyone, left = np.arange(len(columns.nodes)), columns.cpu - 2000
-    whole = gauge.after_whole(everyone, 1, left)
-    part = gauge.after_share(everyone, np.full(len(everyone), 300 * MILLI), left)
+    now, need = gauge.now(everyone), np.full(len(everyone), 300 * MILLI)
+    whole = now - gauge.saved_by_whole(look_at(columns, everyone, 2000, 1.0), 1)
+    seen = look_at(columns, everyone, 2000, 0.3)
+    part = now[:, None] - gauge.saved_by_share(seen, columns.shares, columns.shares - need[:, None], need)
     for n in range(len(everyone)):
         free = [g for g, r in enumerate(shares[n]) if r == WHOLE]
         if free:

@@ -60,7 +60,7 @@ class DeviceCosts:
     def sync(self, unit_at: UnitAt) -> Floats:
         """The costs as they are now."""
         columns = self._draft.fleet.columns
-        changed = sorted(columns.touched_since(self._seen))
+        changed = sorted(columns.touched.since(self._seen))
         self._seen = columns.version
         self._refresh(changed, unit_at)
         return self.costs

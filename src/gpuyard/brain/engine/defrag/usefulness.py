@@ -119,7 +119,7 @@ class Usefulness:
         """Catch up with what changed."""
         version = self._columns.version
         if self._seen != version:
-            changed = self._columns.changed_since(self._seen)
+            changed = self._columns.touched.index_since(self._seen)
             self._seen = version
             self._refresh(changed)
 

@@ -98,7 +98,7 @@ class NodeClearing:
     def sync(self, leave: Leave) -> None:
         """Go on with another claim like the last one: weigh anew what changed since."""
         self.leave = leave
-        changed = self._columns.touched_since(self._seen)
+        changed = self._columns.touched.since(self._seen)
         self._seen = self._columns.version
         for node in sorted(changed & self._stamps.keys()):
             self._runs.pop(node, None)

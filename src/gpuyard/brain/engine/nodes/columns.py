@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gpuyard.brain.engine.nodes.extras import ExtraColumns
 from gpuyard.brain.engine.nodes.layout import alignment, device_masks
+from gpuyard.brain.engine.nodes.touch_log import TouchLog
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import UNLIMITED, WHOLE, Extras
 from gpuyard.model.topology import NODE
@@ -22,10 +23,6 @@ from gpuyard.model.topology import NODE
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-
-
-LONG_LOG = 1 << 16
-"""Changes that are remembered beyond one per node; whoever is further behind looks at every node."""
 
 
 FEW = 8
@@ -103,8 +100,7 @@ class Columns:
         self.level_names = (*levels, NODE)
         self.parting = (*(name for name in levels if len(self.levels[name].names) > 1), NODE)
         """Levels of which all nodes together are more than one domain; each node is one."""
-        self._touched: list[int] = []
-        self._forgotten = 0
+        self.touched = TouchLog(len(self.nodes))
         self.kind: list[int] = [0] * len(self.nodes)
         """Nodes alike in all that checkers can see, labels aside; told by `Eligibility`."""
         self._facts: dict[tuple[int, int, int], GpuFacts] = {}
@@ -135,9 +131,14 @@ class Columns:
         """Nodes with a device that is sick or closed."""
         self.aligned = {n: found for n, node in enumerate(nodes) if (found := alignment.aligned_of(node)) is not None}
         """Nodes whose kubelet insists on NUMA nodes; most fleets have none."""
-        self.cpu_width = _cpu_width(nodes)
+        self._lay_cpu_width()
         sliced = (node for node, masks in zip(nodes, devices, strict=True) if masks.sliced)
         self.profiles = sorted({p for node in sliced for gpu in node.gpus for p in gpu.slices or ()})
+
+    def _lay_cpu_width(self) -> None:
+        self.every_cpu_known = all(node.cpu < UNLIMITED // 2 for node in self.nodes)
+        self.cpu_width = max((node.cpu for node in self.nodes if node.cpu < UNLIMITED), default=0) or 1
+        """What CPU of a node is told as a share of: the most that any node is known to have."""
 
     def _lay_free(self) -> None:
         count = len(self.nodes)
@@ -217,7 +218,7 @@ class Columns:
             self._shift_slices(held, sign)
         elif held.gpus:
             self._shift_devices(held, sign)
-        self._touched.append(n)
+        self.touched.note(n)
 
     def shift_all(self, changes: Iterable[tuple[int, Held]]) -> None:
         """All of them at once: the same columns as one `shift` after the other."""
@@ -243,7 +244,7 @@ class Columns:
         else:
             for n in nodes:
                 self._follow(n)
-        self._touched += nodes
+        self.touched.note_all(nodes)
 
     def _follow(self, n: int) -> None:
         """What `_derive` does, for one node."""
@@ -273,8 +274,8 @@ class Columns:
             self._bar(n, node)
             self._derive([n])
         if node.cpu != old.cpu:
-            self.cpu_width = _cpu_width(self.nodes)
-        self._touched.append(n)
+            self._lay_cpu_width()
+        self.touched.note(n)
 
     def _bar(self, n: int, node: Node) -> None:
         if all(gpu.usable for gpu in node.gpus):
@@ -374,31 +375,12 @@ class Columns:
                 self.idle_total += (1 if usable else -1) * (WHOLE - self.used[n][g])
             if barred:
                 self._sync(n)
-
-    # --- what changed ---------------------------------------------------------------------------------------------
+                self.touched.note(n)  # who keeps something about the node catches up, and does so again afterwards
 
     @property
     def version(self) -> int:
-        """Grows with every change; those who keep derived columns note it and catch up from there."""
-        return self._forgotten + len(self._touched)
-
-    def touched_since(self, version: int) -> set[int]:
-        """The nodes touched since that version; all of them, if it is too long ago to tell."""
-        at = version - self._forgotten
-        return set(self._touched[at:]) if at >= 0 else set(range(len(self.nodes)))
-
-    def forget(self) -> None:
-        """Let go of the older half of a log that has grown long; whoever has not caught up since takes all as new."""
-        most = LONG_LOG + len(self.nodes)
-        if len(self._touched) > most:
-            gone = len(self._touched) - most // 2
-            self._forgotten += gone
-            del self._touched[:gone]
-
-    def changed_since(self, version: int) -> Ints:
-        """The same as an index, in no particular order."""
-        changed = self.touched_since(version)
-        return np.fromiter(changed, np.int64, len(changed))
+        """Grows with every change; those who keep derived columns note it and catch up from there, by `touched`."""
+        return self.touched.version
 
     def state(self, n: int) -> object:
         """All that room of a node and its score can depend on, memory and extras, labels and likes aside."""
@@ -441,11 +423,6 @@ def _levels(nodes: Sequence[Node], names: Sequence[str]) -> dict[str, Level]:
     levels = {name: Level(name, [path[: i + 1] for path in paths]) for i, name in enumerate(names)}
     levels[NODE] = Level(NODE, [(node.name,) for node in nodes])
     return levels
-
-
-def _cpu_width(nodes: Iterable[Node]) -> int:
-    """What CPU of a node is told as a share of: the most that any node is known to have."""
-    return max((node.cpu for node in nodes if node.cpu < UNLIMITED), default=0) or 1
 
 
 def _free_slices(node: Node) -> dict[tuple[int, str], int]:

@@ -84,7 +84,7 @@ class Company:
         assert columns is not None
         version, counts = self._counts.get(meant, (-1, np.zeros(len(columns.nodes), dtype=np.int64)))
         if version != columns.version:
-            for n in range(len(counts)) if version < 0 else columns.touched_since(version):
+            for n in range(len(counts)) if version < 0 else columns.touched.since(version):
                 counts[n] = sum(self._of(meant, row, n, count) for row, count in self._tenants[n].items())
             self._counts[meant] = (columns.version, counts)
         return counts

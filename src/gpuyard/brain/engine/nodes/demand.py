@@ -60,22 +60,23 @@ class Demand:
         patterns = np.array([np.frombuffer(kind, dtype=bool) for kind in kinds], dtype=bool).reshape(
             len(kinds), len(classes)
         )
+        self._first_row: Ints = self.group * (len(self.cpus) + 1)
         self._lay_tables(classes, patterns, width)
         self.part_of_grain = np.ravel(self.part / WHOLE)
         self.gang_of = np.ravel(self.gang)
         """The tables laid flat, a row per group and CPU thresholds met: one look-up is the cheapest there is."""
 
     def rows(self, nodes: Ints, cpu: Ints) -> Ints:
-        """Which row of the flat tables each of `nodes` has with this much CPU free."""
-        row: Ints = self.group[nodes] * (len(self.cpus) + 1) + self.cpus.searchsorted(cpu, side="right")
+        """Which row of the flat tables each of `nodes` has with this much CPU free; as many answers as there are rows
+        of `cpu`."""
+        row: Ints = self._first_row[nodes] + self.cpus.searchsorted(cpu, side="right")
         return row
 
     def useful(self, rows: Ints, shares: Ints) -> Floats:
         """Per device with this much free (less than nothing: nothing), what fractions could use of it, weighted."""
         if not self.fractional:
-            return np.zeros(shares.shape)
-        at = self.needs.searchsorted(shares, side="right")
-        at += (rows * (len(self.needs) + 1))[:, None]
+            return np.zeros((*rows.shape, shares.shape[1]))
+        at = self.needs.searchsorted(shares, side="right") + (rows * (len(self.needs) + 1))[..., None]
         useful: Floats = shares * self.part_of_grain[at]
         return useful
 
@@ -151,12 +152,19 @@ class Proportion(NamedTuple):
         ask for, the more so the more of them there is room for: spread rounds the corner by that much.
         """
         corner = (spread * self.varies) ** 2 * np.abs(idle)
-        found: Floats = np.zeros(len(idle))
-        for per_gpu, part in ((self.lean, 1.0 - self.mix), (self.full, self.mix)):
-            if part:
-                lack = idle - cpu / per_gpu
-                found += part * np.sqrt(lack * lack + corner)
-        return found
+        parts = [
+            part * _distance(idle - cpu / per_gpu, corner)
+            for per_gpu, part in ((self.lean, 1.0 - self.mix), (self.full, self.mix))
+            if part
+        ]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def _distance(lack: Floats, corner: Floats) -> Floats:
+    """How far from none is lacking, with the corner rounded; in place, for it is asked of every candidate."""
+    lack *= lack
+    lack += corner
+    return np.sqrt(lack, out=lack)
 
 
 def proportion(classes: Sequence[DemandClass], cpu: Ints, gpus: Ints) -> Proportion:

@@ -46,7 +46,9 @@ class Shape(scoring.Subject):
         self.scoring = shapes.scoring
         self.eligible = shapes.eligible(request, tier)
         self.need = shapes.need(request)
+        self.spares = scoring.spares_scarce(self)
         self.dislike = shapes.distaste(request)
+        self.is_choosy = bool(self.dislike.any())
         self._tastes = bool(request.likes)
         self.has_choice = bool(shapes.static(request, (has_model, has_labels)).all())
         count = len(shapes.columns.nodes)
@@ -74,6 +76,7 @@ class Shape(scoring.Subject):
             return
         self.eligible[n] = self._shapes.is_eligible(self.request, self.tier, n)
         self.dislike = self._shapes.distaste(self.request)
+        self.is_choosy = bool(self.dislike.any())
         if not self.eligible[n]:
             self.room[n], self.score[n] = 0, -1.0
         self._look_around()
@@ -91,13 +94,12 @@ class Shape(scoring.Subject):
         version = self.columns.version
         if self.seen == version:
             return
-        eligible = self.eligible
-        nodes = [node for node in self.columns.touched_since(self.seen) if eligible[node]]
+        nodes = self.columns.touched.among(self.seen, self.eligible)
         self.seen = version
         if len(nodes) > FEW:
-            self._work_out(np.array(nodes, dtype=np.int64))
-        elif nodes:
-            self._recall(nodes)
+            self._work_out(nodes)
+        elif len(nodes):
+            self._recall(nodes.tolist())
 
     def _recall(self, nodes: list[int]) -> None:
         """Few nodes one by one, for a node's state is often one that was seen before."""
@@ -218,6 +220,8 @@ class Shapes(Eligibility):
         self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
         self._empty: dict[int, tuple[TaskRequest, Ints]] = {}
         self._alike: tuple[Ints, list[int]] | None = None
+        self._held_when_empty: dict[tuple[int, Tier, int], bool] = {}
+        """Answers of `holds_when_empty`, true as long as no node is in another condition."""
 
     def get(self, request: TaskRequest, tier: Tier, careful: bool = False) -> Shape:
         """The shape, up to date."""
@@ -237,10 +241,20 @@ class Shapes(Eligibility):
         if not described_alike:
             self.describe(n)
         node, self._alike = self.columns.nodes[n], None
+        self._held_when_empty.clear()
         for request, room in self._empty.values():
             room[n] = room_when_empty(request, node)
         for shape in self._shapes.values():
             shape.renew(n, described_alike)
+
+    def holds_when_empty(self, request: TaskRequest, tier: Tier, tasks: int) -> bool:
+        """Whether the nodes with models of the tier, if they were empty, would hold so many tasks."""
+        key = (request.id, tier, tasks)
+        found = self._held_when_empty.get(key)
+        if found is None:
+            room = self.room_when_empty(request)[self.eligible(request, tier)]
+            found = self._held_when_empty[key] = int(np.minimum(room, tasks).sum()) >= tasks
+        return found
 
     def room_when_empty(self, request: TaskRequest) -> Ints:
         """How many tasks of `request` each node would hold if it were empty."""

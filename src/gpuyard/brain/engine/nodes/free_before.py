@@ -37,7 +37,7 @@ class FreeBefore:
 
     def grew(self) -> bool:
         """Whether some node has more free now."""
-        nodes = self._columns.touched_since(self._at)
+        nodes = self._columns.touched.since(self._at)
         if len(nodes) > MANY or self._slices:
             return self._grew_on(np.fromiter(nodes, np.int64, len(nodes)))
         pairs = self._pairs()
@@ -53,7 +53,7 @@ class FreeBefore:
 
     def note(self) -> None:
         """Nothing more fits now either."""
-        nodes = self._columns.touched_since(self._at)
+        nodes = self._columns.touched.since(self._at)
         if len(nodes) > MANY or self._slices or len(self._columns.extras) != len(self._extras):
             self._note_all()
             return

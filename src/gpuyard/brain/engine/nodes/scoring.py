@@ -10,7 +10,7 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.demand import GRAINS_PER_STEP, Floats
 from gpuyard.brain.engine.nodes.requests import TaskRequest
-from gpuyard.brain.engine.nodes.stranding import Gauge
+from gpuyard.brain.engine.nodes.stranding import Candidates, Gauge, look_at
 from gpuyard.model.policy import Curve, DeviceChoice, Scoring, Weights
 from gpuyard.model.resources import UNLIMITED, WHOLE
 
@@ -19,8 +19,8 @@ class Subject:
     """One kind of task on one tier of models, as far as its score depends on it; filled in by `feasibility.Shape`."""
 
     __slots__ = (
-        "careful", "columns", "device", "dislike", "eligible", "gauge", "has_choice", "need", "request",
-        "scoring", "weights",
+        "careful", "columns", "device", "dislike", "eligible", "gauge", "has_choice", "is_choosy", "need", "request",
+        "scoring", "spares", "weights",
     )  # fmt: skip
 
     request: TaskRequest
@@ -35,8 +35,12 @@ class Subject:
     """The share of a device that the task takes on each node."""
     dislike: Bools | Floats
     """How little each node is to its taste."""
+    is_choosy: bool
+    """Whether any node is more or less to its taste at all."""
     has_choice: bool
     """Whether it may go on any model, so that it can leave scarce ones to others."""
+    spares: Floats | None
+    """What it is worth, weighted, that each node's model is one that others can do without."""
     device: Ints
     """Where on each node a part of a device strands least, if the policy's scoring asks for that."""
 
@@ -44,24 +48,26 @@ class Subject:
 def pack(shape: Subject, nodes: Ints) -> Floats:
     """The packing score of each of `nodes` for one more task of the shape."""
     weights, columns, resources = shape.weights, shape.columns, shape.request.resources
-    score = weights.tightness * tightness(shape, nodes) if weights.tightness else np.zeros(len(nodes))
+    seen = look_at(columns, nodes, resources.cpu, _asked(shape, nodes))
+    score = weights.tightness * tightness(shape, seen) if weights.tightness else np.zeros(len(nodes))
     if resources.shared:
-        score += best_part(shape, nodes)
+        score += best_part(shape, seen)
     elif weights.fragmentation and not resources.mig and shape.gauge.demand.count:
-        score += weights.fragmentation * kept_usable(shape, nodes)
+        score += weights.fragmentation * kept_usable(shape, seen)
     if weights.island and shape.request.gpus > 1:
         score += weights.island * one_island(shape, nodes)
     if weights.snug and shape.request.gpus and columns.several_islands:
         score += weights.snug * snugness(shape, nodes)
     if not shape.careful and columns.any_suspect:
         score += weights.health * trust(shape, nodes)
-    score -= weights.taste * shape.dislike[nodes]
+    if shape.is_choosy:
+        score -= weights.taste * shape.dislike[nodes]
     if weights.cpu_tightness:
-        score += weights.cpu_tightness * cpu_tightness(shape, nodes)
+        score += weights.cpu_tightness * cpu_tightness(shape, seen)
     if weights.balance and shape.gauge.proportion.matters:
-        score += weights.balance * balance(shape, nodes)
-    if weights.scarcity and shape.has_choice and shape.gauge.any_scarce:
-        score += weights.scarcity * spares_scarce(shape, nodes)
+        score += weights.balance * balance(shape, seen)
+    if shape.has_choice and shape.spares is not None:
+        score += shape.spares[nodes]
     return rounded(score, shape.scoring)
 
 
@@ -70,69 +76,57 @@ def rounded(score: Floats, scoring: Scoring) -> Floats:
     return np.floor(score * scoring.steps) / scoring.steps if scoring.steps else score
 
 
-def tightness(shape: Subject, nodes: Ints) -> Floats:
+def tightness(shape: Subject, seen: Candidates) -> Floats:
     """1 where the task fills the node, less the more stays free: full nodes first, whole ones last."""
-    columns = shape.columns
-    left = columns.idle[nodes] / WHOLE - _asked(shape, nodes)
-    score: Floats = 1.0 - left / columns.breadth
+    score: Floats = 1.0 - seen.gpus[1] / shape.columns.breadth
     if shape.request.resources.cpu_only and not shape.weights.cpu_tightness:
-        score = 0.5 * score + 0.5 * cpu_tightness(shape, nodes)
+        score = 0.5 * score + 0.5 * cpu_tightness(shape, seen)
     return score
 
 
-def _asked(shape: Subject, nodes: Ints) -> Floats | float:
+def _asked(shape: Subject, nodes: Ints | slice) -> Floats | float:
     """GPUs that the task takes from those idle on each node; memory is another part of a larger card (rule 5)."""
     resources = shape.request.resources
     return shape.need[nodes] / WHOLE if resources.gpu_memory else resources.gpus or resources.share / WHOLE
 
 
-def cpu_tightness(shape: Subject, nodes: Ints) -> Floats:
+def cpu_tightness(shape: Subject, seen: Candidates) -> Floats:
     """1 where the task uses up the node's CPU, less the more stays free."""
-    columns = shape.columns
-    score: Floats = 1.0 - np.clip(_cpu_after(shape, nodes) / columns.cpu_width, 0.0, 1.0)
+    score: Floats = 1.0 - np.clip(seen.cpu[1] / shape.columns.cpu_width, 0.0, 1.0)
     return score
 
 
-def kept_usable(shape: Subject, nodes: Ints) -> Floats:
+def kept_usable(shape: Subject, seen: Candidates) -> Floats:
     """0.5 where the task strands nothing, less the more it does, more where it uses up what was stranded."""
-    gauge = shape.gauge
-    gain = gauge.now(nodes) - gauge.after_whole(nodes, shape.request.gpus, _cpu_after(shape, nodes))
-    return _curved(shape, gain)
+    return _curved(shape, shape.gauge.saved_by_whole(seen, shape.request.gpus))
 
 
-def best_part(shape: Subject, nodes: Ints) -> Floats:
+def best_part(shape: Subject, seen: Candidates) -> Floats:
     """For a task that takes a part of a device: how usable the rest stays, what it is worth, and whether the device is
     shared already, weighted, on the device of each node that the policy would take; if the best, the shape notes it."""
-    weights = shape.weights
-    gains = np.zeros((len(nodes), shape.columns.width))
+    weights, nodes, need = shape.weights, seen.nodes, shape.need[seen.nodes]
+    shares = shape.columns.shares.take(nodes, axis=0)
+    rest = shares - need[:, None]
+    gains = np.zeros(shares.shape)
     if weights.sharing:
-        gains += weights.sharing * joins(shape, nodes)
+        gains += weights.sharing * joins(shares, rest)
     if weights.fragmentation and shape.gauge.demand.count:
-        gains += weights.fragmentation * share_gains(shape, nodes)
+        saved = shape.gauge.saved_by_share(seen, shares, rest, need)
+        gains += weights.fragmentation * np.maximum(_curved(shape, saved), 0.0)
     if weights.remainders and shape.gauge.demand.count:
-        gains += weights.remainders * remainder_gains(shape, nodes)
+        gains += weights.remainders * remainder_gains(shape, shares, rest)
     if shape.scoring.device is DeviceChoice.BEST:
-        np.putmask(gains, shape.columns.shares.take(nodes, axis=0) < shape.need[nodes, None], -1.0)
+        np.putmask(gains, rest < 0, -1.0)
         shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
         return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
-    device = tightest_device(shape, nodes)
-    return np.asarray(gains[np.arange(len(nodes)), device])
+    return np.asarray(gains[np.arange(len(nodes)), tightest_device(shares, rest)])
 
 
-def remainder_gains(shape: Subject, nodes: Ints) -> Floats:
+def remainder_gains(shape: Subject, shares: Ints, rest: Ints) -> Floats:
     """0.5 where the rest of a device loses no worth to the demand, less the more it does; 0 where it does not fit."""
-    worth, shares = shape.gauge.demand.remainders, shape.columns.shares.take(nodes, axis=0)
-    rest = shares - shape.need[nodes, None]
+    worth = shape.gauge.demand.remainders
     lost = worth[shares // GRAINS_PER_STEP] - worth[np.maximum(rest, 0) // GRAINS_PER_STEP]
     found: Floats = (0.5 - lost / (2 * shape.columns.breadth)) * (rest >= 0)
-    return found
-
-
-def share_gains(shape: Subject, nodes: Ints) -> Floats:
-    """The same term per node and device, for a task that takes a part of one; 0 where it does not fit."""
-    gauge = shape.gauge
-    after = gauge.after_share(nodes, shape.need[nodes], _cpu_after(shape, nodes))
-    found: Floats = np.maximum(_curved(shape, gauge.now(nodes)[:, None] - after), 0.0)
     return found
 
 
@@ -144,35 +138,35 @@ def _curved(shape: Subject, gain: Floats) -> Floats:
     return 0.5 + gain / (2 * shape.columns.breadth)
 
 
-def tightest_device(shape: Subject, nodes: Ints) -> Ints:
+def tightest_device(shares: Ints, rest: Ints) -> Ints:
     """The fullest device of each node that holds the task's share."""
-    shares = shape.columns.shares.take(nodes, axis=0)
-    fitting = np.where(shares >= shape.need[nodes, None], shares, 2 * WHOLE)
+    fitting = np.where(rest >= 0, shares, 2 * WHOLE)
     return np.asarray(fitting.argmin(axis=1))
 
 
-def _cpu_after(shape: Subject, nodes: Ints) -> Ints:
-    return shape.columns.cpu[nodes] - shape.request.resources.cpu
-
-
-def balance(shape: Subject, nodes: Ints) -> Floats:
+def balance(shape: Subject, seen: Candidates) -> Floats:
     """0.5 where the task leaves free CPU and free GPUs as well or badly in proportion as they were; more is better."""
     columns = shape.columns
     proportion, spread = shape.gauge.proportion, shape.scoring.spread
     if shape.scoring.cores_per_gpu:
         fixed = 1000 * shape.scoring.cores_per_gpu
         proportion = proportion._replace(lean=fixed, full=fixed)
-    cpu, idle = columns.cpu[nodes], columns.idle[nodes] / WHOLE
-    before = proportion.strain(cpu, idle, spread)
-    after = proportion.strain(_cpu_after(shape, nodes), idle - _asked(shape, nodes), spread)
-    score: Floats = 0.5 - np.where(cpu < UNLIMITED // 2, after - before, 0.0) / (2 * columns.breadth)
+    before, after = proportion.strain(seen.cpu, seen.gpus, spread)
+    worse = after - before
+    if not columns.every_cpu_known:
+        worse = np.where(seen.cpu[0] < UNLIMITED // 2, worse, 0.0)
+    score: Floats = 0.5 - worse / (2 * columns.breadth)
     return score
 
 
-def spares_scarce(shape: Subject, nodes: Ints) -> Floats:
-    """0.5 on models that everybody can do without, less the more others depend on the node's model."""
-    taken = shape.gauge.scarcity[nodes] * _asked(shape, nodes)
-    score: Floats = 0.5 - taken / (2 * shape.columns.breadth)
+def spares_scarce(shape: Subject) -> Floats | None:
+    """0.5 on models that everybody can do without, less the more others depend on the node's model, weighted; None
+    where nothing is scarce. It follows from the demand and not from what is free, so it is told once for all nodes."""
+    weight, gauge = shape.weights.scarcity, shape.gauge
+    if not weight or not gauge.any_scarce:
+        return None
+    taken = gauge.scarcity * _asked(shape, slice(None))
+    score: Floats = weight * (0.5 - taken / (2 * shape.columns.breadth))
     return score
 
 
@@ -192,10 +186,9 @@ def snugness(shape: Subject, nodes: Ints) -> Floats:
     return score
 
 
-def joins(shape: Subject, nodes: Ints) -> Floats:
-    """Per device, 1 where the task joins a device already shared, 0 where it must open a new one or does not fit."""
-    shares = shape.columns.shares.take(nodes, axis=0)
-    joined: Floats = ((shares < WHOLE) & (shares >= shape.need[nodes, None])).astype(float)
+def joins(shares: Ints, rest: Ints) -> Bools:
+    """Per device, whether the task joins one already shared; not where it must open a new one or does not fit."""
+    joined: Bools = (shares < WHOLE) & (rest >= 0)
     return joined
 
 

@@ -8,12 +8,33 @@ of the demand that class is. Asked by `scoring` for every candidate node; what a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Columns, Ints
 from gpuyard.brain.engine.nodes.demand import Demand, DemandClass, Floats, proportion
 from gpuyard.model.resources import WHOLE
+
+
+class Candidates(NamedTuple):
+    """Some nodes, and their free CPU and idle GPUs: row 0 as they are, row 1 after one more task. Both are worked out
+    in one step, for on few nodes it is the number of NumPy's calls that costs, not their length."""
+
+    nodes: Ints
+    cpu: Ints
+    gpus: Floats
+
+
+def look_at(columns: Columns, nodes: Ints, cpu: int, gpus: Floats | float) -> Candidates:
+    """The nodes, for a task that takes so much CPU and so many of the idle GPUs."""
+    both_cpu = np.empty((2, len(nodes)), dtype=np.int64)
+    both_cpu[0] = columns.cpu[nodes]
+    np.subtract(both_cpu[0], cpu, out=both_cpu[1])
+    both_gpus = np.empty((2, len(nodes)))
+    np.divide(columns.idle[nodes], WHOLE, out=both_gpus[0])
+    np.subtract(both_gpus[0], gpus, out=both_gpus[1])
+    return Candidates(nodes, both_cpu, both_gpus)
 
 
 class Gauge:
@@ -49,7 +70,7 @@ class Gauge:
         """GPUs stranded on each of `nodes` as they are."""
         version = self.columns.version
         if self._seen < version:
-            changed = self.columns.changed_since(self._seen)
+            changed = self.columns.touched.index_since(self._seen)
             self._seen = version
             if self.demand.count:
                 self._refresh(changed)
@@ -62,28 +83,36 @@ class Gauge:
         useful = np.add.reduce(demand.useful(rows, columns.shares.take(nodes, axis=0)), axis=1)
         self._now[nodes] = columns.idle[nodes] / WHOLE - useful - demand.gangs(rows, columns.whole[nodes])
 
-    def after_whole(self, nodes: Ints, gpus: int, cpu: Ints) -> Floats:
-        """GPUs stranded on each of `nodes` once a task took `gpus` whole devices and left `cpu`."""
-        columns, demand = self.columns, self.demand
-        rows = demand.rows(nodes, cpu)
-        useful = np.add.reduce(demand.useful(rows, columns.shares.take(nodes, axis=0)), axis=1)
-        left: Floats = columns.idle[nodes] / WHOLE - gpus - useful
+    def saved_by_whole(self, seen: Candidates, gpus: int) -> Floats:
+        """How many fewer GPUs are stranded on each of the nodes once a task took `gpus` whole devices."""
+        columns, demand, nodes = self.columns, self.demand, seen.nodes
+        rows, whole = demand.rows(nodes, seen.cpu), columns.whole[nodes]
+        useful = np.add.reduce(demand.useful(rows, columns.shares.take(nodes, axis=0)), axis=-1)
+        stranded = seen.gpus - useful
         if gpus:
-            left += gpus * demand.useful_whole(rows)
-        return left - demand.gangs(rows, np.maximum(columns.whole[nodes] - gpus, 0))
+            stranded[1] += gpus * demand.useful_whole(rows[1])
+            whole = np.maximum(whole - ONLY_AFTER * gpus, 0)
+        stranded -= demand.gangs(rows, whole)
+        saved: Floats = stranded[0] - stranded[1]
+        return saved
 
-    def after_share(self, nodes: Ints, need: Ints, cpu: Ints) -> Floats:
-        """The same per node and device, for a task that took `need` of that one device; inf where it does not fit."""
-        columns, demand = self.columns, self.demand
-        shares, whole = columns.shares.take(nodes, axis=0), columns.whole[nodes]
-        rows = demand.rows(nodes, cpu)
+    def saved_by_share(self, seen: Candidates, shares: Ints, rest: Ints, need: Ints) -> Floats:
+        """The same per node and device, for a task that took `need` of that one device; -inf where it does not fit.
+        `shares`: what is free of each device; `rest`: what would be."""
+        columns, demand, nodes = self.columns, self.demand, seen.nodes
+        rows, whole = demand.rows(nodes, seen.cpu), columns.whole[nodes]
         useful = demand.useful(rows, shares)
-        rest = shares - need[:, None]
-        kept = demand.gangs(rows, whole)
-        node = (columns.idle[nodes] - need) / WHOLE - np.add.reduce(useful, axis=1) - kept
-        opening = kept - demand.gangs(rows, np.maximum(whole - 1, 0))
-        stranded: Floats = useful - demand.useful(rows, rest)
+        sums, kept = np.add.reduce(useful, axis=-1), demand.gangs(rows, whole)
+        now = seen.gpus[0] - sums[0] - kept[0]
+        node = (columns.idle[nodes] - need) / WHOLE - sums[1] - kept[1]
+        opening = kept[1] - demand.gangs(rows[1], np.maximum(whole - 1, 0))
+        stranded: Floats = useful[1] - demand.useful(rows[1], rest)
         stranded += node[:, None]
         stranded += (shares == WHOLE) * opening[:, None]
         np.putmask(stranded, rest < 0, np.inf)
-        return stranded
+        saved: Floats = now[:, None] - stranded
+        return saved
+
+
+ONLY_AFTER = np.array([[0], [1]])
+"""By the rows of `Candidates`: nothing of it as they are, all of it after one more task."""

@@ -58,7 +58,7 @@ class Fleet(Standing):
     def apply(self, events: Iterable[Event]) -> list[str]:
         """Take in what the world reports, in order; what speaks of somebody unknown is left out, and said."""
         unknown = []
-        self.columns.forget()
+        self.columns.touched.forget()
         self.tree.changed.clear()  # whoever kept an order by it has ended with its plan
         for event in events:
             self.fresh = True

@@ -77,8 +77,8 @@ def could_ever_fit(draft: Draft, row: JobRow) -> bool:
     """A cheap look: whether the nodes, if they were empty, would hold what the job lacks."""
     if not row.single:
         return True
-    lacks = row.missing()
-    return any(int(np.minimum(shape.empty_room, lacks).sum()) >= lacks for shape in shapes(draft, row, 0))
+    known, lacks = draft.fleet.shapes, row.missing()
+    return any(known.holds_when_empty(row.request, tier, lacks) for tier in _tiers(draft, row, 0))
 
 
 def place(draft: Draft, row: JobRow) -> bool:
@@ -177,13 +177,9 @@ def _near(draft: Draft, wish: GroupWish, shape: Shape, region: Region) -> Iterat
 def shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
     """Tiers of models in order of preference; suspect GPUs last, and for gangs last of all (rule 13)."""
     known, request = draft.fleet.shapes, row.requests[leaf]
-    alone = sum(group.tasks for group in row.groups) == 1
-    tiers = known.tiers(request, alone or row.groups[leaf].tasks == 1)
-    if row.live[leaf]:
-        model = int(draft.fleet.columns.model[next(h.node for h in row.held if h.leaf == leaf and not h.terminating)])
-        tiers = tuple(tier for tier in tiers if model in tier)
-        tiers = (frozenset((model,)),) if tiers and not request.resources.cpu_only else tiers
-    elif not (request.models or request.older) and len(tiers) > 1:
+    alone = _is_alone(row)
+    tiers = _tiers(draft, row, leaf)
+    if not (row.live[leaf] or request.models or request.older) and len(tiers) > 1:
         tiers = _tightest_first(draft, row, leaf, tiers)
     if alone and _cost_varies(draft, row, leaf):
         tiers = tuple(dict.fromkeys(part for tier in tiers for part in (tier, *_models_of(tier))))
@@ -193,6 +189,22 @@ def shapes(draft: Draft, row: JobRow, leaf: int) -> Iterator[Shape]:
         yield from (known.get(request, tier, careful) for tier in tiers for careful in (True, False))
     else:
         yield from (known.get(request, tier, careful) for careful in (True, False) for tier in tiers)
+
+
+def _tiers(draft: Draft, row: JobRow, leaf: int) -> tuple[Tier, ...]:
+    """The models that the tasks of a group may go on, in order of preference where there is one; members that run fix
+    the model."""
+    request = row.requests[leaf]
+    tiers = draft.fleet.shapes.tiers(request, _is_alone(row) or row.groups[leaf].tasks == 1)
+    if not row.live[leaf]:
+        return tiers
+    model = int(draft.fleet.columns.model[next(h.node for h in row.held if h.leaf == leaf and not h.terminating)])
+    tiers = tuple(tier for tier in tiers if model in tier)
+    return (frozenset((model,)),) if tiers and not request.resources.cpu_only else tiers
+
+
+def _is_alone(row: JobRow) -> bool:
+    return sum(group.tasks for group in row.groups) == 1
 
 
 def _cost_varies(draft: Draft, row: JobRow, leaf: int) -> bool:

@@ -63,7 +63,7 @@ def trace(name: str, jobs: Sequence[Job], seed: int, arrivals: float, capacity: 
     """Shuffled by the seed, then inflated to `arrivals` times the capacity (grains); everyone is tried once."""
     dice = GoDice(seed)
     dice.int63()  # the published program draws one number before it shuffles
-    order = dice.shuffled(jobs)
+    order = [(job, job.name) for job in dice.shuffled(jobs)]
     asked = sum(grains(job) for job in jobs)
     copies: Counter[str] = Counter()
     while jobs:
@@ -73,8 +73,9 @@ def trace(name: str, jobs: Sequence[Job], seed: int, arrivals: float, capacity: 
             break
         asked += grains(drawn)
         copies[drawn.name] += 1
-        order.append(replace(drawn, name=f"{drawn.name}#{copies[drawn.name]}"))
-    coming = tuple(Arrival(float(i), replace(job, submitted=float(i))) for i, job in enumerate(order))
+        order.append((drawn, f"{drawn.name}#{copies[drawn.name]}"))
+    came = enumerate(order)
+    coming = tuple(Arrival(float(i), replace(job, name=own, submitted=float(i))) for i, (job, own) in came)
     return Trace(name, coming, popularity(jobs), tried_once=True)
 
 
