@@ -38,7 +38,7 @@ UNFIT_TO_STAY = (Code.STALE, Code.DEADLOCK)
 """Gangs below their minimum may go whatever they are (rules 22 and 23)."""
 
 
-@law(crowded(), share=2.0)
+@law(crowded())
 def test_whoever_is_disturbed_may_be_and_somebody_is_better_off_for_it(snapshot: Snapshot):
     """Every law of what a plan disturbs, on the same crowds: planning is what costs, and not looking at a plan."""
     tell(snapshot)
