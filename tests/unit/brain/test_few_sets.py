@@ -39,9 +39,14 @@ def price(units: Iterable[Unit]) -> Key:
     return (sum(PRICES[unit.row.name] for unit in units),)
 
 
-def tried(units: dict[str, Unit], lacking: int, best: int = 99, most: int = 4) -> list[str]:
-    """The names of the sets that are tried, for so many GPUs, if a set of that price is known to do."""
-    weigh = Weighing(price, lambda those: len(list(those)) >= lacking, lambda key: key < (best,))
+def tried(units: dict[str, Unit], lacking: int, best: int = 99, most: int = 4, firm: str = "") -> list[str]:
+    """The names of the sets that are tried, for so many GPUs, if a set of that price is known to do and some may not
+    stop."""
+
+    def may_stop(those: tuple[Unit, ...]) -> bool:
+        return not any(unit.row.name in firm for unit in those)
+
+    weigh = Weighing(price, lambda those: len(those) >= lacking, may_stop, lambda key: key < (best,))
     sets = FewSets(list(units.values()), most, weigh).cheapest_first()
     return ["".join(unit.row.name for unit in those) for those in sets]
 
@@ -63,9 +68,15 @@ def test_where_nobody_need_stop_every_set_is_tried():
     assert len(tried(four(), lacking=0, best=0)) == 15
 
 
+def test_who_may_only_be_moved_is_tried_with_those_who_may_stop():
+    assert tried(four(), lacking=2, firm="b") == ["ac", "abc", "ad", "abd", "cd", "acd", "bcd", "abcd"]
+    assert tried(four(), lacking=2, firm="bcd") == []
+    assert tried(four(), lacking=1, firm="bcd", most=2) == ["a", "ab", "ac", "ad"]
+
+
 def test_what_is_found_on_the_way_counts_at_once():
     known = [99]
-    weigh = Weighing(price, lambda those: len(list(those)) >= 1, lambda key: key < (known[0],))
+    weigh = Weighing(price, lambda those: len(those) >= 1, lambda those: True, lambda key: key < (known[0],))
     met = []
     for those in FewSets(list(four().values()), 4, weigh).cheapest_first():
         met.append("".join(unit.row.name for unit in those))
@@ -116,15 +127,50 @@ def test_no_outcome_is_better_than_its_rights_say_of_those_who_stop():
     assert Movers(draft, row, asked).at_best(key) == ()
 
 
-def test_many_equal_claims_on_one_node_are_settled_with_few_tries(monkeypatch: pytest.MonkeyPatch):
-    settled = []
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many had stepped aside, each time that a try was brought to its end."""
+    found: list[int] = []
     settle = Settling.settle
 
     def noted(self: Settling, gone: list[Unit], thorough: bool = False) -> RoomMade | None:
-        settled.append(len(gone))
+        found.append(len(gone))
         return settle(self, gone, thorough)
 
     monkeypatch.setattr(Settling, "settle", noted)
+    return found
+
+
+def test_many_equal_claims_on_one_node_are_settled_with_few_tries(settled: list[int]):
     found = outlook(moment(CLAIMS))
     assert sum(isinstance(action, Evict) for action in found.actions) == 6
     assert len(settled) < 100
+
+
+def test_at_a_limit_that_nobody_who_may_stop_is_under_nothing_is_tried(settled: list[int]):
+    text = """
+nodes: [{name: n0, gpus: 8}]
+queues: [{name: a}, {name: b, quota: 4, limit: 2}]
+jobs:
+  - {name: "x{i}", times: 6, queue: a, at: "n0:{i}"}
+  - {name: y, queue: b, at: "n0:6"}
+  - {name: z, queue: b, at: "n0:7"}
+  - {name: w, queue: b, gpus: 1}
+"""
+    assert not outlook(moment(text)).actions
+    assert len(settled) <= 4
+
+
+MODELS = """
+nodes: [{name: n0, gpus: 2, model: A100}, {name: n1, gpus: 2, model: H100}]
+queues: [{name: q, limit: {A100: 1}}]
+jobs:
+  - {name: any, queue: q, at: "n0:0"}
+  - {name: wants, queue: q, gpus: 1, models: [A100]}
+"""
+
+
+def test_where_queues_count_the_gpus_of_a_model_a_move_may_change_who_may_stop():
+    fleet = Fleet(moment(MODELS))
+    assert fleet.tree.by_model
+    assert not Fleet(moment(CLAIMS)).tree.by_model

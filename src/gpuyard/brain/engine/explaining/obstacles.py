@@ -101,6 +101,10 @@ class Anybody:
         """Anybody may be."""
         return set(gone)
 
+    def may_stop(self, units: tuple[Unit, ...]) -> bool:
+        """Anybody may."""
+        return True
+
     def accepts(self, outcome: RoomMade) -> bool:
         """Any outcome tells something."""
         return True

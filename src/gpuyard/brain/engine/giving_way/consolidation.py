@@ -109,6 +109,10 @@ class Movers:
         """Nobody stops for a move."""
         return set()
 
+    def may_stop(self, units: tuple[Unit, ...]) -> bool:
+        """Nobody may."""
+        return not units
+
     def accepts(self, outcome: RoomMade) -> bool:
         """Everybody still runs, and a borrower moved no more than the policy's multiple of its own GPUs."""
         return not outcome.stopped and self.few_enough(outcome.moved)

@@ -94,8 +94,10 @@ class Weighing(NamedTuple):
 
     key: Callable[[tuple[Unit, ...]], Key]
     """Never falls when somebody joins."""
-    suffice: Callable[[Iterable[Unit]], bool]
+    suffice: Callable[[tuple[Unit, ...]], bool]
     """A bound: whether what is free and what these hold is as much as lacks."""
+    may_stop: Callable[[tuple[Unit, ...]], bool]
+    """A bound: whether these, and nobody else, may be those who stop in the end."""
     better: Callable[[Key], bool]
     """Whether an outcome that stops a set of this key could be better than the best so far; () if it stops nobody."""
 
@@ -104,9 +106,9 @@ class FewSets:
     """Sets of units that may suffice, in order of their keys.
 
     Whoever stops in the end must suffice, for who moves takes as much elsewhere as was freed here. All sets within
-    another have smaller keys and are met before it, so it is worth a try only if one of them that suffices could be
-    better than the best so far. That is not known of gangs that give single tasks, and of tasks that take more of one
-    card than of another: where there are any, every set that may suffice is worth a try.
+    another have smaller keys and are met before it, so it is worth a try only if one of them suffices, may stop, and
+    could be better than the best so far. That is not known of gangs that give single tasks, and of tasks that take more
+    of one card than of another: where there are any, every set that may suffice is worth a try.
     """
 
     def __init__(self, units: list[Unit], most: int, weigh: Weighing) -> None:
@@ -114,7 +116,9 @@ class FewSets:
         self.most = most
         self.weigh = weigh
         self._bounded = all(_as_much_anywhere(unit) for unit in units)
-        self._enough: list[tuple[Key, frozenset[int]]] = [((), frozenset())] if weigh.suffice(()) else []
+        self._enough: list[tuple[Key, frozenset[int]]] = []
+        if weigh.suffice(()) and weigh.may_stop(()):
+            self._enough.append(((), frozenset()))
 
     def cheapest_first(self) -> Iterator[tuple[Unit, ...]]:
         """Those worth a try, of so many units at most."""
@@ -125,7 +129,7 @@ class FewSets:
             if self._bounded and not self._any_better_than(key):
                 return
             those = tuple(self.units[i] for i in chosen)
-            if self.weigh.suffice(those) and self._worth_a_try(key, frozenset(chosen)):
+            if self.weigh.suffice(those) and self._worth_a_try(key, those, frozenset(chosen)):
                 yield those
             for i in range(chosen[-1] + 1, len(self.units) if len(chosen) < self.most else 0):
                 if not _covered(self.units[i], those):
@@ -136,10 +140,10 @@ class FewSets:
         self._enough = [known for known in self._enough if self.weigh.better(known[0])]
         return bool(self._enough) or self.weigh.better(key)
 
-    def _worth_a_try(self, key: Key, chosen: frozenset[int]) -> bool:
+    def _worth_a_try(self, key: Key, those: tuple[Unit, ...], chosen: frozenset[int]) -> bool:
         if not self._bounded:
             return True
-        if self.weigh.better(key):
+        if self.weigh.better(key) and self.weigh.may_stop(those):
             self._enough.append((key, chosen))
         return any(stopped <= chosen for _, stopped in self._enough)
 

@@ -245,6 +245,10 @@ class Takers:
         """Nobody is lifted to whom there is no right."""
         return set(gone)
 
+    def may_stop(self, units: tuple[Unit, ...]) -> bool:
+        """Whether each is fair game when its turn comes."""
+        return len(self.claim.rights_in_order(units)) == len(units)
+
     def accepts(self, outcome: RoomMade) -> bool:
         """Whoever stops was fair game when it went, and the take is bearable for its side."""
         rights = self.rights_of(outcome.stopped, outcome.taken)

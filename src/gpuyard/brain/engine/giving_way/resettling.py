@@ -42,6 +42,9 @@ class RoomRights(clearing.Leave, Protocol):
     def stoppable(self, gone: Iterable[Unit]) -> set[Unit]:
         """Who of these, gone now, may be stopped and not only moved; asked before the claimant is placed."""
 
+    def may_stop(self, units: tuple[Unit, ...]) -> bool:
+        """Whether these, who all stand, could be the ones who stop, as far as that is known before anybody goes."""
+
     def accepts(self, outcome: RoomMade) -> bool:
         """Whether this outcome keeps every rule; asked while it stands."""
 

@@ -293,7 +293,10 @@ class RoomMaker:
         """The best set of these that lets the claimant stand: the first, unless some of a later one might be moved."""
         best, chosen = self._best, None
         weigh = Weighing(
-            self.rights.key, self._may_suffice, lambda key: best is None or self.rights.at_best(key) < best
+            key=self.rights.key,
+            suffice=self._may_suffice,
+            may_stop=self._may_stop,
+            better=lambda key: best is None or self.rights.at_best(key) < best,
         )
         for those in FewSets(units, most, weigh).cheapest_first():
             if not self._go_on():
@@ -311,6 +314,11 @@ class RoomMaker:
         asked = self._settling.asked()[GPUS]
         return asked <= self.draft.fleet.columns.idle_total + sum(unit.cost for unit in units) or self._sliced()
 
+    def _may_stop(self, units: tuple[Unit, ...]) -> bool:
+        """A bound: whether they may go and the claimant is admitted then. Who moves changes neither, unless queues
+        count GPUs by their model."""
+        return self.draft.fleet.tree.by_model or (self.rights.may_stop(units) and self._admitted_without(units))
+
     def _sliced(self) -> bool:
         return bool(self.draft.fleet.columns.profiles)
 
@@ -320,6 +328,15 @@ class RoomMaker:
         """The queue whose limit refuses the claimant now, if that is what refuses it."""
         excess = self._settling.excess()
         return excess.queue if excess is not None and excess.kind == "limit" else None
+
+    def _admitted_without(self, units: tuple[Unit, ...]) -> bool:
+        """Whether no queue refuses the claimant once these are gone."""
+        for unit in units:
+            self.rights.suppose(unit, gone=True)
+        admitted = self._settling.excess() is None
+        for unit in units:
+            self.rights.suppose(unit, gone=False)
+        return admitted
 
     def _make_admissible(self, gone: list[Unit]) -> list[Unit]:
         """Where a limit stands in the way, let those go too who hold what it allows, the cheapest first."""

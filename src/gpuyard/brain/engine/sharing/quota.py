@@ -47,6 +47,8 @@ class QueueTree:
             if parent >= 0:
                 self.children[parent].append(i)
         self.resources = _named_resources(self.queues)
+        self.by_model = not {GPU, CPU, MEMORY}.issuperset(self.resources)
+        """Whether some queue counts GPUs of a model by themselves, so that it matters where a job runs."""
         self.quota = [_amounts(queue.quota, self.resources, NOT_COUNTED) for queue in self.queues]
         self.limit = [_amounts(queue.limit, self.resources, UNLIMITED) for queue in self.queues]
         self.used = [[0] * len(self.resources) for _ in self.queues]
