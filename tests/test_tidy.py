@@ -19,6 +19,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+"""`make check` runs it by itself."""
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "gpuyard"
 

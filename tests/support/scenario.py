@@ -42,6 +42,9 @@ TIMES = {"submitted", "started", "waiting_since", "stale_since", "until", "last"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 OWN_SIZE = {"gpus", "fraction", "gpu_memory", "mig", "groups"}
 
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The same loader, ten times as fast where PyYAML has been compiled."""
+
 Document = dict[str, Any]
 
 
@@ -87,7 +90,7 @@ def load_all(folder: Path = FOLDER) -> list[Scenario]:
 
 def load(path: Path, folder: Path = FOLDER) -> Iterator[Scenario]:
     """The scenarios of one file."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
     if not isinstance(content, dict) or set(content) != {"scenarios"}:
         raise ScenarioError(f"{path.name} must hold `scenarios:` and nothing else")
     for entry in content["scenarios"]:

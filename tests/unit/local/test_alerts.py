@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpuyard.runtime.alerting.channels import NotifyWish
 from gpuyard.runtime.service import Caller
 from tests.support.yards import ADMIN, ME, TestYard, sh
+
+pytestmark = pytest.mark.slow
 
 FLEET = """
 policy: {classes: {training: {alert_after: 200ms}}}

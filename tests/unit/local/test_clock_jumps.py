@@ -11,6 +11,8 @@ from gpuyard.runtime.clock import SystemClock
 from gpuyard.worlds.local.state import book
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 HOUR_S = 3600.0
 
 

@@ -24,6 +24,8 @@ from gpuyard.worlds.local.launching.launch import Supervisors
 from gpuyard.worlds.local.supervising import confine
 from tests.support.yards import ADMIN, TestYard, fleet, sh
 
+pytestmark = pytest.mark.slow
+
 PODMAN = Path(__file__).resolve().parents[2] / "support" / "fake_podman.py"
 
 

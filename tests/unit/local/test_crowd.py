@@ -14,6 +14,8 @@ from gpuyard.model.ownership import Caps
 from gpuyard.runtime.service import Caller
 from tests.support.yards import ADMIN, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 ANN, BOB = Caller("ann"), Caller("bob")
 MakeYard = Callable[[Caps], TestYard]
 

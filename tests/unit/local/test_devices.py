@@ -22,6 +22,8 @@ from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from gpuyard.runtime.service import Caller
 from tests.support.yards import ADMIN, TestYard, fleet, sh
 
+pytestmark = pytest.mark.slow
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: two real users take turns")
 UUIDS = ("GPU-0000", "GPU-1111")
 

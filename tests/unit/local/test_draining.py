@@ -10,6 +10,8 @@ import pytest
 from gpuyard.model.errors import Conflict, Denied, NotFound
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 TWO = "nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]\n"
 LONG = "trap 'echo saved; exit 0' USR1; sleep 60 & wait"
 

@@ -10,6 +10,8 @@ import pytest
 from gpuyard.runtime.service import Caller
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 ONE = "nodes: [{name: n0, gpus: 4}]"
 
 

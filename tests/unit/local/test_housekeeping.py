@@ -14,6 +14,8 @@ from gpuyard.worlds.local.attempts.housekeeping import Housekeeper
 from gpuyard.worlds.local.seam import past
 from tests.support.yards import ADMIN, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 
 def test_events_keys_and_output_are_cut_while_the_yard_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in (("EVENTS_KEPT", 10), ("BITE", 3), ("PAUSE_S", 0.0)):

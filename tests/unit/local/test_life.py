@@ -16,6 +16,8 @@ from gpuyard.runtime.service import Caller
 from gpuyard.worlds.local.supervising.confine import own_cgroup
 from tests.support.yards import ADMIN, ME, TestYard, gated, once_gated, sh
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_failed_job_is_tried_again_as_often_as_it_asked(yard: TestYard, tmp_path: Path):
     script = f"echo x >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"

@@ -23,6 +23,8 @@ from gpuyard.worlds.local.supervising.notes import read_pairs
 from tests.support.yards import ADMIN, ME, TestYard, sh
 from tests.unit.local.test_supervisor import order
 
+pytestmark = pytest.mark.slow
+
 ONE_GPU = "nodes: [{name: n0, gpus: 1, model: H100}]"
 ESCAPE = """
 [ $GPUYARD_ATTEMPT = 1 ] || exit 0

@@ -23,6 +23,8 @@ from gpuyard.worlds.local.state import store as stores
 from gpuyard.worlds.local.state.store import FILE, Store
 from tests.support.yards import ADMIN, ME, TestYard, gated, once_gated, sh
 
+pytestmark = pytest.mark.slow
+
 
 def again(folder: Path) -> TestYard:
     yard = TestYard(folder)

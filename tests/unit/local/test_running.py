@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_job_runs_and_succeeds(yard: TestYard):
     assert yard.put(sh("echo hello", name="a", gpus=2)) == ["a"]

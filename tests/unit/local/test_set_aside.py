@@ -17,6 +17,8 @@ from gpuyard.worlds.local.state.records import Entry
 from gpuyard.worlds.local.state.store import FILE
 from tests.support.yards import ADMIN, ME, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 
 def spoiled(folder: Path, *statements: str) -> None:
     """Somebody has written to the file of a yard that is down."""

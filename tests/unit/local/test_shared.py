@@ -14,6 +14,8 @@ from gpuyard.model.errors import NotFound, Refused
 from gpuyard.runtime.service import Caller
 from tests.support.yards import ADMIN, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[TestYard]:

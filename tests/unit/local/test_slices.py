@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.embedded.yard import EmbeddedYard, Settings
 from tests.support.yards import ADMIN, TestYard, fleet, sh
+
+pytestmark = pytest.mark.slow
 
 CUT = "nodes: [{name: n0, gpus: 2, model: H100, mig: {1: [1g.10gb, 1g.10gb, 3g.40gb]}}]"
 SHOW = "echo $CUDA_VISIBLE_DEVICES; sleep 60"

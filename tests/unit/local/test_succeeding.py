@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.yards import ADMIN, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[TestYard]:

@@ -23,6 +23,8 @@ from gpuyard.worlds.local.supervising import stopping
 from gpuyard.worlds.local.supervising.notes import ENV, read_pairs, write_pairs
 from tests.support.yards import ME, TestYard, sh
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 300
 
 
