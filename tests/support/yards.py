@@ -73,6 +73,11 @@ class TestYard(EmbeddedYard):
         """All a task wrote."""
         return self.logs(ADMIN, name, task, 0)[0].decode()
 
+    def until_said(self, name: str, words: str, task: int = 0) -> None:
+        """Wait until a task wrote this: a job runs a moment before its program has done anything."""
+        while words not in self.output(name, task):
+            self.wait_events(self.store.last_event, 0.02)
+
     def stop(self) -> None:
         """Down, with everything that runs."""
         self.close(jobs=True)

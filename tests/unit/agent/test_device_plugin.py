@@ -189,7 +189,8 @@ def test_whoever_binds_pods_is_told_when_a_kubelet_has_devices_and_before_it_has
     node.registering.tell_ready = tell
     node.kubelet.start()
     node.registering.start()
-    node.kubelet.until(lambda: node.kubelet.allocatable() == 8 and told and told[-1][0])
+    node.kubelet.until(lambda: node.kubelet.allocatable() == 8)
+    _until(lambda: told and told[-1][0])
     node.kubelet.stop()
     _until(lambda: told[-1][0] is False)
     node.kubelet.start()

@@ -13,7 +13,7 @@ from tests.support.yards import ADMIN, ME, TestYard, sh
 pytestmark = pytest.mark.slow
 
 TWO = "nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]\n"
-LONG = "trap 'echo saved; exit 0' USR1; sleep 60 & wait"
+LONG = "trap 'echo saved; exit 0' USR1; echo up; sleep 60 & wait"
 
 
 def drain(yard: TestYard, node: str, gpu: int | None = None, **more: Any) -> dict[str, Any]:
@@ -45,6 +45,7 @@ def two(tmp_path: Path):
 def test_a_job_moves_after_its_checkpoint_signal_and_the_node_is_drained(two: TestYard):
     two.put(sh(LONG, name="a", gpus=2, checkpoint={"signal": "SIGUSR1", "grace": "20s"}))
     first = where(two, "a")
+    two.until_said("a", "up")
     answer = drain(two, first, reason="fan is loud")
     assert [each["job"] for each in answer["moves"]] == ["a"]
     found = until_phase(two, first, "drained")

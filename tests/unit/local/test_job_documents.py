@@ -70,9 +70,10 @@ def test_why_of_a_running_yard_and_of_its_snapshot_read_alike(
 
 
 def test_a_report_tells_held_time_and_what_of_it_has_to_be_done_again(yard: TestYard):
-    long = "trap 'exit 0' USR1; sleep 60 & wait"
+    long = "trap 'exit 0' USR1; echo up; sleep 60 & wait"
     yard.put(sh(long, name="saves", gpus=8, checkpoint={"grace": "20s"}), sh(long, name="loses", gpus=8))
     places = {name: yard.until(name, "running")["placements"][0]["node"] for name in ("saves", "loses")}
+    yard.until_said("saves", "up")
     assert yard.report(ADMIN, "user", 0.0)[0]["lost_gpu_seconds"] == 0
     yard.drain(ADMIN, {"node": places["saves"], "gpu": None})
     yard.until("saves", "waiting")

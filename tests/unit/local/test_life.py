@@ -95,8 +95,8 @@ def test_preemption_gives_a_job_its_signal_and_time_to_save(yard: TestYard):
     checkpoint = {"signal": "SIGUSR1", "grace": "60s"}
     yard.put(sh(script, name="low", tasks=2, gpus=8, priority=1, checkpoint=checkpoint))
     yard.until("low", "running")
-    while not all("up" in yard.output("low", task) for task in (0, 1)):
-        yard.wait_events(yard.store.last_event, 0.02)
+    for task in (0, 1):
+        yard.until_said("low", "up", task)
     yard.put(sh("true", name="high", gpus=8, priority=99))
     assert yard.until("high")["phase"] == "succeeded"
     assert "saved\n" in yard.output("low")

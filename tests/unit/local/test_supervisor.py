@@ -80,7 +80,7 @@ def test_it_reports_how_the_command_ended(tmp_path: Path):
 
 def test_a_time_limit_warns_waits_and_kills(tmp_path: Path):
     script = "trap 'echo warned' USR1; trap 'echo asked' TERM; while :; do sleep 0.05; done"
-    said = run(order(tmp_path / "t", "sh", "-c", script, limit="0.3", warn="SIGUSR1", grace="0.2", term="0.3"))
+    said = run(order(tmp_path / "t", "sh", "-c", script, limit="3", warn="SIGUSR1", grace="1", term="1"))
     assert said["outcome"] == "timeout"
     lines = [line for line in output(tmp_path / "t").split(b"\n") if line in (b"warned", b"asked")]
     assert lines == [b"warned", b"asked"]
