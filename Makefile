@@ -34,7 +34,7 @@ test: setup check ## every check and every test
 	$(PYTEST) $(PARALLEL)
 
 quick: setup ## the inner loop: the fast tests, under a minute
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(WAITING) -m "not slow"
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(WAITING) -m "not slow" --ignore tests/e2e
 
 check: setup ## lint, format, types, layers, size budget
 	$(BIN)/ruff check

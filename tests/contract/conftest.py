@@ -227,9 +227,10 @@ def on_real_nodes(request: pytest.FixtureRequest) -> Callable[[Path, str], Place
 CLUSTERS = {"kubernetes": in_cluster, "kubernetes-real": on_real_nodes}
 KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.slow)
 REAL = pytest.param("kubernetes-real", marks=[pytest.mark.slow, pytest.mark.long])
+LOCAL = pytest.param("local", marks=pytest.mark.slow)
 
 
-@pytest.fixture(params=[REAL, KUBERNETES, *sorted(WORLDS)])
+@pytest.fixture(params=[REAL, KUBERNETES, LOCAL, "sim", "toy"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Place]]:
     """Makes a world of the kind from a fleet file's text."""
     made: list[Place] = []

@@ -21,7 +21,7 @@ from tests.support.scenario import FOLDER
 
 FOUND = FOLDER / "found"
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
-TRIES = {"mutants": 4, "quick": 5, "proof": 10_000}.get(PROFILE, 200)
+TRIES = {"mutants": 4, "quick": 3, "proof": 10_000}.get(PROFILE, 200)
 """Random clusters per law: a few in `make quick`, 200 in `make test`, ten thousand in `make proof`."""
 
 

@@ -19,6 +19,8 @@ from gpuyard.agent.nvml.faults import NvmlFault
 from tests.support import records
 from tests.support.kubelet import FakeKubelet
 
+pytestmark = pytest.mark.slow
+
 NAME = "synthetic-h100x8"
 UUIDS = [gpu.uuid for gpu in records.machine(NAME).machine.gpus]
 

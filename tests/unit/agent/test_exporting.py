@@ -152,6 +152,7 @@ def test_a_fault_shows_on_its_gpu_and_on_no_other(fault: NvmlFault, health: str)
     assert [found.health(gpu) for gpu in range(8)] == ["healthy"] * 3 + [health] + ["healthy"] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "until", "health"),
     [

@@ -14,6 +14,8 @@ from gpuyard.runtime.clustered.readiness import ClusterReadiness
 from gpuyard.server.cluster_probes import HEARD_S, MOST_AT_ONCE, ProbeDoor
 from tests.support.kube.cluster import until
 
+pytestmark = pytest.mark.slow
+
 WELL = ClusterReadiness(leads=True, synced=True, heard_s=1.25, turns=True)
 
 
