@@ -76,6 +76,14 @@ def wait_until(met: Callable[[], bool]) -> None:
         asyncio.run(asyncio.sleep(0.01))
 
 
+def leads_once_it_has_observed(world: KubernetesWorld) -> None:
+    """The Lease alone lets nobody act."""
+    wait_until(world.election.held)
+    assert not world.held()
+    world.observe()
+    assert world.held()
+
+
 def test_who_finds_the_lease_free_has_it_before_it_lists_the_cluster_and_lists_it_once():
     api = Api(None)
 
@@ -96,10 +104,7 @@ def test_who_takes_over_lists_the_cluster_anew_before_it_acts():
         assert set(api.lists.values()) == {1}
         assert api.lease is not None
         api.lease["spec"]["holderIdentity"] = ""
-        wait_until(world.election.held)
-        assert not world.held()
-        world.observe()
-        assert world.held()
+        leads_once_it_has_observed(world)
 
     lived(api, acts)
     assert set(api.lists.values()) == {2}
@@ -114,10 +119,7 @@ def test_who_led_with_a_gap_acts_again_only_on_what_was_listed_since():
         assert world.held()
         world.election._until = 0.0  # nobody answered for too long
         assert not world.held()
-        wait_until(world.election.held)
-        assert not world.held()
-        world.observe()
-        assert world.held()
+        leads_once_it_has_observed(world)
 
     lived(api, acts)
     assert set(api.lists.values()) == {2}

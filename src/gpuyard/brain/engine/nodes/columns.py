@@ -207,35 +207,23 @@ class Columns:
 
     def shift(self, held: Held, sign: int) -> None:
         """Take what `held` says from its node (sign 1), or give it back (sign -1); the two are exact inverses."""
-        n = held.node
-        if held.cpu:
-            self.cpu[n] -= sign * held.cpu
-        if held.memory:
-            self.memory[n] -= sign * held.memory
-        if held.extras:
-            self.extras.shift(n, held.extras, sign)
+        self._shift_beside(held, sign)
         if held.mig:
             self._shift_slices(held, sign)
         elif held.gpus:
             self._shift_devices(held, sign)
-        self.touched.note(n)
+        self.touched.note(held.node)
 
     def shift_all(self, changes: Iterable[tuple[int, Held]]) -> None:
         """All of them at once: the same columns as one `shift` after the other."""
         changed: set[int] = set()
         for sign, held in changes:
-            n = held.node
-            changed.add(n)
-            if held.cpu:
-                self.cpu[n] -= sign * held.cpu
-            if held.memory:
-                self.memory[n] -= sign * held.memory
-            if held.extras:
-                self.extras.shift(n, held.extras, sign)
+            changed.add(held.node)
+            self._shift_beside(held, sign)
             if held.mig:
                 self._shift_slices(held, sign)
             else:
-                used, amount = self.used[n], sign * (held.share or WHOLE)
+                used, amount = self.used[held.node], sign * (held.share or WHOLE)
                 for g in held.gpus:
                     used[g] += amount
         nodes = sorted(changed)
@@ -245,6 +233,16 @@ class Columns:
             for n in nodes:
                 self._follow(n)
         self.touched.note_all(nodes)
+
+    def _shift_beside(self, held: Held, sign: int) -> None:
+        """What a task takes beside its devices."""
+        n = held.node
+        if held.cpu:
+            self.cpu[n] -= sign * held.cpu
+        if held.memory:
+            self.memory[n] -= sign * held.memory
+        if held.extras:
+            self.extras.shift(n, held.extras, sign)
 
     def _follow(self, n: int) -> None:
         """What `_derive` does, for one node."""
