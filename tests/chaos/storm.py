@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from gpuyard.client import Client, Unreachable
-from gpuyard.model.errors import Broken, Conflict, GpuYardError, NotFound, Refused
+from gpuyard.model.errors import Broken, Conflict, GpuYardError, NotFound, Refused, Unwritten
 from tests.chaos import faults, ground
 from tests.chaos.load import GPUS, NODES, Load, fleet
 from tests.chaos.terminals import Terminals
@@ -193,7 +193,7 @@ class Storm:
         owed.tries += 1
         try:
             owed.ask(client)
-        except Unreachable:
+        except (Unreachable, Unwritten):
             return False
         except NotFound as error:
             self.wrong(f"LOST: {error}")

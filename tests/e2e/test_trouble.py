@@ -38,7 +38,7 @@ def tiny(tmp_path: Path) -> Iterator[Shell]:
 
 def fill(shell: Shell) -> Path:
     path = shell.state.parent / "fill"
-    with path.open("wb", buffering=0) as file:
+    with path.open("ab", buffering=0) as file:
         try:
             while file.write(b"x" * 4096):
                 pass
@@ -166,3 +166,35 @@ def test_what_can_never_run_is_refused_once(shell: Shell):
     assert told.endswith(". `--queue-anyway` keeps it until the fleet can run it.\n")
     kept = shell("run", "--gpus", "99", "--name", "huge", "--queue-anyway", "--detach", "--", "true")
     assert kept.stderr.startswith("huge can never run here: asks for 99 GPUs")
+
+
+def test_what_cannot_be_written_down_is_not_told_as_done(tiny: Shell):
+    """A crash would forget it; who asks again once there is room is told that it is done."""
+    tiny.up()
+    tiny("run", "--detach", "--name", "runs", "--gpus", "8", "--", "sleep", "600")
+    names = [f"w{number}" for number in range(40)]
+    for name in names:
+        tiny("run", "--detach", "--name", name, "--gpus", "8", "--", "true")
+    full, unwritten, done = fill(tiny), "", None
+    for unwritten in names:
+        done = tiny("cancel", unwritten, code=None)
+        if done.returncode:
+            break
+        fill(tiny)  # also the room that was put by
+    assert done is not None
+    assert done.returncode == 1
+    heard = "was heard, but cannot be written down yet"
+    assert f"to cancel {unwritten} {heard}" in done.stderr
+    assert f"to cancel {unwritten} {heard}" in tiny("cancel", unwritten, code=1).stderr, "as often as it is asked"
+    node = tiny("nodes", "-o", "name").stdout.split()[0]
+    assert f"to drain {node} {heard}" in tiny("drain", node, "--yes", code=1).stderr
+    assert f"to open {node} {heard}" in tiny("undrain", node, code=1).stderr
+    assert f"to open {node} {heard}" in tiny("undrain", node, code=1).stderr, "that it is open already is not on disk"
+    assert (
+        f"to change queue default {heard}" in tiny("queues", "set", "default", "--limit", "64", "--yes", code=1).stderr
+    )
+    full.unlink()
+    wait_for(lambda: tiny("cancel", unwritten, code=None).returncode != 1, "it is told yes, or that it was so before")
+    with tiny.client() as client:
+        assert client.job(unwritten)["phase"] == "cancelled"
+    assert "is open already" in tiny("undrain", node, code=2).stderr

@@ -212,6 +212,9 @@ class ToyPort:
         yield
         self.driver.turn()
 
+    def unwritten(self) -> str:
+        return ""
+
     def cancel(self, job: ToyRecord, told: str, /) -> None:
         job.life.told = told
         self.world.end(job.life, "cancelled")

@@ -9,10 +9,17 @@ import json
 import ssl
 from typing import Any
 
-from gpuyard.model.errors import Broken, Conflict, Denied, GpuYardError, Never, NotFound, Refused
+from gpuyard.model.errors import Broken, Conflict, Denied, GpuYardError, Never, NotFound, Refused, Unwritten
 
 OK_MAX = 299
-BY_STATUS: dict[int, type[GpuYardError]] = {401: Denied, 403: Denied, 404: NotFound, 409: Conflict, 422: Never}
+BY_STATUS: dict[int, type[GpuYardError]] = {
+    401: Denied,
+    403: Denied,
+    404: NotFound,
+    409: Conflict,
+    422: Never,
+    507: Unwritten,
+}
 FAULT = 500
 
 

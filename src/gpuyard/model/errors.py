@@ -47,6 +47,11 @@ class Busy(Refused):
     """The caller has as many questions open as may be; the message says so, and that a little later it works."""
 
 
+class Unwritten(GpuYardError):
+    """What was asked was heard and cannot be written down yet: a crash would forget it, so nobody is told that it is
+    done. The message says why, and that asking again tells when it is."""
+
+
 class Unknown(GpuYardError):
     """An event names a job, node or queue that the picture does not have; it is left out and reported."""
 

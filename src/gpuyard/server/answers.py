@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gpuyard.model.errors import Busy, Conflict, Denied, GpuYardError, Never, NotFound, Refused, TooMuch
+from gpuyard.model.errors import Busy, Conflict, Denied, GpuYardError, Never, NotFound, Refused, TooMuch, Unwritten
 
 STATUSES: tuple[tuple[type[GpuYardError], int, str], ...] = (
     (NotFound, 404, ""),
@@ -21,6 +21,7 @@ STATUSES: tuple[tuple[type[GpuYardError], int, str], ...] = (
     (Never, 422, "`--queue-anyway` keeps it until the fleet can run it."),
     (TooMuch, 413, ""),
     (Busy, 429, ""),
+    (Unwritten, 507, ""),
     (Refused, 400, ""),
 )
 BUG = "This is a bug in the yard; please report it with `yard snapshot`."

@@ -48,6 +48,7 @@ class LocalPort:
         self.site = LocalSite(plane)
         self.past = LocalPast(plane)
         self.change = plane.desk.change
+        self.unwritten = plane.desk.unwritten
         self.now = plane.desk.now
         self.monotonic = plane.clock.monotonic
 
@@ -142,7 +143,7 @@ class LocalJobs:
 
     def find(self, key: str) -> Entry | None:
         """One by its name among everybody's."""
-        return self._desk.book.find(key) or books.named(self._desk.store, key)
+        return self._desk.known(key)
 
     def members(self, key: str) -> Sequence[Entry]:
         """The members of an array that are not over."""

@@ -381,6 +381,9 @@ class ServedWorld(Protocol[R]):
     def change(self) -> AbstractContextManager[object]:
         """What is wanted inside happens together."""
 
+    def unwritten(self) -> str:
+        """Why what was changed is not on disk yet; empty if it is."""
+
     def now(self) -> float: ...
     def monotonic(self) -> float: ...
     def status(self) -> Document:

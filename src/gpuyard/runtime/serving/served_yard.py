@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic
 
 from gpuyard import files
-from gpuyard.model.errors import Denied
+from gpuyard.model.errors import Conflict, Denied, Unwritten
 from gpuyard.runtime.alerting import documents as alert_documents
 from gpuyard.runtime.service import Caller, Document
 from gpuyard.runtime.serving import reporting
 from gpuyard.runtime.serving.acting import Acting
-from gpuyard.runtime.serving.draining import Draining
+from gpuyard.runtime.serving.draining import Draining, place_of
 from gpuyard.runtime.serving.inspecting import Inspecting
 from gpuyard.runtime.serving.lookup import Lookup
 from gpuyard.runtime.serving.port import R, ServedWorld
@@ -76,7 +77,8 @@ class ServedYard(Generic[R]):
 
     def act(self, caller: Caller, name: str, verb: str) -> Document:
         """`cancel`, `hold`, `release` or `requeue` a job, or every member of an array."""
-        return self._acting.act(self._viewer(caller), name, verb)
+        with self._written(f"{verb} {name}"):
+            return self._acting.act(self._viewer(caller), name, verb)
 
     def logs(self, caller: Caller, name: str, task: int, offset: int) -> tuple[bytes, int, bool]:
         """Output from `offset` on: the bytes, the next offset, and whether more may come."""
@@ -99,11 +101,13 @@ class ServedYard(Generic[R]):
 
     def drain(self, caller: Caller, place: Document, dry_run: bool = False) -> Document:
         """Close a node or one GPU of it, and empty it gently."""
-        return self._draining.drain(caller, place, dry_run)
+        with self._written(f"drain {place_of(place)}", dry_run):
+            return self._draining.drain(caller, place, dry_run)
 
     def undrain(self, caller: Caller, place: Document) -> Document:
         """Open a node or GPU again."""
-        return self._draining.undrain(caller, place)
+        with self._written(f"open {place_of(place)}"):
+            return self._draining.undrain(caller, place)
 
     def overview(self, caller: Caller) -> Document:
         """History, prospects and fragmentation: what the live page shows beside the listings."""
@@ -115,11 +119,31 @@ class ServedYard(Generic[R]):
 
     def set_queue(self, caller: Caller, document: Document, dry_run: bool) -> Document:
         """Create or change a queue; a dry run tells who would lose or get GPUs."""
-        return self._queueing.set_queue(caller, document, dry_run)
+        with self._written(f"change queue {document['name']}", dry_run):
+            return self._queueing.set_queue(caller, document, dry_run)
 
     def delete_queue(self, caller: Caller, name: str, dry_run: bool) -> Document:
         """Delete a queue in which no job stands; a dry run tells who would lose or get GPUs."""
-        return self._queueing.delete_queue(caller, name, dry_run)
+        with self._written(f"delete queue {name}", dry_run):
+            return self._queueing.delete_queue(caller, name, dry_run)
+
+    @contextmanager
+    def _written(self, wish: str, dry_run: bool = False) -> Iterator[None]:
+        """Nobody is told yes, or that it was so before, of what a crash would forget."""
+        try:
+            yield
+        except Conflict:
+            self._must_be_written(wish)
+            raise
+        if not dry_run:
+            self._must_be_written(wish)
+
+    def _must_be_written(self, wish: str) -> None:
+        if told := self._world.unwritten():
+            raise Unwritten(
+                f"to {wish} was heard, but cannot be written down yet, and a crash would forget it: {told}; "
+                "ask again once there is room"
+            )
 
     # --- what happened ---------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from gpuyard.worlds.local.launching.holdings import Holdings
 from gpuyard.worlds.local.launching.orders import Surroundings
 from gpuyard.worlds.local.ports import DeviceKeeper, Launcher, NoKeeper
 from gpuyard.worlds.local.state.aside import Aside
-from gpuyard.worlds.local.state.book import Book, save_attempt, save_job, save_tasks
+from gpuyard.worlds.local.state.book import Book, named, save_attempt, save_job, save_tasks
 from gpuyard.worlds.local.state.numbers import Numbers
 from gpuyard.worlds.local.state.records import Attempt, Entry, Task
 from gpuyard.worlds.local.state.reserve import DiskReserve
@@ -96,6 +96,10 @@ class Desk:
             self.trouble = str(error)
             self.store.defer(batch)
             return
+        self._all_is_written()
+
+    def _all_is_written(self) -> None:
+        self.book.leaving.clear()
         self._carry_out()
 
     def _commit(self, batch: Batch) -> None:
@@ -108,6 +112,10 @@ class Desk:
             batch.error, batch.done = None, False
             self.store.commit(batch)
 
+    def unwritten(self) -> str:
+        """Why what was changed is not on disk yet; empty if it is."""
+        return self.trouble if self.store.has_deferred else ""
+
     def retry(self) -> None:
         """Ask a disk that refused again."""
         with self.lock:
@@ -118,7 +126,7 @@ class Desk:
                 return
             self.trouble = ""
             self.reserve.put_by()
-            self._carry_out()
+            self._all_is_written()
 
     def _carry_out(self) -> None:
         """All of them: what one cannot do for want of room keeps no other from being done, and is tried again.
@@ -154,6 +162,15 @@ class Desk:
     def then(self, effect: Callable[[], None]) -> None:
         """Do this once the change is on disk."""
         self._effects.append(effect)
+
+    def known(self, key: str) -> Entry | None:
+        """A job by its key: as it stands, also where the store does not know that yet. One that the store has and the
+        book has not, and that is not over, is about to be accepted: nobody was told of it."""
+        entry = self.book.find(key) or self.book.leaving.get(key)
+        if entry is not None:
+            return entry
+        written = named(self.store, key)
+        return written if written is not None and written.over else None
 
     # --- what is written -------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def lay_aside(desk: Desk, entry: Entry) -> None:
     entry.phase, entry.ended = Phase.FAILED, desk.now()
     desk.keep(entry)
     desk.say("set-aside", entry, message=entry.told)
-    desk.book.ended.append(entry)
+    desk.book.note_over(entry)
 
 
 def _note(desk: Desk, entry: Entry, why: str) -> str:

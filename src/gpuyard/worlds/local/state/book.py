@@ -39,6 +39,8 @@ class Book:
         self.gated: dict[int, dict[int, Entry]] = {}
         """Members of each array that wait for the others, by template."""
         self.ended: deque[Entry] = deque(maxlen=KEEP_ENDED)
+        self.leaving: dict[str, Entry] = {}
+        """Those that are over, by key, until that is on disk: the store knows them as they were before."""
         self.flawed: list[Entry] = []
         """Those that were not over, and whose rows cannot be read."""
         self.next_job = 1
@@ -108,8 +110,13 @@ class Book:
 
     def retire(self, entry: Entry) -> None:
         """A job has ended: only the newest stay in memory."""
+        self.note_over(entry)
         del self.entries[entry.id]
         self.keys.pop(entry.key, None)
+
+    def note_over(self, entry: Entry) -> None:
+        """Tell of it as one that has ended."""
+        self.leaving[entry.key] = entry
         self.ended.append(entry)
 
     def drop(self, entry: Entry) -> None:
