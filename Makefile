@@ -67,7 +67,7 @@ bench: setup ## cost against size
 
 bench-local: setup ## the embedded yard: 10,000 queued jobs, 256 virtual GPUs
 	$(BIN)/python -m bench.embedded
-	$(BIN)/python -m bench served-jobs served-submit served-submits served-start served-idle served-rss
+	$(BIN)/python -m bench served-jobs served-submit served-submits served-start served-idle served-rss supervisor
 
 bench-agent: setup ## the agent: memory and CPU on replayed machines of 8 and 16 GPUs
 	$(BIN)/python -m bench.agent

@@ -10,6 +10,7 @@ import atexit
 import itertools
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -21,6 +22,8 @@ from pathlib import Path
 
 from bench.measuring import Case, Sample, timed
 from gpuyard.client import Client
+from gpuyard.worlds.local.launching.launch import BOOT
+from gpuyard.worlds.local.supervising.notes import write_pairs
 
 YARD = str(Path(sys.executable).with_name("yard"))
 NODES, QUEUED = 32, 10_000
@@ -139,11 +142,32 @@ def submit_to_running() -> Sample:
     return Sample(sum(took) / 1e3, statistics.median(took), {"p95_ms": sorted(took)[18]})
 
 
+def supervise_one() -> Sample:
+    """Processor time from the start of a task's supervisor to its end, of a task that does nothing; beside it what the
+    interpreter alone takes to start that task."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuyard-bench-"))
+    words = {"key": "1 1 0", "log": str(folder / "log"), "notify": str(folder / "none"), "term": "1", "arg": "true"}
+    write_pairs(str(folder / "order"), [*words.items()])
+    told = _children_s(BOOT, str(folder))
+    bare = _children_s("import os; os.posix_spawnp('true', ['true'], os.environ); os.wait()")
+    shutil.rmtree(folder)
+    return Sample(told, told * 1e3, {"bare_ms": bare * 1e3})
+
+
+def _children_s(program: str, *args: str) -> float:
+    """Processor time of an interpreter that runs it, and of what it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-I", "-S", "-c", program, *args], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 CASES = (
     Case("served-jobs", "yard jobs, 10,000 queued", "ms", list_jobs, aim=300, runs=7),
     Case("served-submit", "an API submit, 10,000 queued", "ms", one_submit, aim=50, runs=50),
     Case("served-submits", "1,000 API submits", "s", thousand_submits, aim=5, runs=1),
     Case("served-start", "submit to running, p50", "ms", submit_to_running, aim=100, runs=3),
     Case("served-idle", "idle CPU of a core", "%", idle, aim=2, runs=1),
+    Case("supervisor", "one task's supervisor, start to end (CPU)", "ms", supervise_one, aim=50, runs=20),
     Case("served-rss", "RSS of the control plane", "MiB", memory, aim=200, runs=1),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -61,10 +60,8 @@ def test_every_stop_of_the_tour_is_an_example_that_ships():
     assert set(tour.TOUR) <= {path.stem for path in sources.examples()}
 
 
-def test_the_tour_is_short(yard: Yard):
-    begun = time.process_time()  # a clock on the wall would measure the neighbours
+def test_the_tour_that_ships_comes_to_its_end(yard: Yard):
     assert yard("tour").code == 0
-    assert time.process_time() - begun < 15
 
 
 def test_without_examples_the_tour_says_what_to_do(yard: Yard, monkeypatch: pytest.MonkeyPatch):
