@@ -29,6 +29,20 @@ def test_samples_tell_what_was_held_and_who_waited_and_outlive_a_restart(tmp_pat
     again.stop()
 
 
+def test_a_burst_shorter_than_a_minute_is_seen(tmp_path: Path):
+    yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 4}]")
+    yard.start()
+    yard.put(sh("sleep 600", name="a", gpus=4))
+    yard.until("a", "running")
+    yard._plane.history.glance()
+    yard.act(ME, "a", "cancel")
+    yard.until("a", "cancelled")
+    assert max(held for _, held, _, _ in yard.overview(ADMIN)["history"]) == 4
+    times = [at for at, *_ in yard.overview(ADMIN)["history"]]
+    assert times == sorted(times)
+    yard.stop()
+
+
 def test_a_yard_in_which_nothing_happens_piles_nothing_up(tmp_path: Path):
     """The attack: every sample waited for the next commit with all those before it, for days."""
     yard = TestYard(tmp_path, "nodes: [{name: n0, gpus: 4}]")

@@ -1,7 +1,8 @@
 """How many GPUs were held and how many jobs waited, over the last day: what the live page draws.
 
-A sample a minute, taken by a thread of its own. All of them are kept with the state every ten minutes and at the end,
-so that a crash forgets little. What lies between two samples is not known.
+A sample a minute, taken by a thread of its own, and of the last minutes one every other second, so that a short burst
+is seen by whoever looks at once. Those of minutes are kept with the state every ten minutes and at the end, so that a
+crash forgets little. What lies between two samples is not known.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from gpuyard.worlds.base import Archive
 from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.seam import archive
 
-EVERY_S = 60.0
+EVERY_S = 2.0
+RECENT = 150
+"""Five minutes of them."""
+A_MINUTE = 30
 KEPT = 24 * 60
-KEEP_EVERY = 10
+KEEP_EVERY = 10 * A_MINUTE
 """So many samples are taken between two writings: a yard in which nothing happens writes next to nothing."""
 HISTORY = "history"
 
@@ -29,11 +33,12 @@ class History:
     def __init__(self, desk: Desk, kept: Archive) -> None:
         self._desk = desk
         self._samples: deque[Sample] = deque(_readable(kept), maxlen=KEPT)
+        self._recent: deque[Sample] = deque(maxlen=RECENT)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="history", daemon=True)
 
     def start(self) -> None:
-        """Begin to look, now and then every minute."""
+        """Begin to look, now and then again and again."""
         self.take()
         self._thread.start()
 
@@ -45,17 +50,24 @@ class History:
 
     def samples(self) -> list[Sample]:
         """All there are, and how it is now."""
-        return [*list(self._samples), self._now()]
+        recent = [*list(self._recent), self._now()]
+        return [*(each for each in list(self._samples) if each[0] <= recent[0][0]), *recent]
 
     def take(self) -> None:
-        """One more."""
+        """One more, for a day."""
         self._samples.append(self._now())
+
+    def glance(self) -> None:
+        """One more, for some minutes."""
+        self._recent.append(self._now())
 
     def _work(self) -> None:
         for number in itertools.count(1):
             if self._over.wait(EVERY_S):
                 return
-            self.take()
+            self.glance()
+            if number % A_MINUTE == 0:
+                self.take()
             if number % KEEP_EVERY == 0:
                 self._keep()
 
