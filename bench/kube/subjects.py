@@ -41,6 +41,7 @@ async def run(cluster: Cluster, client: KubeClient, name: str, workload: str, co
     """One round of one of them."""
     scheduler = {"gpuyard": OURS, "kube-scheduler": THEIRS}.get(name, NOBODY)
     pods = await making.make_pods(client, workload, count, scheduler)
+    await watching.collect_garbage(client)
     async with watching.watching(client, pods) as seen:
         servers, others, begun = watching.cpu_of_all(cluster.running), watching.busy_cores(), time.monotonic()
         with running(cluster, name) as process:

@@ -41,7 +41,7 @@ def told(snapshot: Snapshot) -> list[Explanation]:
     some = KINDS[len(snapshot.jobs) % TURNS :: TURNS]
     new = [_settled(snapshot, job, leaves[i % len(leaves)], i % 2 == 1) for i, job in enumerate(some)]
     after = foresee.Foresight(replace(snapshot, jobs=(*snapshot.jobs, *new)))
-    return [after.explain(after.fleet.short[job.name]) for job in new if job.name in after.fleet.short]
+    return [after.explain(after.fleet.rolls.short[job.name]) for job in new if job.name in after.fleet.rolls.short]
 
 
 def _settled(snapshot: Snapshot, job: Job, queue: str, together: bool) -> Job:

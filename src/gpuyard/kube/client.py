@@ -39,6 +39,12 @@ BODY_MAX = 64 << 20
 """Of a reply that is read whole. Lists are asked for in pages."""
 LINE_MAX = 16 << 20
 """Of one event of a watch; an object has at most 3 MiB, a Secret of the server's limits no more."""
+CROWDED = 1000.0
+"""Events of a watch a second, above which they are left to gather for a moment: each that is read by itself costs more
+than what is in it. As many come back when pods are bound as fast as a server can."""
+GATHER_S = 0.005
+LARGE = 1 << 16
+"""Bytes that come at once as they do of a list: those are read as they come."""
 TIMEOUT_S = 30.0
 CONNECT_S = 10.0
 CLOSING_S = 0.1
@@ -178,17 +184,54 @@ async def _nothing() -> AsyncIterator[list[bytes]]:
 
 async def _batches(answer: aiohttp.ClientResponse, silence_s: float) -> AsyncIterator[list[bytes]]:
     """Whole lines, as many as have come. The end of the stream is the end of the watch."""
-    rest = b""
-    while True:
-        async with asyncio.timeout(silence_s):
-            chunk = await answer.content.readany()
-        if not chunk:
-            return
-        *whole, rest = (rest + chunk).split(b"\n")
-        if whole:
-            yield whole
-        if len(rest) > LINE_MAX:
-            raise aiohttp.ClientPayloadError(f"one event of more than {LINE_MAX >> 20} MiB")
+    rest, loop = b"", asyncio.get_running_loop()
+    heard_at = loop.time()
+    with _Watchdog(answer.content, silence_s) as watchdog:
+        while chunk := await watchdog.read():
+            before, heard_at = heard_at, loop.time()
+            *whole, rest = (rest + chunk).split(b"\n")
+            if whole:
+                yield whole
+            if len(rest) > LINE_MAX:
+                raise aiohttp.ClientPayloadError(f"one event of more than {LINE_MAX >> 20} MiB")
+            if len(whole) > CROWDED * (heard_at - before) and len(chunk) < LARGE:
+                await asyncio.sleep(GATHER_S)
+
+
+class _Watchdog:
+    """Breaks a stream off that has said nothing for so long while somebody listened. It looks up once in that time, not
+    at every word; what has come and was not read yet is no silence."""
+
+    def __init__(self, stream: aiohttp.StreamReader, silence_s: float) -> None:
+        self._stream = stream
+        self._silence_s = silence_s
+        self._loop = asyncio.get_running_loop()
+        self._listens_since: float | None = None
+        self._had = 0
+        """Bytes that had come when it began to listen."""
+
+    def __enter__(self) -> _Watchdog:
+        self._timer = self._loop.call_later(self._silence_s, self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    async def read(self) -> bytes:
+        """What has come, or what comes next; nothing at the end."""
+        self._listens_since, self._had = self._loop.time(), self._stream.total_bytes
+        chunk = await self._stream.readany()
+        self._listens_since = None
+        return chunk
+
+    def _look(self) -> None:
+        since, left = self._listens_since, self._silence_s
+        if since is not None and self._stream.total_bytes == self._had and not self._stream.is_eof():
+            left += since - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._stream.set_exception(TimeoutError())
 
 
 async def _whole(answer: aiohttp.ClientResponse) -> bytes:

@@ -99,7 +99,10 @@ class _Lane(asyncio.Protocol):
         self._came = b""
         self._asked: asyncio.Future[ApiReply] | None = None
         self._transport: asyncio.Transport | None = None
+        self._due = 0.0
+        """When the answer must have come."""
         self._timer: asyncio.TimerHandle | None = None
+        """Looks whether it has; answers that come in time leave it be, so that few are ever set."""
         self.usable = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -110,9 +113,24 @@ class _Lane(asyncio.Protocol):
         """Its answer to come; the lane is nobody else's until then."""
         assert self._transport is not None
         self._came, self._asked = b"", self._loop.create_future()
-        self._timer = self._loop.call_later(within, self._fail, TimeoutError())
+        self._due = self._loop.time() + within
+        if self._timer is None or self._timer.when() > self._due:
+            self._look_up_later()
         self._transport.write(request)
         return self._asked
+
+    def _look_up_later(self) -> None:
+        self._stop_waiting()
+        self._timer = self._loop.call_at(self._due, self._look_up)
+
+    def _look_up(self) -> None:
+        self._timer = None
+        if self._asked is None or self._asked.done():
+            return
+        if self._loop.time() < self._due:
+            self._look_up_later()
+        else:
+            self._fail(TimeoutError())
 
     def data_received(self, data: bytes) -> None:
         self._came += data
@@ -134,12 +152,12 @@ class _Lane(asyncio.Protocol):
             return
         if found is not None:
             self.usable = self.usable and found.keeps
-            self._stop_waiting()
             self._asked.set_result(found.reply)
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _fail(self, error: Exception) -> None:
         self.close()

@@ -29,7 +29,8 @@ def apply(cluster: Cluster, name: str) -> None:
 
 def jobs(cluster: Cluster) -> dict[str, int]:
     """How many pods are bound, by what they are to us."""
-    told = [pod["metadata"]["annotations"]["gpuyard.dev/job"] for pod in cluster.pods() if pod["spec"].get("nodeName")]
+    bound = [pod["metadata"] for pod in cluster.pods() if pod["spec"].get("nodeName")]
+    told = [each.get("annotations", {}).get("gpuyard.dev/job", f"default/{each['name']}") for each in bound]
     return {name: told.count(name) for name in sorted(set(told))}
 
 

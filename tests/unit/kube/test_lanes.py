@@ -77,9 +77,10 @@ def test_what_is_no_answer_is_named_so(nonsense: bytes) -> None:
 
 
 class Server:
-    """Answers each request of a connection with the next reply; b"" hangs up, None says nothing for ever."""
+    """Answers each request of a connection with the next reply; b"" hangs up, None says nothing for ever, and after a
+    number of seconds the next one follows."""
 
-    def __init__(self, *replies: bytes | None) -> None:
+    def __init__(self, *replies: bytes | float | None) -> None:
         self.replies = list(replies)
         self.connections = 0
         self.requests: list[bytes] = []
@@ -100,8 +101,12 @@ class Server:
         length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
         self.requests.append(head + await reader.readexactly(length))
         reply = self.replies.pop(0)
+        if isinstance(reply, float):
+            await asyncio.sleep(reply)
+            reply = self.replies.pop(0)
         if reply is None:
             await reader.read()
+        assert not isinstance(reply, float)
         writer.write(reply or b"")
         return bool(reply)
 
@@ -161,6 +166,21 @@ def test_no_answer_in_time_is_told_and_its_connection_is_never_heard_again() -> 
 
     assert asyncio.run(two()) == 201
     assert server.connections == 2
+
+
+def test_each_request_of_a_connection_has_its_own_time() -> None:
+    server = Server(BY_LENGTH, 1.3, BY_LENGTH, None)
+
+    async def three() -> list[int]:
+        async with lanes(server) as made:
+            told = [(await made.post("/x", b"{}", "", within)).status for within in (1.0, 30.0)]
+            with pytest.raises(ApiUnreachable, match=r"no answer within 0\.05 s"):
+                async with asyncio.timeout(10):
+                    await made.post("/x", b"{}", "", 0.05)
+            return told
+
+    assert asyncio.run(three()) == [201, 201]
+    assert server.connections == 1
 
 
 def test_a_server_that_closed_an_idle_connection_is_met_by_a_new_one() -> None:

@@ -68,8 +68,8 @@ def test_members_of_a_gang_bear_the_marks_that_autoscalers_heed():
         assert (told[SAFE], told[UNDISTURBED], told["gpuyard.dev/job"]) == ("false", "true", "default/gang/g")
 
 
-def test_a_pod_that_stands_alone_bears_none():
-    assert bound_with([{}]) == [{"gpuyard.dev/job": "default/m0", "gpuyard.dev/task": "0"}]
+def test_a_pod_that_stands_alone_bears_none_and_is_not_told_its_own_name():
+    assert bound_with([{}]) == [{}]
 
 
 @pytest.mark.parametrize("own", ["true", "false", ""])

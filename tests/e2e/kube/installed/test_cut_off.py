@@ -92,6 +92,10 @@ def test_an_installation_that_is_killed_after_any_of_its_writes_is_finished_by_t
 
     async def work(bench: Bench) -> None:
         before = bench.work()
+        # What the set-up and tests before have left would be changed, not made: it is taken over, and taken away.
+        await bench.run(bench.install())
+        await bench.run(bench.uninstall())
+        until(lambda: not there(bare) and is_settled(bare), UP_S, "nothing of us is there")
         uninterrupted, _ = await bench.run(bench.install())
         whole = await bench.picture()
         assert set(whole) == there(bare)
