@@ -92,6 +92,7 @@ class Steady:
             before = None
             while before != self.memory:
                 before, self.memory = self.memory, decide(self._fleet, self.memory, self.now).memory
+            self._fleet.look_around()  # as the loop does once it is at rest
         return self._fleet
 
     def _step(self, fleet: Fleet, ended: TasksEnded, seen: JobSeen) -> Decision:

@@ -7,6 +7,7 @@ proves nothing, and a missing tool on the build machine must not look like succe
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Generator
 
@@ -19,6 +20,9 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 # Hints tell `yard` as it works from where the reader stands: here it is on the PATH.
 os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
+
+# Shells start what goes on in the background deaf to Ctrl-C, and who is deaf starts others deaf: they are to hear it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Deadlines are off: on a shared machine they measure the neighbours.
 # The same examples every time, so that a run says something about the change and not about luck; `proof` is random.

@@ -15,6 +15,8 @@ from gpuyard.brain.foresee import Foresight, outlook
 from gpuyard.model.actions import Evict, Move, Reserve, Start
 from gpuyard.model.answers.outlook import Outlook
 from gpuyard.model.job import Job
+from gpuyard.model.node import Budget
+from gpuyard.model.policy import PdbRule
 from gpuyard.model.reasons import Code
 from gpuyard.model.snapshot import Snapshot
 from tests.support.fleets import crowded
@@ -80,6 +82,19 @@ CHECKS: tuple[Check, ...] = (
     budgets_are_kept,
     shrinking_keeps_the_minimum,
 )
+
+
+@law(crowded(), share=0.5)
+def test_nobody_is_disturbed_whom_a_budget_keeps(snapshot: Snapshot):
+    """The budget is put over the very jobs that would be disturbed without one: elsewhere it would seldom bind."""
+    tell(snapshot)
+    unkept = replace(snapshot, budgets=(), policy=replace(snapshot.policy, pdb=PdbRule.NEVER))
+    taken = sorted({job.name for _, job in disturbances(unkept, one_cycle(unkept))})
+    if not taken:
+        return
+    for budget in (Budget("keep", tuple(taken), max_unavailable=0), Budget("keep", tuple(taken), min_available=1)):
+        kept = replace(unkept, budgets=(budget,))
+        assert [*budgets_are_kept(kept, one_cycle(kept))] == []
 
 
 @law(crowded(), share=0.5)

@@ -13,6 +13,7 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Columns, Level
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.known.holders import FOOTING
 from tests.support.fleets import ADAPTER
 
 Picture = dict[str, Any]
@@ -33,15 +34,27 @@ def picture(fleet: Fleet) -> Picture:
         "pools": dict(fleet.pools),
         "budgets": fleet.budgets,
         "reservations": fleet.reservations,
-        "short": sorted(fleet.short),
-        "lines": sorted([row.name for row in line.rows()] for line in fleet.waiting_lines),
-        "halves": sorted(fleet.halves),
-        "elastic": sorted(row.name for row in fleet.elastic()),
+        "short": sorted(fleet.rolls.short),
+        "lines": sorted([row.name for row in line.rows()] for line in fleet.rolls.waiting_lines),
+        "halves": sorted(fleet.rolls.halves),
+        "elastic": sorted(row.name for row in fleet.rolls.elastic()),
+        "by memory": fleet.rolls.by_memory.total(),
         "avoiders": sorted(fleet.avoiders),
         "tenants": [sorted((row.name, count) for row, count in there.items()) for there in fleet.tenants],
         "loose": plain(fleet.loose),
+        "holders": holders(fleet),
+        "smallest": [row.name for row in fleet.smallest.first(3)],
         "priorities": {queue: counts for queue, counts in fleet.priorities.items() if counts},
     }
+
+
+def holders(fleet: Fleet) -> list[list[tuple[object, ...]]]:
+    """Who holds devices of each node, with its numbers; a footing by what it is, for which came first is history."""
+    known, footings = fleet.holders.of_all(), fleet.holders.footings
+    lines = [zip(each.rows, each.numbers.T.tolist(), strict=True) for each in known]
+    return [
+        [(row.name, footings[int(numbers.pop(FOOTING))], *numbers) for row, numbers in there] for there in lines
+    ]  # fmt: skip
 
 
 def differences(one: Picture, other: Picture) -> list[str]:
@@ -80,7 +93,7 @@ def job(fleet: Fleet, row: JobRow) -> Picture:
     """A job and what it holds; the order in which its places were taken means nothing."""
     return {
         "job": row.described(),
-        "held": sorted(row.held),
+        "held": list(row.held),
         "live": list(row.live),
         "running": row.running,
         "started": row.started,

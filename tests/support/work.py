@@ -34,10 +34,11 @@ STEPS: dict[str, dict[str, str]] = {
         "placing.keeping": "held_off",
     },
     "looking": {
-        "nodes.feasibility": "Shape.sync Shape._recall Shape._room_by_size Shape._work_out room_on "
-        "Shapes._work_out_empty",
+        "nodes.feasibility": "Shape.sync Shape._recall Shape._room_by_size Shape._work_out Shape._work_out_singly "
+        "room_on Shapes._work_out_empty",
+        "nodes.weighing.one_by_one": "AsItIs.__init__ pack",
         "nodes.touch_log": "TouchLog.since TouchLog.among",
-        "nodes.scoring": "tightness kept_usable one_island joins balance spares_scarce trust cpu_tightness",
+        "nodes.weighing.scoring": "tightness kept_usable one_island joins balance spares_scarce trust cpu_tightness",
         "nodes.stranding": "Gauge._refresh Gauge.saved_by_whole Gauge.saved_by_share",
         "nodes.demand": "Demand.__init__ Demand.rows Seen._tally",
         "nodes.eligibility": "Eligibility._need Eligibility._find_tiers Eligibility.static Eligibility._large_enough",
@@ -67,7 +68,7 @@ STEPS: dict[str, dict[str, str]] = {
         "RoomMaker._let_go RoomMaker._fits RoomMaker.regions RoomMaker._few_in RoomMaker._clearing RoomMaker.odd",
         "giving_way.clearing": "cheapest_set candidates plausible concerned short_of _leave _greedy _needed "
         "too_many_extras",
-        "giving_way.floors": "on_devices least_key lost _pushes",
+        "giving_way.bounds.floors": "on_devices least_key lost _pushes",
         "giving_way.resettling": "Settling._try_to_move Settling._judged Settling._ways Settling._in_circle "
         "Settling._stand_again Settling.settle",
         "giving_way.growth": "_extra _has_extra _by_taking _by_moving",

@@ -87,32 +87,39 @@ def plan(
     """One moment's draft; the fleet is left as the plan would make it. A plan of several cycles tells the later ones
     what those held, when it began, whom the earlier ones have changed: budgets hold for all of it."""
     draft = cycle.open_draft(fleet, memory, now, began)
-    for controller in steps.before:
-        _act(controller, draft, timed)
+    _act(steps.before, draft, timed)
     cycle.run(draft)
-    for controller in steps.after:
-        _act(controller, draft, timed)
+    _act(steps.after, draft, timed)
     return draft
 
 
-def _act(controller: Controller[Any], draft: Draft, timed: bool) -> None:
-    if timed or not controller.timed:
+def _act(controllers: tuple[Controller[Any], ...], draft: Draft, timed: bool) -> None:
+    for controller in _who_acts(controllers, timed):
         part = draft.memory.of(controller.part)
         kept = controller.act(draft, part)
-        draft.memory = draft.memory if kept is part else draft.memory.keeping(kept)
+        if kept is not part:
+            draft.memory = draft.memory.keeping(kept)
+
+
+@lru_cache(maxsize=256)
+def _who_acts(controllers: tuple[Controller[Any], ...], timed: bool) -> tuple[Controller[Any], ...]:
+    """Those that plan anything at all; half of them only learn."""
+    acting = (each for each in controllers if type(each).act is not Controller.act)
+    return tuple(each for each in acting if timed or not each.timed)
 
 
 def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> Decision:
     """Plan one moment and undo the trial: only the world can say what really happened, and it says so by events."""
     draft = plan(fleet, memory, now, steps, timed=True)
-    keeping_places.keep_places(draft, draft.before)
-    keeping_places.untangle(draft, draft.before)
-    for controller in steps.watching:
-        _act(controller, draft, timed=True)
+    if any(draft.before.values()):  # who only starts has no place to keep
+        keeping_places.keep_places(draft, draft.before)
+        keeping_places.untangle(draft, draft.before)
+    _act(steps.watching, draft, timed=True)
     story = stories.Story(draft.because, draft.served)
     actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
     draft.tx.rollback()
     draft.rest()
     fleet.fresh = False
     told = Plan(actions, draft.waits, tuple(draft.deadlocks), tuple(draft.proposed), draft.alerts, draft.look_again_at)
-    return Decision(told, draft.memory.keeping(Refusals(draft.refused)))
+    nobody_asked = not draft.refused and not draft.refused_before
+    return Decision(told, draft.memory if nobody_asked else draft.memory.keeping(Refusals(draft.refused)))

@@ -151,7 +151,7 @@ class Foresight:
         return free_gpus(self.fleet.columns, np.logical_or.reduce(suitable))
 
     def _waiting(self) -> list[JobRow]:
-        return [self.fleet.short[name] for name in sorted(self.fleet.short)]
+        return [self.fleet.rolls.short[name] for name in sorted(self.fleet.rolls.short)]
 
     def _entitled(self, row: JobRow) -> bool:
         asked = self.fleet.shortfall(row)
@@ -197,7 +197,7 @@ class Foresight:
         kept, policy = self.memory.of(alarms.AlarmsKept), self.draft.policy
         kept = replace(kept, looked_at=0.0 if measured else self.now)
         self.draft.policy = replace(policy, alerts=replace(policy.alerts, fragmentation_after=0.0))
-        alarms.look(self.draft, kept, waits.Telling(self.explain, len(self.fleet.short), 0.0))
+        alarms.look(self.draft, kept, waits.Telling(self.explain, len(self.fleet.rolls.short), 0.0))
         self.draft.policy = policy
         return self.draft.alerts
 
@@ -282,7 +282,7 @@ def why(snapshot: Snapshot, job: str) -> Explanation | None:
     foresight = Foresight(snapshot)
     if job not in foresight.fleet.jobs:
         raise NotFound(f"there is no job {job}")
-    row = foresight.fleet.short.get(job)
+    row = foresight.fleet.rolls.short.get(job)
     return None if row is None else foresight.explain(row)
 
 

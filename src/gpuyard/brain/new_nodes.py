@@ -55,8 +55,8 @@ def told(snapshot: Snapshot) -> dict[str, WaitingTold]:
 def _waiting_anyway(snapshot: Snapshot, foresight: Foresight) -> Container[str]:
     """Those who would wait if no budget forbade anything."""
     if not snapshot.budgets:
-        return foresight.fleet.short
-    return Foresight(replace(snapshot, budgets=())).fleet.short
+        return foresight.fleet.rolls.short
+    return Foresight(replace(snapshot, budgets=())).fleet.rolls.short
 
 
 class _GrownFleets:

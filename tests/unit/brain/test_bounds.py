@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuyard.brain.engine.explaining.obstacles import Anybody
-from gpuyard.brain.engine.giving_way import clearing, floors, preemption, victims
+from gpuyard.brain.engine.giving_way import clearing, preemption, victims
+from gpuyard.brain.engine.giving_way.bounds import floors
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.consolidation import Movers
 from gpuyard.brain.engine.giving_way.preemption import Takers
@@ -15,6 +16,7 @@ from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.nodes.columns import Held, Region
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import backfill
@@ -126,6 +128,11 @@ def warm(draft: Draft, name: str) -> float:
     return victims.warm_up(draft, draft.fleet.jobs[name])
 
 
+def nearly(lost_s: float) -> float:
+    """Jobs of several sizes are divided: what they lose is told a hair too small, for it must never be too much."""
+    return lost_s * WHOLE * floors.A_HAIR_LESS
+
+
 def test_who_holds_devices_of_a_node_how_many_and_what_each_costs():
     draft = draft_of(NODE)
     rows = [draft.fleet.jobs[name] for name in ("a0", "b0", "other", "d0")]
@@ -137,17 +144,17 @@ def test_who_holds_devices_of_a_node_how_many_and_what_each_costs():
 def test_a_floor_is_the_best_of_each_that_stands_there_for_as_many_devices_as_lack():
     draft = draft_of(NODE)
     youth = {name: draft.fleet.jobs[name].youth for name in ("a0", "b0", "d0")}
-    lost = HOUR + warm(draft, "a0")
+    a, b = HOUR + warm(draft, "a0"), HOUR * 2 + warm(draft, "b0")
     # b has 11 of a quota of 2 and a share of 7, a has 2 of 1 and of 2: before any falls below its quota 1 of a and
     # all 3 of b may go, before any falls below its share those of b alone
-    assert least(1, "a0 b0") == (False, True, False, False, 30, 0, lost * WHOLE, 1, 1, youth["a0"])
-    assert least(3, "a0 b0") == (False, True, False, False, 30, 0, lost * 3 * WHOLE, 1, 1, youth["a0"])
-    assert least(4, "a0 b0") == (False, True, False, True, 30, 0, lost * 4 * WHOLE, 2, 2, youth["a0"])
-    assert least(5, "a0 b0") == (False, True, True, True, 30, 0, lost * 5 * WHOLE, 2, 2, youth["a0"])
+    assert least(1, "a0 b0") == (False, True, False, False, 30, 0, nearly(a), 1, 1, youth["a0"])
+    assert least(3, "a0 b0") == (False, True, False, False, 30, 0, nearly(2 * a + b), 1, 1, youth["a0"])
+    assert least(4, "a0 b0") == (False, True, False, True, 30, 0, nearly(2 * a + 2 * b), 2, 2, youth["a0"])
+    assert least(5, "a0 b0") == (False, True, True, True, 30, 0, nearly(2 * a + 3 * b), 2, 2, youth["a0"])
     assert least(6, "a0 b0") is None
     # its own queue gives one, which pushes nobody
     five = least(5, "a0 b0 d0")
-    assert five == (False, True, False, True, 20, 0, lost * 5 * WHOLE, 2, 2, youth["a0"])
+    assert five == (False, True, False, True, 20, 0, nearly(2 * a + 3 * b), 2, 2, youth["a0"])
     own = HOUR * 3 + warm(draft, "d0")
     assert least(1, "d0") == (True, True, False, False, 20, 0, own * WHOLE, 1, 1, youth["d0"])
     assert least(2, "d0") is None
@@ -160,9 +167,43 @@ def test_where_no_device_lacks_or_somebody_may_give_extras_alone_the_node_must_b
     assert least(1, "a0 d0", elastic) == ()
 
 
+def test_a_device_that_is_shared_costs_what_all_lose_who_share_it():
+    text = NODE.replace("name: b0, queue: b, gpus: 3,", "name: b0, queue: b, fraction: 0.4,").replace("n0:2-4", "n0:2")
+    text += '  - {name: b1, queue: b, fraction: 0.3, priority: 40, started: -1h, submitted: -3h, at: "n0:2"}\n'
+    draft = draft_of(text)
+    b0, b1 = 2 * HOUR + warm(draft, "b0"), HOUR + warm(draft, "b1")
+    found = least(1, "b0 b1", text)
+    assert isinstance(found, tuple)
+    assert found[6] == pytest.approx((b0 * 0.4 + b1 * 0.3) * WHOLE, rel=1e-12)
+    assert found[7:9] == (2, 2), "one alone frees nothing"
+    assert least(2, "b0 b1", text) is None
+    assert least(1, "b0", text) is None, "the other stays, and with it the device"
+
+
 def test_nobody_firm_counts_among_those_who_could_go():
     assert least(2, "firm") is None
     assert least(2, "d0 firm") is None
+
+
+def test_what_must_stop_costs_at_least_the_best_of_each_for_as_many_grains_as_lack():
+    draft = draft_of(NODE)
+    rows = [draft.fleet.jobs[name] for name in ("a0", "b0", "other")]
+    a, b = HOUR + warm(draft, "a0"), HOUR * 2 + warm(draft, "b0")
+
+    def stopped(lacking: float, rows: list[JobRow] = rows) -> object:
+        return floors.least_stopped(draft, draft.fleet.jobs["w"], rows, int(lacking * WHOLE))
+
+    youth = min(row.youth for row in rows)
+    # of b's 11 some 9 may go before it falls below its quota of 2, of a's 2 one; shares are 7 and 2
+    assert stopped(0.5) == (False, True, False, False, 10, 0, nearly(a / 2), 1, 1, youth)
+    assert stopped(3) == (False, True, False, False, 10, 0, nearly(2 * a + b), 1, 1, youth)
+    assert stopped(9)[2:4] == (False, True)  # type: ignore[index]
+    assert stopped(11)[2:4] == (True, True)  # type: ignore[index]
+    assert stopped(11)[7:9] == (2, 2)  # type: ignore[index]
+    assert stopped(13)[7:9] == (3, 3)  # type: ignore[index]
+    assert stopped(14) is None
+    assert stopped(0) == ()
+    assert stopped(1, [draft.fleet.jobs["d0"]])[0] is True  # type: ignore[index]
 
 
 def test_devices_that_a_node_lacks_for_one_more_task():

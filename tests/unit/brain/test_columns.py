@@ -45,7 +45,6 @@ def counted(machine: Machine, columns: Columns) -> dict[str, object]:
     inside = sorted(machine.whole(island=island) for island in islands)
     touched = [any(g in h.gpus for h in machine.held) for g in range(len(gpus))]
     free = [share == WHOLE for share in shares]
-    parted = [0 < machine.used(g) < WHOLE for g in range(len(gpus)) if gpus[g].slices is None]
     return {
         "shares": shares + [0] * (width - len(shares)),
         "idle": sum(shares),
@@ -55,7 +54,6 @@ def counted(machine: Machine, columns: Columns) -> dict[str, object]:
         "island_healthy": max([machine.whole(healthy=True, island=i) for i in islands], default=0),
         "tightest": [min([n for n in inside if n >= k], default=machine.whole()) for k in range(width + 1)],
         "trusted": [int(not (i < len(gpus) and _doubtful(machine.node, i))) for i in range(width)],
-        "partial": any(parted),
         "opened": sum(touched),
         "busy": sum(1 << g for g, there in enumerate(touched) if there),
         "free_mask": sum(1 << g for g, whole in enumerate(free) if whole),
@@ -71,8 +69,8 @@ def _doubtful(node: Node, g: int) -> bool:
 
 def kept(columns: Columns, n: int) -> dict[str, object]:
     """The same, as the columns have it."""
-    arrays = ("shares", "idle", "whole", "healthy", "island", "island_healthy", "tightest", "trusted", "partial",
-              "opened", "cpu", "memory")  # fmt: skip
+    arrays = ("shares", "idle", "whole", "healthy", "island", "island_healthy", "tightest", "trusted", "opened",
+              "cpu", "memory")  # fmt: skip
     return {
         **{name: getattr(columns, name)[n].tolist() for name in arrays},
         "busy": columns.busy[n],

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from gpuyard.brain.controllers import Controller, Nothing
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.controllers.defragmentation import Looked, _due
 from gpuyard.brain.controllers.time_limits import LimitsTold
-from gpuyard.brain.decide import decide, observe
+from gpuyard.brain.decide import Steps, decide, observe
+from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.files import parse_snapshot
@@ -50,6 +52,33 @@ def test_it_looks_no_more_often_than_it_may_and_says_when_it_will():
     again = decide(Fleet(moment()), first.memory, now + HOUR / 2)
     assert again.plan.actions == ()
     assert again.plan.look_again_at == now + HOUR
+
+
+class Heard(Controller[Nothing]):
+    """Only learns."""
+
+    part = Nothing
+
+
+class Acting(Heard):
+    """Acts, and says so."""
+
+    def act(self, draft: Draft, part: Nothing) -> Nothing:
+        draft.look_again(draft.now + 7.0)
+        return part
+
+
+class Timely(Acting):
+    timed = True
+
+
+@pytest.mark.parametrize("controller", [Acting(), Timely()])
+def test_whoever_acts_is_asked_before_after_and_while_watching_and_who_only_learns_plans_nothing(controller: Acting):
+    now = moment().now
+    for steps in (Steps((Heard(), controller)), Steps((Heard(),), (controller,)), Steps((), (), (controller, Heard()))):
+        assert decide(Fleet(moment()), Memory(), now, steps).plan.look_again_at == now + 7.0
+    silent = Steps((Heard(),), (Heard(),), (Heard(),))
+    assert decide(Fleet(moment()), Memory(), now, silent).plan.look_again_at is None
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from gpuyard.brain.decide import observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Evictions, Memory
 from gpuyard.brain.engine.placing import fragmentation
+from gpuyard.brain.engine.sharing.amounts import GPUS
 from gpuyard.model.events import (
     ActionFailed,
     GpuHealthChanged,
@@ -29,6 +30,7 @@ from gpuyard.model.job import JobClass
 from gpuyard.model.node import Health
 from gpuyard.model.policy import ClassPolicy, Policy, Style
 from gpuyard.model.reasons import Code, Reason
+from gpuyard.model.resources import WHOLE
 from tests.support.moments import moment
 from tests.support.pictures import differences, picture
 
@@ -82,6 +84,38 @@ def stranded(fleet: Fleet) -> list[float]:
     """What the demand seen strands on each node."""
     fragmentation.follow_demand(fleet)
     return list(map(float, fleet.shapes.gauge.now(np.arange(len(fleet.columns.nodes)))))
+
+
+LARGE_AND_SMALL = """
+nodes: [{name: n0, gpus: 2, gpu_memory: 80Gi}, {name: n1, gpus: 2, gpu_memory: 40Gi}]
+jobs: [{name: part, gpu_memory: 20Gi, at: ["n0:0"]}, {name: whole, gpus: 1, at: ["n0:1"]}]
+"""
+
+
+def test_a_part_of_a_smaller_card_is_a_larger_part_and_its_queue_then_asks_for_more():
+    fleet = Fleet(moment(LARGE_AND_SMALL))
+    (queue,) = {row.queue for row in fleet.jobs.values()}
+    asked = [fleet.demand[queue][GPUS] / WHOLE]
+    for name in ("part", "whole"):
+        (place,) = fleet.jobs[name].placements
+        there = replace(place, node="n1")
+        fleet.apply([TasksEnded(name, (place,)), TasksRunning(name, (there,), at=1.0)])
+        asked.append(fleet.demand[queue][GPUS] / WHOLE)
+    assert asked == [1.25, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("failed", "then"),
+    [(0, 0.25), (1, 0.0)],
+    ids=["who is stopped may run again on the larger card", "who failed and is stopped wants nothing"],
+)
+def test_a_task_on_its_way_out_is_not_what_its_job_asks_for(failed: int, then: float):
+    nodes = "nodes: [{name: n0, gpus: 2, gpu_memory: 80Gi}, {name: n1, gpus: 2, gpu_memory: 40Gi}]\n"
+    fleet = Fleet(moment(f"{nodes}jobs: [{{name: j, gpu_memory: 20Gi, failed: {failed}, at: ['n1:0']}}]"))
+    row = fleet.jobs["j"]
+    assert fleet.demand[row.queue][GPUS] == 0.5 * WHOLE
+    fleet.apply([TasksStopping("j", row.placements)])
+    assert fleet.demand[row.queue][GPUS] == then * WHOLE
 
 
 def test_a_job_whose_tasks_are_all_gone_has_not_started():

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 import pytest
 
 from gpuyard.brain.engine.cycle import open_draft
-from gpuyard.brain.engine.giving_way import floors, victims
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way.bounds import few_sets
+from gpuyard.brain.engine.giving_way.bounds.few_sets import FewSets, Weighing
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.consolidation import Movers
-from gpuyard.brain.engine.giving_way.floors import FewSets, Weighing
 from gpuyard.brain.engine.giving_way.preemption import NearTakers
 from gpuyard.brain.engine.giving_way.resettling import RoomMade, Settling
 from gpuyard.brain.engine.giving_way.victims import Unit
@@ -95,11 +96,11 @@ def test_an_extra_goes_with_its_gang_and_a_gang_not_beside_its_extra():
     rows = Fleet(moment(f"nodes: [{{name: n0, gpus: 4}}]\n{text}")).jobs
     first, second, whole = victims.units_of(rows["el"])
     other = victims.whole(rows["y"])
-    assert not floors._covered(first, (second,))
-    assert floors._covered(first, (whole,))
-    assert floors._covered(whole, (first,))
-    assert not floors._covered(whole, (other,))
-    assert not floors._covered(other, ())
+    assert not few_sets._covered(first, (second,))
+    assert few_sets._covered(first, (whole,))
+    assert few_sets._covered(whole, (first,))
+    assert not few_sets._covered(whole, (other,))
+    assert not few_sets._covered(other, ())
 
 
 CLAIMS = """

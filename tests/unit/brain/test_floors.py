@@ -9,15 +9,16 @@ import pytest
 
 from gpuyard.brain.engine.cycle import open_draft
 from gpuyard.brain.engine.giving_way import clearing
+from gpuyard.brain.engine.giving_way.bounds import many_floors
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.preemption import MixedTakers, Takers
-from gpuyard.brain.engine.nodes.columns import Held
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.giving_way.room_making import RoomMaker
+from gpuyard.brain.engine.nodes.columns import Held, Region
+from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.brain.engine.picture.notes import Kept
+from gpuyard.brain.engine.picture.job_rows import JobRow, family_of
+from gpuyard.brain.engine.picture.memory import Memory, Progresses
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import stand_ins
 from gpuyard.model.job import Job, Placement, TaskGroup, one_group
@@ -48,15 +49,17 @@ def holders(dice: random.Random, node: str) -> Iterator[Job]:
     at = dice.choice((0, 0, 0, 1))
     while at < 8:
         size = min(dice.choice((1, 1, 2, 3)), 8 - at)
-        shared = dice.random() < 0.15
-        request = Request(share=dice.choice((250, 500)) * MILLI) if shared else Request(gpus=size)
-        gpus = tuple(range(at, at + (1 if shared else size)))
+        sharers = dice.choice((1, 2, 3)) if dice.random() < 0.3 else 0
+        request = Request(share=dice.choice((250, 300)) * MILLI) if sharers else Request(gpus=size)
+        gpus = tuple(range(at, at + (1 if sharers else size)))
         at = gpus[-1] + 1
-        begun = NOW - dice.choice((60.0, 600.0, 600.0, 3600.0))
-        yield Job(
-            f"{node}-{gpus[0]}", queue=dice.choice("abcd"), gang=one_group(TaskGroup(request=request)),
-            submitted=begun, started=begun, priority=dice.choice((25, 50, 50)), placements=(Placement(node, gpus),),
-        )  # fmt: skip
+        for i in range(sharers or 1):
+            begun = NOW - dice.choice((60.0, 600.0, 600.0, 3600.0))
+            yield Job(
+                f"{node}-{gpus[0]}-{i}", queue=dice.choice("abcd"), gang=one_group(TaskGroup(request=request)),
+                submitted=begun, started=begun, priority=dice.choice((25, 50, 50)), placements=(Placement(node, gpus),),
+                preemptible=dice.random() < 0.9,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("takers", [Takers, MixedTakers])
@@ -91,6 +94,97 @@ def floors_and_keys(snapshot: Snapshot, kind: type[Takers]) -> Iterator[tuple[Ke
     takers = kind(Claim(draft, row, draft.fleet.shortfall(row)))
     shape = next(gang.shapes(draft, row, 0))
     nodes = clearing.plausible(draft, shape, draft.fleet.columns.everywhere)
-    for node, short in zip(nodes, clearing.short_of(shape, nodes), strict=True):
+    said = takers.floors(nodes, clearing.short_of(shape, nodes))
+    for node, floor in zip(nodes, said, strict=True):
         units = clearing.cheapest_set(draft, takers, shape, node)
-        yield takers.floor(node, short), takers.key(units) if units else ()
+        yield floor, takers.key(units) if units else ()
+
+
+# --- nodes that are cleared whole -------------------------------------------------------------------------------------
+
+
+def cleared_whole(snapshot: Snapshot) -> Iterator[tuple[bool, Key | None]]:
+    """For every node: whether it is said to be too dear for a best so far that is as dear as what comes of clearing it,
+    and the rank of that; None if nothing does."""
+    draft = open_draft(Fleet(snapshot), Memory(), snapshot.now)
+    row = draft.fleet.jobs["claim"]
+    rights = MixedTakers(Claim(draft, row, draft.fleet.shortfall(row)))
+    for node in range(len(NODES)):
+        maker, region = RoomMaker(draft, row, rights), Region(node, node + 1)
+        said = maker._is_too_dear(region)
+        with pytest.MonkeyPatch.context() as patch, draft.trial():
+            patch.setattr(maker, "_is_too_dear", lambda _: False)
+            outcome = maker.by_clearing(region)
+            maker._best = None if outcome is None else rights.rank(outcome)
+        yield said or (maker._best is not None and maker._is_too_dear(region)), maker._best
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_no_node_that_is_worth_clearing_is_said_to_be_too_dear(gpus: int):
+    told = [pair for seed in range(60) for pair in cleared_whole(fleet_of_dice(seed, gpus))]
+    assert sum(rank is not None for _, rank in told) > 20
+    assert [pair for pair in told if pair[0] and pair[1] is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("best", "too_dear"),
+    [
+        (None, [True, False, False, True]),  # two have nobody to stop who holds enough
+        ((True, True, True), [True, False, False, True]),
+        ((True, False, True, False, False, 50), [True, True, True, True]),
+    ],
+)
+def test_a_node_is_too_dear_once_something_better_is_known(best: Key | None, too_dear: list[bool]):
+    draft = open_draft(Fleet(fleet_of_dice(13, 8)), Memory(), NOW)
+    row = draft.fleet.jobs["claim"]
+    maker = RoomMaker(draft, row, MixedTakers(Claim(draft, row, draft.fleet.shortfall(row))))
+    maker._best = best
+    assert [maker._is_too_dear(Region(node, node + 1)) for node in range(len(NODES))] == too_dear
+
+
+# --- hundreds of nodes at once ----------------------------------------------------------------------------------------
+
+
+def told(draft: Draft, takers: Takers, few: int, monkeypatch: pytest.MonkeyPatch) -> list[list[Key | None]]:
+    """What is said of all nodes, whatever they lack, one by one or together."""
+    monkeypatch.setattr(many_floors, "FEW", few)
+    nodes = range(len(draft.fleet.columns.nodes))
+    lacks = [(0, 1, 2, 3), (4, 3, 2, 1), (8, 8, 8, 8), (0, 0, 0, 0), (5, -1, 1, 1)]
+    return [takers.floors(nodes, shorts) for shorts in lacks]
+
+
+def words_of_dice(dice: random.Random, snapshot: Snapshot) -> Memory:
+    """What jobs have said of themselves: when they last saved, how long they take to warm up."""
+    names = [job.name for job in snapshot.jobs if job.started is not None and dice.random() < 0.5]
+    families = {family_of(job) for job in snapshot.jobs}
+    return Memory().keeping(
+        Progresses(
+            saved={name: NOW - dice.randrange(900) for name in names},
+            warm_ups=dict.fromkeys(families, (30.0, 40.0, 50.0)),
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", [Takers, MixedTakers])
+@pytest.mark.parametrize("said", [False, True])
+def test_nodes_looked_at_together_are_told_the_same_as_one_by_one(
+    kind: type[Takers], said: bool, monkeypatch: pytest.MonkeyPatch
+):
+    for seed in range(40):
+        dice, snapshot = random.Random(seed), fleet_of_dice(seed, 2)
+        memory = words_of_dice(dice, snapshot) if said else Memory()
+        draft = open_draft(Fleet(snapshot), memory, snapshot.now)
+        row = draft.fleet.jobs["claim"]
+        keep_one(draft, row)
+        for _ in range(3):
+            takers = kind(Claim(draft, row, draft.fleet.shortfall(row)))
+            assert told(draft, takers, 0, monkeypatch) == told(draft, takers, 4, monkeypatch)
+            gone = dice.choice([row for row in draft.fleet.rows() if row.held])
+            draft.tx.lift_all(gone, gone.held)
+
+
+def test_where_nobody_may_be_asked_no_set_is_found_together_either(monkeypatch: pytest.MonkeyPatch):
+    draft = open_draft(Fleet(fleet_of_dice(1, 2)), Memory(), NOW)
+    monkeypatch.setattr(many_floors, "FEW", 0)
+    row = draft.fleet.jobs["claim"]
+    assert many_floors.least_keys(draft, row, frozenset(), [0, 1, 2], [1, 0, 2]) == [None, (), None]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from gpuyard.brain.engine import cycle
 from gpuyard.brain.engine.nodes.columns import Region
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.nodes.eligibility import Tier
+from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing import gang
+from gpuyard.brain.engine.queueing import ordering
 from gpuyard.brain.engine.sharing import quota
 from gpuyard.model.queue import model_matches
 from tests.support.moments import moment
@@ -32,7 +36,7 @@ A100 = "{name: m0, gpus: 4, model: A100, gpu_memory: 40Gi}"
 
 
 def freely(draft: Draft) -> bool:
-    return gang._free_tiers(draft, draft.fleet.jobs["w"]) is not None
+    return gang.free_tiers(draft, draft.fleet.jobs["w"]) is not None
 
 
 @pytest.mark.parametrize("wanted", ["gpus: 1", "gpus: 4", "fraction: 0.5", "tasks: 1, min: 1, gpus: 2"])
@@ -69,11 +73,45 @@ def test_more_is_asked_where_somebody_else_or_something_else_has_a_say(wanted: s
     assert not freely(draft_of(wanted, **around))
 
 
+EQUALS = "{name: x, queue: q, gpus: 1}, {name: y, queue: q, gpus: 1}"
+
+
+def started(draft: Draft) -> int:
+    """How many start; jobs alike are asked once how they may go."""
+    cycle.start_all(draft)
+    return sum(bool(row.held) for row in draft.fleet.jobs.values())
+
+
+def test_jobs_alike_are_asked_once_on_which_models_they_go_and_each_by_its_queue(monkeypatch: pytest.MonkeyPatch):
+    asked, found = list[str](), gang.free_tiers
+
+    def noted(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
+        asked.append(row.name)
+        return found(draft, row)
+
+    monkeypatch.setattr(gang, "free_tiers", noted)
+    assert started(draft_of("gpus: 1", EQUALS)) == 3
+    assert asked == ["w"]
+    limited = draft_of("gpus: 1", EQUALS, quota="8, limit: 2")
+    assert started(limited) == 2
+    assert limited.waits.of("y") is not None
+
+
+@pytest.mark.parametrize(("wanted", "others"), [("gpus: 1, held: true", ""), ("gpus: 1", EQUALS)])
+def test_who_is_held_back_or_meets_a_reservation_is_asked_all_that_there_is_to_ask(wanted: str, others: str):
+    draft = draft_of(wanted, others)
+    if others:
+        kept = draft.fleet.jobs["y"]
+        draft.kept["y"] = Kept(kept, (), None, False, kept)
+    (bucket,) = ordering.buckets(draft.fleet)
+    assert cycle._free_tiers(draft, bucket) is None
+
+
 @pytest.mark.parametrize("wanted", ["gpus: 1, models: [A100, H100]", "gpus: 1, class: batch"])
 def test_models_that_have_an_order_are_tried_in_it(wanted: str):
     draft = draft_of(wanted, other=A100)
     names = draft.fleet.columns.models
-    tiers = gang._free_tiers(draft, draft.fleet.jobs["w"])
+    tiers = gang.free_tiers(draft, draft.fleet.jobs["w"])
     assert tiers is not None
     assert [[names[i] for i in tier] for tier in tiers] == [["A100"], ["H100"]]
 
@@ -83,7 +121,7 @@ def test_a_task_is_packed_anywhere_only_if_it_may_go_everywhere():
     row, everywhere = draft.fleet.jobs["w"], draft.fleet.columns.everywhere
     assert gang._goes_freely(draft, row, 0, everywhere)
     assert not gang._goes_freely(draft, row, 0, Region(0, 1))
-    row.live[0] = 1
+    row.live = (1,)
     assert not gang._goes_freely(draft, row, 0, everywhere)
 
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from gpuyard.brain.engine.nodes.columns import Held
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import backfill, eta, reservations
 from gpuyard.brain.engine.reserving.stand_ins import keep, stand_in

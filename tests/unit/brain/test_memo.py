@@ -101,3 +101,14 @@ def test_machines_that_differ_by_kilobytes_are_of_one_kind_and_still_told_apart_
     fleet.apply([NodeSeen(replace(nodes[0], memory=1)), NodeSeen(replace(nodes[2], memory=1 << 30))])
     assert [room for room, _ in scores(fleet)] == [0, 1, 1]
     assert fleet.shapes.room_when_empty(request).tolist() == [0, 1, 1]
+
+
+def test_a_device_that_gave_its_large_slice_is_not_taken_for_one_that_gave_a_small_one():
+    sliced = (Gpu(0, slices=("3g.20gb", "2g.10gb")),)
+    nodes = tuple(Node(f"n{i}", model="H", gpus=sliced, cpu=9000) for i in (0, 1))
+    fleet = fleet_of(nodes, TaskGroup(request=Request(mig=(("2g.10gb", 1),))))
+    assert [room for room, _ in scores(fleet)] == [1, 1]
+    for n, profile in enumerate(("3g.20gb", "2g.10gb")):
+        fleet.columns.shift(Held(0, 0, n, (0,), 0, (profile,), 0, 0, 0, False), 1)
+        scores(fleet)
+    assert [room for room, _ in scores(fleet)] == [1, 0]

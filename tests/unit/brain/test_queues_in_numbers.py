@@ -53,6 +53,28 @@ def test_resources_are_gpus_then_what_any_queue_names_then_models():
     assert models.vector(3, 5, 7, "T4") == [3, 0, 0, 3]
 
 
+@pytest.mark.parametrize(
+    ("quota", "prices"),
+    [
+        ("quota: 8", [[2 * WHOLE], [2 * WHOLE]]),
+        ("quota: {gpu: 8, cpu: 64}", [[2 * WHOLE, 4000], [2 * WHOLE, 1000]]),
+        ("quota: {gpu: 8, T4: 1}", [[2 * WHOLE, 0], [2 * WHOLE, 2 * WHOLE]]),
+    ],
+    ids=["GPUs", "and CPU", "and a model"],
+)
+def test_a_place_costs_what_queues_count_and_equals_cost_the_very_same(quota: str, prices: list[list[int]]):
+    found = moment(f"""
+    nodes: [{{name: m, gpus: 8, cpu: 64, model: A100}}, {{name: n, gpus: 8, cpu: 64, model: T4}}]
+    queues: [{{name: q, {quota}}}]
+    jobs: [{{name: a, queue: q, gpus: 2, cpu: 4, at: ["m:0-1"]}}, {{name: b, queue: q, gpus: 2, cpu: 1, at: ["n:0-1"]}},
+           {{name: c, queue: q, gpus: 2, cpu: 1, at: ["n:2-3"]}}]
+    """)
+    fleet = Fleet(found)
+    a, b, c = (fleet.price(fleet.jobs[name].held[0]) for name in "abc")
+    assert [a, b] == prices
+    assert b is c
+
+
 def test_what_is_held_is_held_at_every_level_and_by_the_firm_apart():
     tree = tree_of(Queue("a", quota=Allowance(4)), Queue("b", parent="a", quota=Allowance(2)))
     tree.charge(2, [3], False, 1)
@@ -245,6 +267,17 @@ def test_a_rank_says_above_its_share_over_its_quota_priority_and_by_how_much():
     assert rank("b", 1)[0] is True
     draft.shares[tree.index["b"]][0] = 6.0 * WHOLE
     assert rank("b", 1)[0] is False
+
+
+def test_where_cores_are_counted_too_and_nobody_asks_for_any_queues_have_the_same_ranks():
+    ranks = []
+    for quota in ("4", "{gpu: 4, cpu: 64}"):
+        draft = Draft(Fleet(moment(YARD.replace("{name: b, quota: 4", f"{{name: b, quota: {quota}"))), Memory(), 0.0)
+        turns = Turns(draft, ordering.buckets(draft.fleet))
+        tree, rows = draft.fleet.tree, draft.fleet.jobs
+        asked = [[gpus * WHOLE, *[0] * (len(tree.resources) - 1)] for gpus in (0, 1, 3)]
+        ranks.append([turns._rank(tree.index[q], each, rows[f"{q}1"]) for q in "abc" for each in asked])
+    assert ranks[0] == ranks[1]
 
 
 @pytest.mark.parametrize(("amount", "due", "ratio"), [(0, 0.0, 0.0), (-1, 5.0, 0.0), (3, 6.0, 0.5), (3, 0.0, inf)])

@@ -60,7 +60,7 @@ ASKED: dict[str, Callable[[Draft], Callable[[], object]]] = {
     "fair shares": lambda draft: lambda: draft.shares,
     "dues": lambda draft: lambda: draft.dues,
     "profiles": lambda draft: lambda: victims.profile(draft, draft.fleet.jobs["x"]),
-    "who stands in a line": lambda draft: next(iter(draft.fleet.waiting_lines)).rows,
+    "who stands in a line": lambda draft: next(iter(draft.fleet.rolls.waiting_lines)).rows,
     "where queues part": lambda draft: partial(claim(draft).reclaim.parting, draft.fleet.tree.index["b"]),
     "whom a claim may take from": lambda draft: claim(draft).footings,
     "who could be moved": lambda draft: Explainer(draft, [], lambda _: True)._movable,

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from gpuyard.brain import foresee
+from gpuyard.brain.engine.explaining import suggestions
+from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from tests.support.moments import moment
 
 
@@ -127,3 +135,34 @@ def test_who_could_borrow_is_told_so_and_a_full_fleet_is_not_helped_by_quota():
     assert told(text, "preemptible") == ["submit it as preemptible: it may then borrow above quota"]
     full = text.replace("jobs: [", "jobs: [{name: x, queue: r, preemptible: false, at: 'n0:0-2'}, ")
     assert told(full, "preemptible") == told(full, "quota") == []
+
+
+MANY = """
+nodes: [{name: n, times: 30, gpus: 4}]
+jobs:
+  - {name: large, gpus: 3, started: -3h, submitted: -9h, at: "n0:0-2"}
+  - {name: firm, gpus: 1, preemptible: false, started: -3h, submitted: -9h, at: "n0:3"}
+  - {name: half, gpus: 1, tasks: 2, min: 2, started: -3h, submitted: -9h, at: "n1:0"}
+"""
+
+
+def test_who_could_move_are_the_smallest_then_the_oldest_who_run_whole_and_may_be_moved():
+    pods = [(f"p{i:02d}", 60 + 7 * i % 80, f"n{2 + i // 4}:{i % 4}") for i in range(80)]
+    lines = [f'  - {{name: {name}, gpus: 1, started: -1h, submitted: -{age}m, at: "{at}"}}' for name, age, at in pods]
+    fleet = Fleet(moment(MANY + "\n".join(lines)))
+    by_age = [name for name, _, _ in sorted(pods, key=lambda pod: (-pod[1], pod[0]))]
+    assert [row.name for row in suggestions.movable(Draft(fleet, Memory(), 0.0))] == by_age[
+        : suggestions.MOVE_CANDIDATES + 1
+    ]
+    few = Fleet(moment(MANY + "\n".join(lines[:3])))
+    assert [row.name for row in suggestions.movable(Draft(few, Memory(), 0.0))] == ["p02", "p01", "p00", "large"]
+
+
+def test_who_waits_is_told_why_without_loading_the_rest_of_numpy():
+    """Loading it takes as long as planning a large fleet several times, in the middle of a turn."""
+    asked = "nodes: [{name: n, gpus: 8}]\njobs: [{name: w, gpus: 2, node_selector: {disk: tape}}]"
+    code = (
+        "import sys\nfrom gpuyard.brain import foresee\nfrom tests.support.moments import moment\n"
+        f"assert foresee.why(moment({asked!r}), 'w') is not None\nassert 'numpy.ma' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuyard.brain.engine.giving_way import floors, victims
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way.bounds import floors
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.preemption import Takers
 from gpuyard.brain.engine.picture.draft import Draft

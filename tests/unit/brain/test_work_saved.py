@@ -18,6 +18,7 @@ from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing import gang, neighbours, topology
+from gpuyard.brain.engine.settling import keeping_places
 from gpuyard.brain.engine.sharing import quota
 from gpuyard.model.reasons import Code, Explanation, Reason
 from tests.support.moments import moment
@@ -172,3 +173,16 @@ def test_a_part_of_a_gang_that_found_no_room_somewhere_is_not_laid_there_again(c
     laid.clear()
     assert not placed(anywhere.replace("TASKS", "2"))
     assert laid["lay_group"] == 6
+
+
+@pytest.mark.parametrize(("moved", "tries"), [("a", 1), ("ab", 3)])
+def test_whoever_was_moved_is_tried_together_and_several_also_one_by_one(
+    moved: str, tries: int, count: Count, monkeypatch: pytest.MonkeyPatch
+):
+    jobs = ", ".join(f'{{name: {name}, gpus: 1, started: -1h, at: "n:{i}"}}' for i, name in enumerate(moved))
+    draft = Draft(Fleet(moment(f"nodes: [{{name: n, gpus: 4}}]\njobs: [{jobs}]")), Memory(), NOW)
+    monkeypatch.setattr(keeping_places, "_back_around", lambda *_: False)
+    tried = count(keeping_places, "_all_back")
+    before = {name: (draft.fleet.jobs[name].held[0]._replace(gpus=(i + 2,)),) for i, name in enumerate(moved)}
+    assert not keeping_places.keep_places(draft, before)
+    assert tried["_all_back"] == tries

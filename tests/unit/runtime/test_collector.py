@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from gpuyard.model.outside.collector import collector_resting, made_to_stay
+from gpuyard.model.outside.collector import SELDOM, collector_resting, collector_seldom, made_to_stay
 
 
 class Knot:
@@ -38,3 +38,16 @@ def test_what_was_to_stay_and_became_garbage_is_found_after_all():
     assert seen() is not None
     gc.collect()
     assert seen() is None
+
+
+def test_garbage_is_looked_for_seldom_and_found_in_the_end():
+    before = gc.get_threshold()
+    with collector_seldom():
+        gc.collect()
+        seen = weakref.ref(Knot())
+        kept: list[list[int]] = [[] for _ in range(before[0] + 1)]
+        assert seen() is not None
+        kept += [[] for _ in range(SELDOM)]
+        assert seen() is None
+    assert gc.get_threshold() == before
+    assert kept

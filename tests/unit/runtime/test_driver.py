@@ -11,8 +11,9 @@ import pytest
 from gpuyard.brain.controllers import Controller
 from gpuyard.brain.decide import STEPS, Steps
 from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Evictions, Part
-from gpuyard.model.actions import Plan, Scale
+from gpuyard.model.actions import Plan, Reserve, Scale
 from gpuyard.model.events import Event, GpuHealthChanged, JobGone, NodeLost, TasksRunning
 from gpuyard.model.job import Job, Placement, TaskGroup, one_group
 from gpuyard.model.node import Health
@@ -117,6 +118,37 @@ def failing(part: str, times: int) -> tuple[Place, list[int]]:
             raise ZeroDivisionError(here)
 
     return Place(Steps((*STEPS.before, Brain())), Failing(yards.fleet(FLEET))), left
+
+
+class Keeping(Controller[Any]):
+    """Tells in every plan what is kept for somebody."""
+
+    part = STEPS.before[0].part
+
+    def act(self, draft: Draft, part: Any) -> Any:
+        draft.reserves.append(Reserve("b", (), None, Reason(Code.RESERVED)))
+        return part
+
+
+@pytest.mark.parametrize("more", [(), (Keeping(),)], ids=["nothing to do", "nothing but to keep places"])
+def test_the_loop_looks_around_once_it_is_at_rest_and_again_in_a_new_picture(
+    more: tuple[Controller[Any], ...], monkeypatch: pytest.MonkeyPatch
+):
+    place, looked = Place(Steps((*STEPS.before, *more))), list[Fleet]()
+
+    def seen(fleet: Fleet) -> None:
+        looked.append(fleet)
+
+    monkeypatch.setattr(Fleet, "look_around", seen)
+    place.submit("a")
+    place.turn()
+    assert looked == [], "it had something to do"
+    place.turn(3)
+    assert looked == [place.loop.fleet]
+    place.loop.open()
+    place.turn(3)
+    assert looked[1:] == [place.loop.fleet]
+    assert looked[0] is not looked[1]
 
 
 @pytest.mark.parametrize("part", ["observe", "decide", "apply"])
@@ -291,7 +323,7 @@ class Autoscaler(Controller[Sizes]):
         self.shadow = shadow
 
     def act(self, draft: Draft, part: Sizes) -> Sizes:
-        if not draft.fleet.short:
+        if not draft.fleet.rolls.short:
             return part
         wanted = max(part.wanted, len(draft.fleet.columns.nodes)) + 1
         action = Scale("h100", wanted, Reason(Code.NOT_ENOUGH_GPUS))

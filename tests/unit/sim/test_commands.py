@@ -107,6 +107,7 @@ def test_a_queue_that_the_fleet_does_not_have_is_named(tmp_path: Path, capsys: p
     assert "t.csv names queue blue, which the fleet does not have; it has red" in capsys.readouterr().err
 
 
+TASKS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
 HEAD = "job,submitted,gpus,tasks,duration,class\n"
 
 
@@ -122,6 +123,8 @@ HEAD = "job,submitted,gpus,tasks,duration,class\n"
         (HEAD + "a,0,-1,1,5,\n", "t.csv:2: gpus is -1; it must be at least 0"),
         (HEAD + "a,0,1,1,5,odd\n", "t.csv:2: class is 'odd'; there are training, inference, interactive, batch"),
         (HEAD + "a,0\n", "t.csv:2: there is no gpus"),
+        (TASKS + "t,0,0,1,1000,\nt,0,0,1,500,\n", "t.csv:3: there is another task t above; names must differ"),
+        (TASKS + "t#1,0,0,1,1000,\n", "t.csv:2: name is t#1; # counts copies of a task"),
         ('{"t": 1,\n', "t.csv:1: this is no JSON"),
         ("", "t.csv holds no jobs"),
         ("a,b\n1,2\n", "the header fits none of openb, philly, muri, csv, journal; name one with --format"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import random
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from gpuyard.files.reading import presets
-from gpuyard.model.policy import OrderBy
+from gpuyard.model.policy import DefragRule, OrderBy, Policy, Weights
 from gpuyard.runtime.simulating import simulation
 from gpuyard.runtime.simulating.simulation import Setting, SimulatedRun
 from gpuyard.worlds.sim import fleets
@@ -136,6 +137,46 @@ def test_openb_is_replayed_by_its_own_rules(tmp_path: Path, policy: str):
     assert problems(given, once=True) == []
     assert run.figures.preemptions == run.figures.moves == 0
     assert max(run.figures.allocated_at.values()) > 85
+
+
+FEW_NODES = "".join(NODES.splitlines(keepends=True)[:3])
+
+
+HARMLESS = Policy(reserve_after=0.0, defragment=DefragRule.DO, defrag_every=1.0, defrag_pays=0.0)
+"""Reserves for whoever does not fit and moves whom it can; nobody who is tried once waits, and nobody may be moved."""
+
+
+@pytest.mark.parametrize("policy", [*map(presets.read_policy, presets.names()), HARMLESS])
+def test_newcomers_that_are_told_together_fare_as_if_each_were_told_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy
+):
+    """Under every policy: where one job may be tried before another that came earlier they are not told together."""
+    (tmp_path / "tasks.csv").write_text(OPENB)
+    (tmp_path / "nodes.csv").write_text(FEW_NODES)
+    told = []
+    for together in (1, 7):
+        monkeypatch.setattr(simulation, "TOGETHER", together)
+        given = Setting(reading.read(tmp_path / "tasks.csv"), fleets.read(str(tmp_path / "nodes.csv")),
+                        placements=tmp_path / f"{together}.ndjson")  # fmt: skip
+        run = simulation.run(given, ("policy", policy), 42, StillClock())
+        told.append(((tmp_path / f"{together}.ndjson").read_text(), run.figures, run.curves.used))
+    assert 0 < told[0][1].dropped < told[0][1].jobs
+    assert told[0] == told[1]
+
+
+def test_nobody_is_dropped_for_a_move_that_was_never_allowed(tmp_path: Path):
+    """Timed defragmentation that a policy asks for is not tried either where nothing may be moved."""
+    sizes = ((4, 1000), (1, 300), (1, 700), (1, 500), (1, 500), (1, 300), (1, 500), (1, 700))
+    rows = "".join(f"t{i},0,0,{gpus},{milli},\n" for i, (gpus, milli) in enumerate(sizes))
+    (tmp_path / "tasks.csv").write_text(OPENB.splitlines(keepends=True)[0] + rows)
+    (tmp_path / "nodes.csv").write_text("".join(NODES.splitlines(keepends=True)[:5]))
+    given = Setting(reading.read(tmp_path / "tasks.csv"), fleets.read(str(tmp_path / "nodes.csv")))
+    restless = replace(HARMLESS, weights=Weights(**{each.name: 0.0 for each in fields(Weights)}))
+    dropped = {
+        rule: simulation.run(given, ("policy", replace(restless, defragment=rule)), 42, StillClock()).figures.dropped
+        for rule in DefragRule
+    }
+    assert len(set(dropped.values())) == 1, dropped
 
 
 def test_moves_stay_within_their_share(tmp_path: Path):

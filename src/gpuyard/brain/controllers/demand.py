@@ -26,5 +26,6 @@ class DemandAsked(Controller[DayAsked]):
             if anew and event.job.submitted <= part.upto:
                 continue
             for shape, gpus in asked_by(event.job):
-                asked[shape.key] = asked.get(shape.key, 0.0) + gpus
+                key = shape.key
+                asked[key] = asked.get(key, 0.0) + gpus
         return part.with_asked(asked, now) if asked else part

@@ -29,7 +29,8 @@ class Drains(Controller[Nothing]):
 
     def act(self, draft: Draft, part: Nothing) -> Nothing:
         """The more important go first: they shall find the places that are left."""
-        clear(draft)
+        if draft.fleet.any_odd:
+            clear(draft)
         return part
 
 
@@ -134,7 +135,7 @@ def _take_away(draft: Draft, struck: Struck) -> str:
         draft.tx.lift_all(row, there)  # it grows again elsewhere when there is room, without a restart
         return ""
     for leaving in (there, list(victims.whole(row).places)):
-        live = list(row.live)
+        live = row.live
         with draft.trial() as trial:
             draft.tx.lift_all(row, leaving)
             if gang.place(draft, row):
@@ -147,7 +148,7 @@ def _take_away(draft: Draft, struck: Struck) -> str:
     return ""
 
 
-def _regrow(draft: Draft, row: JobRow, live: list[int]) -> None:
+def _regrow(draft: Draft, row: JobRow, live: tuple[int, ...]) -> None:
     """It has its minimum again; as many extras as there is room for come too."""
     while sum(row.live) < sum(live) and adding.grow(draft, row):
         pass

@@ -52,7 +52,7 @@ class TimeLimits(Controller[LimitsTold]):
         ended: dict[str, float] = {}
         warned: dict[str, float] = {}
         _foresee_starts(draft)
-        for row in draft.fleet.running_limited():
+        for row in draft.fleet.rolls.running_limited():
             ends = _end(row)
             if ends is None:
                 continue

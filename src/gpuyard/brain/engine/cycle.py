@@ -11,6 +11,7 @@ from collections.abc import Mapping, Set
 from gpuyard.brain.engine.explaining import explain
 from gpuyard.brain.engine.giving_way import consolidation, growth, preemption, stale_gangs, time_slicing
 from gpuyard.brain.engine.nodes.columns import Held
+from gpuyard.brain.engine.nodes.eligibility import Tier
 from gpuyard.brain.engine.picture.draft import FITS, NOBODY, REPAIRED, Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
@@ -48,8 +49,9 @@ def run(draft: Draft) -> None:
     if time_slicing.lift_later(draft, blocked):
         blocked = start_all(draft)
     make_room_all(draft, blocked)  # 3 room by moving, else by taking
-    with backfill.all_bind(draft):
-        growth.grow_all(draft)  # 4 extras last
+    if draft.fleet.rolls.any_elastic:  # most fleets have nobody who could grow
+        with backfill.all_bind(draft):
+            growth.grow_all(draft)  # 4 extras last
     reservations.conclude(draft)  # 5 what must stay free
 
 
@@ -63,7 +65,7 @@ def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
     """Start what fits now that something fell free: those who may fit, and whoever gave way meanwhile."""
     backfill.hold_again(draft)
     waiting = [bucket for bucket in waiting if bucket.left()]
-    changed = [row for row in draft.tx.touched() if draft.fleet.short.get(row.name) is row]
+    changed = [row for row in draft.tx.touched() if draft.fleet.rolls.short.get(row.name) is row]
     victims = ordering.buckets_of(draft.fleet, _weigh_anew(draft, waiting, changed)) if changed else []
     ask_all = bool(draft.quota_waits or draft.kept or draft.policy.order.strict)
     asked = [bucket for bucket in waiting if ask_all or gang.might_fit(draft, bucket.head)]
@@ -123,17 +125,33 @@ def _behind(draft: Draft, first: Bucket, rest: list[Bucket]) -> list[Bucket]:
 
 def try_start(draft: Draft, bucket: Bucket) -> bool:
     """Start the bucket's first job, or note why it and all like it wait."""
-    row = bucket.head
-    reason = admission.refuses(draft, row, bucket.asked)
+    row, tiers = bucket.head, _free_tiers(draft, bucket)
+    reason = admission.refuses(draft, row, bucket.asked) if tiers is None else admission.over(draft, row, bucket.asked)
     if reason is None:
         enough = backfill.enough_idle(draft, row)
-        if enough and backfill.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row)):
+        if enough and (_start(draft, row) if tiers is None else gang.start_freely(draft, row, tiers)):
             draft.accept(row, REPAIRED if row.running else FITS)
             return True
         reason = (backfill.in_the_way(draft, row) if enough else None) or explain.no_place(bucket.asked)
         reservations.consider(draft, bucket.left(), bucket.asked)
     draft.wait(bucket.left(), reason)
     return False
+
+
+def _free_tiers(draft: Draft, bucket: Bucket) -> tuple[Tier, ...] | None:
+    """On which models the bucket's jobs may go if nothing but room and their queues have a say in it; None where more
+    must be asked. They are alike, so the first is asked for all."""
+    if draft.kept:
+        return None
+    if not bucket.knows_tiers:
+        row, bucket.knows_tiers = bucket.head, True
+        if not row.job.on_hold and not draft.policy.order.time_slicing:
+            bucket.free_tiers = gang.free_tiers(draft, row)
+    return bucket.free_tiers
+
+
+def _start(draft: Draft, row: JobRow) -> bool:
+    return backfill.try_aside(draft, row, lambda: time_slicing.resume(draft, row) or gang.start(draft, row))
 
 
 def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from gpuyard.brain.decide import STEPS, Steps, decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
-from gpuyard.model.actions import Plan, Waiting
+from gpuyard.model.actions import Plan, Reserve, Waiting
 from gpuyard.model.events import Event, JobGone, JobSeen
 from gpuyard.model.outside.collector import collector_resting, made_to_stay
 from gpuyard.model.outside.ports import Clock
@@ -56,6 +56,8 @@ class Loop:
         self._steps = steps
         self._built = False
         """Whether a picture has been filled; those that take its place are left to the collector: more may follow."""
+        self._looked_around = False
+        """Whether the picture knows beforehand what turns may ask it."""
         self.assumed: Sequence[Event] = ()
         """What the last plan is taken to have done; told to the brain first thing in the next turn."""
         self.heard: Callable[[Plan], None] | None = None
@@ -67,6 +69,7 @@ class Loop:
         moment = self.world.open()
         bare = replace(moment, jobs=(), memory=self.memory.to_document())
         self.fleet = Fleet(bare)
+        self._looked_around = False
         self.assumed = [JobSeen(job) for job in moment.jobs]
         if self._journal is not None:
             self._journal.begin(bare)
@@ -88,6 +91,9 @@ class Loop:
         self.assumed = self._apply_each(plan) if one_by_one else self.world.apply(plan, self.turns)
         if self.heard is not None:
             self.heard(plan)
+        if not self._looked_around and _rests(plan):  # for the first time: nobody waits for it
+            self.fleet.look_around()
+            self._looked_around = True
         return plan
 
     def _decide(self, events: Sequence[Event], now: float) -> Plan:
@@ -140,6 +146,11 @@ class Loop:
             return plan
         apart = [Waiting(name, _set_apart(name, why)) for name, why in sorted(self.set_apart.items())]
         return replace(plan, waiting=(*(each for each in plan.waiting if each.job not in self.set_apart), *apart))
+
+
+def _rests(plan: Plan) -> bool:
+    """Whether nothing is to be done; what is kept for somebody is told in every plan."""
+    return all(isinstance(action, Reserve) for action in plan.actions)
 
 
 def _set_apart(name: str, why: str) -> Reason:

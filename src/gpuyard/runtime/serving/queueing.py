@@ -83,7 +83,7 @@ def documents(moment: Snapshot) -> list[Document]:
     """The queues with quota, limit, use, fair share and how many wait."""
     fleet = Fleet(moment)
     shares = fair_share.fair_shares(fleet.tree, fleet.demand, fleet.capacity())
-    waiting = [row.queue for row in fleet.short.values()]
+    waiting = [row.queue for row in fleet.rolls.short.values()]
     found = []
     for at, queue in enumerate(fleet.tree.queues):
         if queue.name == ROOT and queue.quota.gpu >= UNLIMITED and queue.limit.gpu >= UNLIMITED:

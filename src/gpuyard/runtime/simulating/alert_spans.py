@@ -23,12 +23,16 @@ class AlertSpans:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
+        self._heard: tuple[Alert, ...] = ()
         self._standing: dict[str, Alert] = {}
         self._begun: dict[str, int] = {}
         self._spans: list[AlertSpan] = []
 
     def hear(self, plan: Plan) -> None:
         """What began and what is over by this plan."""
+        if plan.alerts == self._heard:
+            return
+        self._heard = plan.alerts
         changed = changes(self._standing, plan.alerts)
         self._standing = {alert.key: alert for alert in plan.alerts}
         for alert in changed.cleared:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
 from gpuyard.brain.engine.placing.fragmentation import stranded_now
+from gpuyard.model.outside.collector import collector_seldom
 from gpuyard.model.outside.ports import Clock
-from gpuyard.model.policy import DefragRule, Policy
+from gpuyard.model.policy import DefragRule, OrderPolicy, Policy
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.loop import Loop
@@ -24,8 +26,12 @@ from gpuyard.worlds.sim.measuring import ClassFigures, Curves, Figures, Measure,
 from gpuyard.worlds.sim.traces import openb
 from gpuyard.worlds.sim.traces.reading import Source
 from gpuyard.worlds.sim.traces.trace import Trace
+from gpuyard.worlds.sim.tried_once import TriedOnce
 from gpuyard.worlds.sim.world import Rules, SimWorld
 
+TOGETHER = 32
+"""Newcomers that one plan answers, where each is tried once and they are tried in the order in which they come: a turn
+costs more than what is decided in it. What is looked at once a plan, alerts and stranded GPUs, is seen as seldom."""
 Progress = Callable[[int, int], None]
 """Told how many of how many arrivals have come."""
 
@@ -72,6 +78,7 @@ def run(
     nodes = openb.in_drawn_order(setting.fleet.nodes, seed) if trace.tried_once else setting.fleet.nodes
     fleet = replace(setting.fleet, policy=policy, nodes=nodes, queues=fleets.queues(setting.fleet, trace))
     with ExitStack() as stack:
+        stack.enter_context(collector_seldom())
         measure = Measure(trace, fleets.capacity(setting.fleet), lambda: stranded_now(loop.fleet), setting.gantt)
         outages = Outages(measure)
         listener: Observer = outages
@@ -80,28 +87,44 @@ def run(
             listener = Everyone((outages, Chronicle(out)))
         if progress is not None:
             listener = Counting(listener, len(trace.arrivals), progress)
-        world = SimWorld(trace, setting.rules, listener, fleet)
+        known_demand = trace.tried_once if setting.known_demand is None else setting.known_demand
+        world = _world(trace, setting.rules, listener, fleet, known_demand)
         if setting.faults is not None:
             faults.plan(world, setting.fleet, setting.faults, seed)
         loop = Loop(world, clock)
         spans = AlertSpans(world.now)
         loop.heard = spans.hear
         loop.open()
-        if setting.known_demand if setting.known_demand is not None else trace.tried_once:
+        if known_demand:
             loop.fleet.expect(trace.expected)
         Driver(loop, clock).run()
     took, told = clock.monotonic() - begun, (spans.told(), dict(outages.classes))
     return SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, *told)
 
 
+def _world(trace: Trace, rules: Rules, listener: Observer, fleet: Snapshot, known_demand: bool) -> SimWorld:
+    if not trace.tried_once:
+        return SimWorld(trace, rules, listener, fleet)
+    in_order = known_demand and not fleet.policy.consolidate and _are_tried_as_they_come(trace, fleet.policy)
+    return TriedOnce(trace, rules, listener, fleet, TOGETHER if in_order else 1)
+
+
+def _are_tried_as_they_come(trace: Trace, policy: Policy) -> bool:
+    """Whether nobody is tried before somebody who came earlier, and nobody who does not fit holds anything back."""
+    jobs = [arrival.job for arrival in trace.arrivals]
+    ranks = {(job.queue, job.job_class, job.priority) for job in jobs}
+    reserves = any(job.time_limit is not None for job in jobs)
+    return policy.order == OrderPolicy() and len(ranks) == 1 and not reserves
+
+
 def _by_the_rules(policy: Policy, tried_once: bool, rules: Rules) -> Policy:
-    """Where each task is tried once, nothing is taken, and nothing moved unless the rules allow some. Nobody reads
-    proposals here."""
-    if policy.defragment is DefragRule.PROPOSE:
+    """Where each task is tried once nothing is taken, nothing kept for somebody who waits, and nothing moved unless the
+    rules allow some. Nobody reads proposals here."""
+    if policy.defragment is DefragRule.PROPOSE or (tried_once and not rules.most_moves):
         policy = replace(policy, defragment=DefragRule.OFF)
     if not tried_once:
         return policy
-    return replace(policy, preempt=False, consolidate=rules.most_moves > 0)
+    return replace(policy, preempt=False, consolidate=rules.most_moves > 0, reserve_after=inf)
 
 
 class Counting(Everyone):

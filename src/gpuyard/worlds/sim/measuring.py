@@ -268,7 +268,10 @@ class Outages(Everyone):
 
 def asked(live: Live) -> int:
     """What all its tasks ask for, in grains."""
-    return sum(group.tasks * _grains(group.request) for group in live.arrival.job.gang.leaves())
+    groups = live.arrival.job.task_groups()
+    if len(groups) == 1:
+        return groups[0].tasks * _grains(groups[0].request)
+    return sum(group.tasks * _grains(group.request) for group in groups)
 
 
 def _holds(live: Live) -> int:
@@ -281,7 +284,8 @@ def _holds(live: Live) -> int:
 
 
 def _grains(request: Request) -> int:
-    return request.gpus * WHOLE + request.share + sum(count * mig_cost(profile) for profile, count in request.mig)
+    whole = request.gpus * WHOLE + request.share
+    return whole + sum(count * mig_cost(profile) for profile, count in request.mig) if request.mig else whole
 
 
 def mean(values: Sequence[float]) -> float:

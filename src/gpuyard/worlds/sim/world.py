@@ -22,7 +22,6 @@ from gpuyard.model.events import (
     JobSeen,
     NodeLost,
     NodeSeen,
-    PolicyChanged,
     TasksRunning,
 )
 from gpuyard.model.job import Job, JobClass, Placement
@@ -61,7 +60,6 @@ class SimWorld:
         self.fleet = fleet
         """As it was given; nodes as they are now are in `nodes`."""
         self.nodes = {node.name: node for node in fleet.nodes}
-        self._may_move = fleet.policy.consolidate
         self.rules = rules
         self.listener = listener
         self.jobs: dict[str, Live] = {}
@@ -107,8 +105,6 @@ class SimWorld:
 
         Virtual time needs no rest: `not_before` is somebody's real time.
         """
-        if self.trace.tried_once:
-            return self._next_arrival()
         if self._at_once:
             self._at_once = False
             return True
@@ -133,9 +129,7 @@ class SimWorld:
 
     def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
         """Carry out the plan at once: evictions and moves before starts, as the plan has them."""
-        if self.trace.tried_once and not self._few_enough(plan):
-            plan = Plan()  # it would move more than the rules leave; the newcomer is dropped
-        actions = [action for action in plan.actions if self._is_meant(action)]
+        actions = [action for action in plan.actions if isinstance(action, Start) or self._is_meant(action)]
         for action in actions:
             if isinstance(action, Evict):
                 self._evict(self.jobs[action.job], action.placements)
@@ -145,8 +139,6 @@ class SimWorld:
         for action in actions:  # reservations and cordons bind the brain, not the jobs
             if isinstance(action, Start):
                 self._start(self.jobs[action.job], action.placements)
-        if self.trace.tried_once:
-            self._drop_waiting()
         self.listener.settled(self._now, len(self.waiting))
         self._plan_tick(plan.look_again_at)
         return self.observe()
@@ -188,20 +180,6 @@ class SimWorld:
                 gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in node.gpus)
                 self.nodes[name] = replace(node, gpus=gpus)
 
-    def _next_arrival(self) -> bool:
-        if self._coming >= len(self.trace.arrivals):
-            return False
-        self._now = self.trace.arrivals[self._coming].at
-        self._arrive()
-        self._allow_moves()
-        return True
-
-    def _allow_moves(self) -> None:
-        """Where tasks are tried once, moving is only allowed while the rules leave some moves."""
-        if self.rules.most_moves and (self.moves_left() > 0) != self._may_move:
-            self._may_move = not self._may_move
-            self.tell(PolicyChanged(replace(self.fleet.policy, consolidate=self._may_move)))
-
     def _next_moment(self) -> float | None:
         moments = [self._agenda[0][0]] if self._agenda else []
         if (end := self._next_end()) is not None:
@@ -220,7 +198,7 @@ class SimWorld:
         return ends[0][0] if ends else None
 
     def _plan_tick(self, look_again_at: float | None) -> None:
-        if look_again_at is not None and not self.trace.tried_once:
+        if look_again_at is not None:
             self.at(look_again_at, lambda: None)
         tick = self.rules.tick
         if tick and self.waiting and self._ticking <= self._now:
@@ -235,10 +213,13 @@ class SimWorld:
 
     def submit(self, arrival: Arrival) -> None:
         """A job comes now, whether the trace knew of it or not."""
+        self.listener.arrived(self._now, self._come(arrival))
+
+    def _come(self, arrival: Arrival) -> Live:
         overhead = arrival.overhead if self.rules.overhead is None else self.rules.overhead
         live = self.jobs[arrival.job.name] = self.waiting[arrival.job.name] = Live(arrival, overhead)
-        self.listener.arrived(self._now, live)
         self.tell(JobSeen(arrival.job))
+        return live
 
     def _start(self, live: Live, placements: tuple[Placement, ...]) -> None:
         self.placed += 1
@@ -414,21 +395,6 @@ class SimWorld:
         return replace(
             live.arrival.job, placements=live.placements, started=started, attained=done, waiting_since=since
         )
-
-    # --- tried once -----------------------------------------------------------------------------------------------
-
-    def moves_left(self) -> int:
-        """How many more tasks may be moved: a share of those placed so far."""
-        return int(self.rules.most_moves * self.placed) - self.moved
-
-    def _few_enough(self, plan: Plan) -> bool:
-        moves = sum(len(action.source) for action in plan.actions if isinstance(action, Move))
-        return not moves or moves <= self.moves_left()
-
-    def _drop_waiting(self) -> None:
-        for live in list(self.waiting.values()):
-            self.listener.dropped(self._now, live)
-            self._gone(live)
 
 
 def _done(live: Live) -> float:

@@ -6,7 +6,7 @@ told what is new and what is over. Nothing is planned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gpuyard.brain.controllers import Controller
@@ -16,7 +16,7 @@ from gpuyard.brain.engine.explaining.explain import Explainer
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
-from gpuyard.model.alerts import in_order
+from gpuyard.model.alerts import Alert, in_order
 from gpuyard.model.reasons import Explanation
 
 __all__ = ["Alarms", "AlarmsKept", "look"]
@@ -42,14 +42,20 @@ def look(draft: Draft, part: AlarmsKept, telling: waits.Telling) -> AlarmsKept:
     below, asking = promises.below_quota(draft, part.asking)
     broken, promised = promises.broken(draft, part.promised)
     scattered, part = scatter.watch(draft, part)
-    seen = (promises.protected(draft), knots.deadlocks(draft), knots.closures(draft))
-    watched = (overdue, below, broken, scattered, *seen)
+    watched = (overdue, below, broken, scattered, *_seldom(draft))
     alerts = {alert.key: alert for seen_now in watched for alert in seen_now}
     for key, before in part.alerts.items():
         if key in alerts and alerts[key].since != before.since:
             alerts[key] = replace(alerts[key], since=before.since)
     draft.alerts = in_order(alerts.values())
     return part.holding(alerts=alerts, told=told, found=found, asking=asking, promised=promised)
+
+
+def _seldom(draft: Draft) -> tuple[Iterable[Alert], ...]:
+    """What there is nothing to say of in most plans."""
+    if not (draft.evictions or draft.deadlocks or draft.fleet.any_odd):
+        return ()
+    return promises.protected(draft), knots.deadlocks(draft), knots.closures(draft)
 
 
 def _explainer(draft: Draft) -> Callable[[JobRow], Explanation]:

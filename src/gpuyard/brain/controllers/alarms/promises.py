@@ -45,7 +45,7 @@ def _entitled(draft: Draft) -> dict[int, JobRow]:
     """Queues with a job that waits for no more than their quota leaves, and one such job."""
     tree = draft.fleet.tree
     found: dict[int, JobRow] = {}
-    for line in draft.fleet.waiting_lines:
+    for line in draft.fleet.rolls.waiting_lines:
         row = line.head
         if row.job.on_hold or row.queue == NO_QUEUE:
             continue
@@ -87,9 +87,11 @@ def _below(draft: Draft, q: int, row: JobRow, since: float) -> Alert:
 
 def broken(draft: Draft, promised: Since) -> tuple[list[Alert], Since]:
     """Jobs whose reservation cannot be met, and what each was promised; the first promise counts."""
+    if not (promised or draft.kept):  # as in most plans
+        return [], {}
     kept = {name: NO_MOMENT if kept.until is None else kept.until for name, kept in draft.kept.items()}
     known = {name: _first(promised.get(name), kept.get(name)) for name in sorted({*promised, *kept})}
-    waiting = {name: at for name, at in known.items() if (row := draft.fleet.short.get(name)) and not row.alive()}
+    waiting = {name: at for name, at in known.items() if (row := draft.fleet.rolls.short.get(name)) and not row.alive()}
     found = []
     for name, at in waiting.items():
         if at and draft.now >= at + LATE_S:

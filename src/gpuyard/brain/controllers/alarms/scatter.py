@@ -29,7 +29,7 @@ def watch(draft: Draft, part: AlarmsKept) -> tuple[list[Alert], AlarmsKept]:
     if last is None:  # not in the first plan of all, which has enough to do
         draft.look_again(draft.now + SOON_S)
         return [], replace(part, looked_at=draft.now + SOON_S - EVERY_S)
-    if last <= draft.now < last + EVERY_S and not _due(draft, part, last):
+    if last <= draft.now < last + EVERY_S and not (part.scattered and _due(draft, part, last)):
         if draft.fleet.fresh:
             draft.look_again(last + EVERY_S)
         kept = [alert for alert in part.alerts.values() if alert.kind is AlertKind.FRAGMENTATION]

@@ -75,7 +75,7 @@ def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert]
 def _overdue(draft: Draft) -> list[Overdue]:
     found = []
     stopped = _stopped_now(draft)
-    for line in draft.fleet.waiting_lines:
+    for line in draft.fleet.rolls.waiting_lines:
         row = line.head
         after = draft.policy.of(row.job).alert_after
         if row.job.on_hold or not after:

@@ -73,7 +73,7 @@ def _untie(draft: Draft, knot: Knot, party: Party) -> None:
 def find(draft: Draft, named: Container[tuple[str, ...]] = ()) -> Knot | None:
     """The first circle that was not named yet; None if there is none."""
     known = parties.find(draft)
-    for circle in circles.circles(known):
+    for circle in circles.circles(known) if known else ():
         if tuple(circle) not in named:
             found = _judged(draft, known, circle)
             if found is not None:

@@ -70,7 +70,9 @@ Parties = dict[str, Party]
 def find(draft: Draft) -> Parties:
     """Everybody who may stand in a circle now, the older first; nobody where no gang is stuck."""
     fleet = draft.fleet
-    halves = [row for row in (*fleet.halves.values(), *fleet.outside.values()) if row.alive()]
+    if not (fleet.rolls.halves or fleet.rolls.outside):  # as in most plans
+        return {}
+    halves = [row for row in (*fleet.rolls.halves.values(), *fleet.rolls.outside.values()) if row.alive()]
     if not halves or (len(halves) == 1 and not (draft.kept or fleet.budgets or _drained(draft))):
         return {}
     halves.sort(key=lambda row: row.age)

@@ -6,7 +6,7 @@ and for a bounded number of shapes; `measure` is asked by the alarms and by `yar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from typing import Any, ClassVar, NamedTuple
@@ -14,12 +14,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from gpuyard.brain.engine.defrag.usefulness import Usefulness, Wanted
-from gpuyard.brain.engine.nodes.columns import Bools, Columns
+from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE
 from gpuyard.brain.engine.picture.memory import Part
 from gpuyard.model.answers.outlook import PoolStranding, ShapeStranding
 from gpuyard.model.job import MAIN, Job, TaskGroup, one_group
+from gpuyard.model.node import Node
 from gpuyard.model.resources import WHOLE, Request, as_gpus
 from gpuyard.model.topology import NODE, NVLINK
 
@@ -121,18 +122,36 @@ def measure(draft: Draft, asked: Mapping[str, float]) -> tuple[PoolStranding, ..
     columns = draft.fleet.columns
     wanted = tuple(_wanted(draft, columns, asked))
     useful = Usefulness(draft, wanted)
-    names = np.array([node.pool or node.model if node.closed is None else "" for node in columns.nodes], dtype=object)
+    pools = _Pools(columns.nodes)
+    free, gpus = pools.sums(columns.idle), pools.sums([len(node.gpus) for node in columns.nodes])
+    reached = [pools.sums(eligible) for eligible in useful.eligible]
+    fits = [_fits(columns, pools, useful, i) for i in range(len(wanted))]
     found = []
-    for name in sorted({node.pool or node.model for node in columns.nodes if node.gpus and node.closed is None}):
-        members = names == name
-        mine = [i for i in range(len(wanted)) if useful.eligible[i][members].any()]
-        shapes = tuple(_of_pool(columns, useful, i, members) for i in mine)
+    for p, name in enumerate(pools.names):
+        mine = [i for i in range(len(wanted)) if reached[i][p]]
+        shapes = tuple(_of_pool(wanted[i], fits[i][p], free[p]) for i in mine)
         weight = sum(shape.asked for shape in shapes)
         stranded = sum(shape.asked * shape.stranded for shape in shapes) / weight if weight else 0.0
-        gpus = sum(len(columns.nodes[n].gpus) for n in np.flatnonzero(members))
-        free = int(columns.idle[members].sum())
-        found.append(PoolStranding(name, gpus * WHOLE, free, round(stranded), shapes))
+        found.append(PoolStranding(name, gpus[p] * WHOLE, free[p], round(stranded), shapes))
     return tuple(found)
+
+
+class _Pools:
+    """Pools with GPUs that are open, by name, and sums over the nodes of each: all pools in one step."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        names = [node.pool or node.model if node.closed is None else "" for node in nodes]
+        self.names = sorted(
+            {name for name, node in zip(names, nodes, strict=True) if node.gpus and node.closed is None}
+        )
+        place = {name: p for p, name in enumerate(self.names)}
+        self.of = np.array([place.get(name, len(place)) for name in names], dtype=np.int64)
+        """Which pool each node is of; all others together come last."""
+
+    def sums(self, amounts: Sequence[int] | Ints | Bools) -> list[int]:
+        """What the nodes of each pool have together; exact, for no such sum comes near to what a float cannot hold."""
+        sums: list[int] = np.bincount(self.of, weights=amounts, minlength=len(self.names) + 1).astype(np.int64).tolist()
+        return sums
 
 
 def _wanted(draft: Draft, columns: Columns, asked: Mapping[str, float]) -> Iterator[Wanted]:
@@ -149,16 +168,20 @@ def _wanted(draft: Draft, columns: Columns, asked: Mapping[str, float]) -> Itera
             yield Wanted(compiled, shape.tasks, shape.level, shape.gpus, 0.0, round(asked[key] * WHOLE))
 
 
-def _of_pool(columns: Columns, useful: Usefulness, i: int, members: Bools) -> ShapeStranding:
-    each = useful.wanted[i]
-    room = np.where(members, useful.room[i], 0)
+def _fits(columns: Columns, pools: _Pools, useful: Usefulness, i: int) -> list[int]:
+    """How often a shape fits into each pool."""
+    each, room = useful.wanted[i], useful.room[i]
     if each.level in ("", NODE, NVLINK):
-        fits = int(room.sum())
-    else:
-        level = columns.level(each.level)
-        per_domain = np.bincount(level.domain, weights=room, minlength=len(level.names)).astype(np.int64)
-        fits = int((per_domain[level.known] // each.tasks).sum())
-    free = int(columns.idle[members].sum())
+        return pools.sums(room)
+    level, found = columns.level(each.level), []
+    for p in range(len(pools.names)):
+        mine = np.where(pools.of == p, room, 0)
+        per_domain = np.bincount(level.domain, weights=mine, minlength=len(level.names)).astype(np.int64)
+        found.append(int((per_domain[level.known] // each.tasks).sum()))
+    return found
+
+
+def _of_pool(each: Wanted, fits: int, free: int) -> ShapeStranding:
     shape = AskedShape(each.gpus, each.tasks, each.level, each.request.models)
     return ShapeStranding(shape.told(), each.asked, fits, max(0, free - fits * each.size))
 

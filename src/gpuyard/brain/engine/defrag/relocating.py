@@ -51,7 +51,7 @@ def _hold_free(draft: Draft, stand_in: JobRow, kept_free: Iterable[tuple[int, in
 
 def _land(draft: Draft, unit: Unit, stand_in: JobRow) -> bool:
     """Find it a place where it is no worse off, while a stand-in keeps the one it leaves; else all is as it was."""
-    row, live = unit.row, list(unit.row.live)
+    row, live = unit.row, unit.row.live
     with draft.trial() as trial:
         draft.remember(row)
         for held in unit.places:
@@ -68,7 +68,7 @@ def _land(draft: Draft, unit: Unit, stand_in: JobRow) -> bool:
     return False
 
 
-def _regrown(draft: Draft, row: JobRow, live: list[int]) -> bool:
+def _regrown(draft: Draft, row: JobRow, live: tuple[int, ...]) -> bool:
     """Bring an elastic job back to as many tasks as it had."""
     while sum(row.live) < sum(live):
         if not adding.grow(draft, row):

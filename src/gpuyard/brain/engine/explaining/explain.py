@@ -87,7 +87,7 @@ class Explainer:
     def _movable(self) -> list[JobRow]:
         """Who could be the one to move: looked for among all that run once somebody is to be told."""
         if self._others is None:
-            self._others = suggestions.movable(self.draft.fleet)
+            self._others = suggestions.movable(self.draft)
         return self._others
 
     def _reason(self, row: JobRow) -> tuple[NodesView, Reason]:

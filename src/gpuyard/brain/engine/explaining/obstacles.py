@@ -6,11 +6,12 @@ really do; it is undone at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from gpuyard.brain.engine.giving_way import floors, victims
+from gpuyard.brain.engine.giving_way import victims
+from gpuyard.brain.engine.giving_way.bounds import floors
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
@@ -48,6 +49,10 @@ class Anybody:
         self.row = row
         self._floors = known
         self._trial = trial
+
+    def floors(self, nodes: Sequence[int], shorts: Sequence[int]) -> list[Key | None]:
+        """For each of them."""
+        return [self.floor(node, short) for node, short in zip(nodes, shorts, strict=True)]
 
     def floor(self, node: int, short: int) -> Key | None:
         """By what its tenants have; nobody's depends on the claimant, so all explanations share that."""
@@ -112,6 +117,10 @@ class Anybody:
     def rank(self, outcome: RoomMade) -> Key:
         """The cheapest."""
         return self.key(outcome.stopped) if outcome.stopped else ()
+
+    def least_stopped(self, rows: Iterable[JobRow], lacking: int) -> Key | None:
+        """Not looked at: nobody's outcome is compared with another's here."""
+        return ()
 
     def at_best(self, key: Key) -> Key:
         """Who moves costs nothing here."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from heapq import nsmallest
 from itertools import islice
 
 import numpy as np
@@ -13,7 +12,6 @@ from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.vacancy import Vacancy
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import backfill
@@ -121,23 +119,18 @@ def _raise_words(excess: Excess) -> str:
 # --- make room --------------------------------------------------------------------------------------------------------
 
 
-def movable(fleet: Fleet) -> list[JobRow]:
+def movable(draft: Draft) -> list[JobRow]:
     """The running jobs that could be the one to move, the smallest first; one more than are tried, for nobody moves
     out of its own way."""
-    rows = [row for row in fleet.jobs.values() if _movable(row)]
-    return nsmallest(MOVE_CANDIDATES + 1, rows, key=lambda row: (_cost(row), row.age))
-
-
-def _movable(row: JobRow) -> bool:
-    return bool(row.held) and not row.firm and not row.job.foreign and row.complete()
+    return draft.fleet.smallest.first(MOVE_CANDIDATES + 1, draft.tx.touched())
 
 
 def _move_one(draft: Draft, row: JobRow, reason: Reason, movable: Others) -> Iterator[Suggestion]:
     """One running job that, moved elsewhere, lets this one start."""
     if reason.outcome is Outcome.NEVER or reason.code in (Code.OVER_LIMIT, Code.OVER_QUOTA):
         return
-    if draft.fleet.shortfall(row)[GPUS] > draft.fleet.columns.idle_total and not draft.fleet.columns.profiles:
-        return  # moving frees nothing: what is needed must be free already, only elsewhere
+    if draft.fleet.shortfall(row)[GPUS] > draft.fleet.columns.idle_total and not draft.fleet.moving_may_free:
+        return
     others = [other for other in movable() if other is not row][:MOVE_CANDIDATES]
     kept: Suggestion | None = None
     for other in _worth_a_try(draft, row, others):
@@ -145,16 +138,12 @@ def _move_one(draft: Draft, row: JobRow, reason: Reason, movable: Others) -> Ite
         if (kept is not None and budget) or (places := _after_moving(draft, row, other)) is None:
             continue
         if not budget:
-            yield Suggestion(f"move {other.name} ({gpu_words(_cost(other))}) {_off(draft, other, places)}", "move")
+            yield Suggestion(f"move {other.name} ({gpu_words(other.cost())}) {_off(draft, other, places)}", "move")
             return
         change = f"let budget {budget} spare {other.name}, which could then move {_off(draft, other, places)}"
         kept = Suggestion(change, "budget")
     if kept is not None:
         yield kept
-
-
-def _cost(row: JobRow) -> int:
-    return sum(held.cost for held in row.held)
 
 
 def _off(draft: Draft, other: JobRow, places: Sequence[Held]) -> str:

@@ -7,8 +7,8 @@ leavers are weighed per node by plain arithmetic; whole gangs take one node afte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -40,9 +40,9 @@ class Leave(Protocol):
     def key(self, units: tuple[Unit, ...]) -> Key:
         """How dear it is that these go; the smaller the better. More leavers are never cheaper."""
 
-    def floor(self, node: int, short: int) -> Key | None:
-        """A key that no set of the node's is below, if one is known without weighing; () where it must be weighed, None
-        where there is no set. `short`: devices that the node lacks, 0 if something else is lacking."""
+    def floors(self, nodes: Sequence[int], shorts: Sequence[int]) -> list[Key | None]:
+        """For each node a key that no set of its is below, if one is known without weighing; () where it must be
+        weighed, None where there is no set. `shorts`: devices that it lacks, 0 if something else is lacking."""
 
     def may_follow(self, unit: Unit) -> bool:
         """Whether the unit may go next, after those who are supposed to have gone."""
@@ -79,12 +79,12 @@ class NodeClearing:
         """Weigh the next batch of nodes, the emptiest first; False if all are weighed."""
         batch = self.draft.policy.search_limit
         now, self._unweighed = self._unweighed[:batch], self._unweighed[batch:]
-        for node, short in zip(now, short_of(self.shape, now), strict=True):
-            self._stamps[node] = 0
-            floor = self.leave.floor(node, short)
-            if floor:
-                heappush(self._heap, (floor, node, 0, ()))
-            elif floor is not None:
+        self._stamps.update(dict.fromkeys(now, 0))
+        said = list(zip(self.leave.floors(now, short_of(self.shape, now)), now, strict=True))
+        self._heap += [(floor, node, 0, ()) for floor, node in said if floor]
+        heapify(self._heap)
+        for floor, node in said:
+            if floor == ():
                 self._weigh(node)
         return bool(now)
 

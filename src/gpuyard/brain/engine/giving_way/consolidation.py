@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import fsum
 
@@ -33,11 +33,10 @@ def make_room(draft: Draft, row: JobRow, asked: Amounts) -> bool:
 
 
 def is_hopeless(draft: Draft, row: JobRow, asked: Amounts, kept: int = 0) -> bool:
-    """Whether moving cannot help: it frees nothing, so what is needed must be free already, only elsewhere. `kept`:
-    what else would be free if reservations stepped aside, in grains."""
+    """Whether moving cannot help. `kept`: what else would be free if reservations stepped aside, in grains."""
     if not draft.policy.consolidate or admission.refuses(draft, row, asked) is not None:
         return True
-    return asked[GPUS] > draft.fleet.columns.idle_total + kept + _slices_free(draft)
+    return asked[GPUS] > draft.fleet.columns.idle_total + kept and not draft.fleet.moving_may_free
 
 
 def tell_moved(draft: Draft, row: JobRow, moved: tuple[Unit, ...]) -> None:
@@ -45,10 +44,6 @@ def tell_moved(draft: Draft, row: JobRow, moved: tuple[Unit, ...]) -> None:
     for unit in moved:
         draft.accept(unit.row, grounds.why_moved(row.name))
         draft.served[unit.row.name] = row.name
-
-
-def _slices_free(draft: Draft) -> int:
-    return 1 << 62 if draft.fleet.columns.profiles else 0
 
 
 class Movers:
@@ -80,9 +75,9 @@ class Movers:
         """Whether the claimant may have the job moved, if anybody may."""
         return row.complete() and not (self.borrower and row.priority > self.row.priority)
 
-    def floor(self, node: int, short: int) -> Key | None:
+    def floors(self, nodes: Sequence[int], shorts: Sequence[int]) -> list[Key | None]:
         """Who fits elsewhere is not known beforehand, so each node is weighed."""
-        return ()
+        return [()] * len(nodes)
 
     def may_follow(self, unit: Unit) -> bool:
         """Who moves keeps what it has, so nobody's right to move changes."""
@@ -125,6 +120,10 @@ class Movers:
     def rank(self, outcome: RoomMade) -> Key:
         """Fewest GPUs moved."""
         return self.key(outcome.moved) if outcome.moved else ()
+
+    def least_stopped(self, rows: Iterable[JobRow], lacking: int) -> Key | None:
+        """Nobody stops for a move."""
+        return ()
 
     def at_best(self, key: Key) -> Key:
         """Who stops says nothing about who is moved."""

@@ -18,7 +18,7 @@ from gpuyard.brain.engine.sharing.amounts import Amounts
 
 def grow_all(draft: Draft) -> None:
     """Add one task after the other, each to the job whose turn it is by rule 7, until nothing more fits."""
-    turns = Turns(draft, [_extra(draft, row) for row in draft.fleet.elastic() if row.complete()])
+    turns = Turns(draft, [_extra(draft, row) for row in draft.fleet.rolls.elastic() if row.complete()])
     while (bucket := turns.next()) is not None:
         row = bucket.head
         if row.complete() and _grow(draft, row, bucket.asked):
@@ -73,7 +73,7 @@ def _by_taking(draft: Draft, row: JobRow, asked: Amounts) -> bool:
 
 
 def _others_have_extras(draft: Draft, row: JobRow) -> bool:
-    return any(other is not row and _has_extra(other) for other in draft.fleet.elastic_rows())
+    return any(other is not row and _has_extra(other) for other in draft.fleet.rolls.elastic_rows())
 
 
 def _has_extra(row: JobRow) -> bool:

@@ -6,12 +6,12 @@ Bounds come before search: a claim that cannot succeed costs a few additions.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import fsum
 
-from gpuyard.brain.engine.giving_way import clearing, equal_claims, floors, victims
+from gpuyard.brain.engine.giving_way import equal_claims, victims
+from gpuyard.brain.engine.giving_way.bounds import floors, many_floors
 from gpuyard.brain.engine.giving_way.claims import Claim
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.consolidation import Movers, tell_moved
@@ -113,7 +113,7 @@ def enough_to_take(claim: Claim, kept: int = 0) -> bool:
     """Whether free GPUs, those `kept` for somebody and all that could be taken at the very best would do."""
     draft, tree = claim.draft, claim.tree
     needed = claim.asked[GPUS]
-    if not needed or draft.fleet.columns.profiles:
+    if not needed or draft.fleet.moving_may_free:
         return True
     have = draft.fleet.columns.idle_total + kept
     for parting in _sides(claim):
@@ -184,10 +184,9 @@ class Takers:
             return False
         return not self.draft.fleet.budgets or victims.budgets_allow(self.draft, (unit,))
 
-    def floor(self, node: int, short: int) -> Key | None:
+    def floors(self, nodes: Sequence[int], shorts: Sequence[int]) -> list[Key | None]:
         """By what those have there from whom the claimant may take."""
-        rows = clearing.concerned(self.draft, self, node)
-        return floors.least_key(self.draft, self.row, rows, node, short)
+        return many_floors.least_keys(self.draft, self.row, self.footings(), nodes, shorts)
 
     def key(self, units: tuple[Unit, ...]) -> Key:
         """The order of rule 19, for units that would stop."""
@@ -195,16 +194,17 @@ class Takers:
             return self._key_of_one(*units)
         profiles = [victims.profile(self.draft, unit.row) for unit in units]
         whole = {unit.row.name for unit in units if not unit.extra}
+        pairs = zip(profiles, units, strict=True)
         return (
-            any(unit.row.queue == self.row.queue for unit in units),
+            self.row.queue in {unit.row.queue for unit in units},
             bool(whole),
             *self._pushed(units),
-            max(unit.row.priority for unit in units),
-            sum(known.evictions for known in profiles),
-            fsum(victims.lost_work(self.draft, unit, unit.row.name in whole) for unit in units),
+            max([unit.row.priority for unit in units]),
+            sum([known.evictions for known in profiles]),
+            fsum([victims.lost_of(known, unit, unit.row.name in whole) for known, unit in pairs]),
             len(whole),
             len(units),
-            max(known.youth for known in profiles),
+            max([known.youth for known in profiles]),
         )
 
     def _key_of_one(self, unit: Unit) -> Key:
@@ -227,10 +227,10 @@ class Takers:
     def _pushed(self, units: tuple[Unit, ...]) -> tuple[bool, bool]:
         """Whether some queue falls below its quota, and below its fair share."""
         tree, shares = self.draft.fleet.tree, self.draft.shares
-        lost: Counter[int] = Counter()
+        lost: dict[int, int] = {}
         for unit in units:
             if unit.row.queue != self.row.queue:
-                lost[unit.row.queue] += unit.cost
+                lost[unit.row.queue] = lost.get(unit.row.queue, 0) + unit.cost
         quota = any(tree.used[q][GPUS] - cost < tree.quota[q][GPUS] for q, cost in lost.items())
         share = any(tree.used[q][GPUS] - cost < shares[q][GPUS] for q, cost in lost.items())
         return quota, share
@@ -267,6 +267,11 @@ class Takers:
             return (False, False, sum(unit.cost for unit in outcome.moved))
         with self.claim.supposed(outcome.stopped, gone=False):  # a key is that of units that stand
             return (True, *self.key(outcome.stopped), sum(unit.cost for unit in outcome.moved))
+
+    def least_stopped(self, rows: Iterable[JobRow], lacking: int) -> Key | None:
+        """By what those have from whom the claimant may take."""
+        taken_from = [row for row in rows if self.claim.right_in_time(row)]
+        return floors.least_stopped(self.draft, self.row, taken_from, lacking)
 
     def at_best(self, key: Key) -> Key:
         """With nobody moved."""

@@ -93,7 +93,8 @@ class Reclaim:
         return total
 
     def _waiting_below(self, side: int, stopped: list[Unit]) -> list[JobRow]:
-        rows = {row.name: row for row in self.draft.fleet.short.values() if row is not self.row and not row.job.on_hold}
+        short = self.draft.fleet.rolls.short.values()
+        rows = {row.name: row for row in short if row is not self.row and not row.job.on_hold}
         rows.update((unit.row.name, unit.row) for unit in stopped if not unit.extra)
         return [row for row in rows.values() if row.queue != NO_QUEUE and side in self.tree.paths[row.queue]]
 

@@ -51,6 +51,10 @@ class RoomRights(clearing.Leave, Protocol):
     def rank(self, outcome: RoomMade) -> Key:
         """Sorts better outcomes first."""
 
+    def least_stopped(self, rows: Iterable[JobRow], lacking: int) -> Key | None:
+        """A key that no set of these jobs is below that may stop and hold so much together, in grains; () if none is
+        known without weighing, None if there is no such set."""
+
     def at_best(self, key: Key) -> Key:
         """A rank that no outcome is below which stops a set of this key; () if it stops nobody."""
 
@@ -90,7 +94,7 @@ class Settling:
         """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken. Where it is
         worth while, each of them looks for a place before the others once."""
         held = len(self.row.held)
-        self._stoppable = self.rights.stoppable(gone)
+        self._stoppable = self.rights.stoppable(gone) if self.rights.moves_too else set()
         if self.excess() is not None:
             return None
         with keeping.held_off(self.draft, self.draft.binding):
@@ -166,8 +170,6 @@ class Settling:
 
         An extra without its minimum is no use to anybody.
         """
-        if all(map(self._finds_no_room, gone)):
-            return gone
         dearest = self._dearest(gone)
         return [unit for unit in self._ordered(dearest) if not self._may_return(unit) or not self._stand_again(unit)]
 
@@ -184,6 +186,8 @@ class Settling:
 
     def _stay_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         """Whoever can stands where it stood; then the others look for places. Who was moved, and who stops."""
+        if all(map(self._finds_no_room, gone)):
+            return [], self._in_turn(gone)
         return self._move(self._let_back(gone))
 
     def _one_by_one(self, units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
@@ -197,6 +201,8 @@ class Settling:
 
     def _ordered(self, units: Iterable[Unit]) -> list[Unit]:
         """First those who may not be stopped; among either, minimums before extras."""
+        if not self.rights.moves_too:  # then whoever was lifted may be stopped
+            return sorted(units, key=_is_extra)
         return sorted(units, key=lambda unit: (unit in self._stoppable, unit.extra))
 
     def _stand_again(self, unit: Unit) -> bool:
@@ -223,13 +229,16 @@ class Settling:
         return fleet.tree.refuses(unit.row.queue, total, firm=False) is None
 
     def _move(self, away: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-        """Find other places, for those first who may not be stopped, then for the highest priority."""
+        """Find other places, for one after the other."""
         moved: list[Unit] = []
         stopped: list[Unit] = []
-        ordered = sorted(away, key=lambda unit: (-unit.row.priority, -unit.cost, unit.row.age))
-        for unit in self._ordered(ordered):
+        for unit in self._in_turn(away):
             (moved if self._try_to_move(unit) else stopped).append(unit)
         return moved, stopped
+
+    def _in_turn(self, away: list[Unit]) -> list[Unit]:
+        """Those first who may not be stopped, then the highest priority."""
+        return self._ordered(sorted(away, key=lambda unit: (-unit.row.priority, -unit.cost, unit.row.age)))
 
     def _try_to_move(self, unit: Unit) -> bool:
         """Whether it found a place, and none that is kept from the claimant."""
@@ -244,7 +253,9 @@ class Settling:
 
     def _finds_no_room(self, unit: Unit) -> bool:
         """A bound: there is not as much free anywhere, so also not where it stood."""
-        return unit.cost > self.draft.fleet.columns.idle_total and not any(held.mig for held in unit.places)
+        columns = self.draft.fleet.columns
+        sliced = columns.profiles and any(held.mig for held in unit.places)
+        return unit.cost > columns.idle_total and unit.row.takes_alike and not sliced
 
     def _move_one(self, unit: Unit) -> bool:
         if not self._may_return(unit):
@@ -259,6 +270,10 @@ class Settling:
         fleet = self.draft.fleet
         touched = {budget for unit in disturbed for budget in fleet.budgets_over(unit.row.name)}
         return all(headroom(self.draft, budget) >= 0 for budget in touched)
+
+
+def _is_extra(unit: Unit) -> bool:
+    return unit.extra
 
 
 def _before_all(first: Unit, units: list[Unit]) -> list[Unit]:

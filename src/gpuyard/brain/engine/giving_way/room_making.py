@@ -13,8 +13,8 @@ from itertools import islice
 import numpy as np
 
 from gpuyard.brain.engine.giving_way import clearing, victims
+from gpuyard.brain.engine.giving_way.bounds.few_sets import FewSets, Weighing, takes_as_much_anywhere
 from gpuyard.brain.engine.giving_way.clearing import Key, NodeClearing
-from gpuyard.brain.engine.giving_way.floors import FewSets, Weighing
 from gpuyard.brain.engine.giving_way.resettling import START, Purpose, RoomMade, RoomRights, Settling
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.nodes.columns import Region
@@ -164,17 +164,41 @@ class RoomMaker:
                     yield Region(node, node + 1)
         if not single:
             for region in self.regions(None):
-                tenants = self.draft.fleet.tenants[region.start : region.stop]
-                if sum(len(rows) for rows in tenants) <= MOST_CLEARED:
+                if self._tenants_of(region) <= MOST_CLEARED:
                     yield region
+
+    def _tenants_of(self, region: Region) -> int:
+        """How many hold something in the region, node by node; no more is counted once there are too many."""
+        found, tenants = 0, self.draft.fleet.tenants
+        for node in range(region.start, region.stop):
+            found += len(tenants[node])
+            if found > MOST_CLEARED:
+                break
+        return found
 
     def by_clearing(self, region: Region) -> RoomMade | None:
         """Let everybody of the region go who may, then settle."""
+        if self._is_too_dear(region):
+            return None
         gone = self._make_admissible([])
         for unit in clearing.everyone(self.draft, self.rights, region):
             if self.rights.allows(unit):
                 self._let_go(unit, gone)
         return self._settling.settle(gone) if gone else None
+
+    def _is_too_dear(self, region: Region) -> bool:
+        """A bound: whoever stops stands in the region, and those who stop hold at least what lacks of GPUs, for who
+        moves takes as much elsewhere. Whether there is no such set, or each is dearer than the best so far. Nothing is
+        known where limits let others go too, and where who moves to another model gives others no right to stay."""
+        lacking = self._settling.asked()[GPUS] - self.draft.fleet.columns.idle_total
+        if lacking <= 0 or self._sliced() or self.draft.fleet.tree.by_model:
+            return False
+        tenants = {row for node in range(region.start, region.stop) for row in self.draft.fleet.tenants[node]}
+        loose = [row for row in tenants if not row.firm and not row.job.foreign]
+        if not all(map(takes_as_much_anywhere, loose)) or self._limit_in_the_way() is not None:
+            return False
+        key = self.rights.least_stopped(loose, lacking)
+        return key is None or bool(key and self._best is not None and self.rights.at_best(key) > self._best)
 
     def node_tries(self) -> Iterator[Try]:
         """For a single task: node after node, the emptiest first, so that one failure does not end the search."""

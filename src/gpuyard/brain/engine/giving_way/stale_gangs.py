@@ -14,7 +14,7 @@ from gpuyard.model.reasons import Code, Reason
 
 def gangs(draft: Draft) -> list[JobRow]:
     """Gangs that run below their minimum and are ours, those that come first first."""
-    return in_order(row for row in draft.fleet.halves.values() if row.alive())
+    return in_order(row for row in draft.fleet.rolls.halves.values() if row.alive())
 
 
 def in_order(rows: Iterable[JobRow]) -> list[JobRow]:

@@ -38,15 +38,15 @@ def promote(draft: Draft) -> None:
 
 def _reorder(draft: Draft, row: JobRow, turn: float) -> None:
     waits = row.line is not None
-    draft.fleet.waiting_lines.leave(row)
+    draft.fleet.rolls.waiting_lines.leave(row)
     row.turn = turn
     if waits:
-        draft.fleet.waiting_lines.join(row)
+        draft.fleet.rolls.waiting_lines.join(row)
 
 
 def _overrun(draft: Draft) -> bool:
     """Whether more waits than the whole fleet could run."""
-    shortfall, lines = draft.fleet.shortfall, draft.fleet.waiting_lines
+    shortfall, lines = draft.fleet.shortfall, draft.fleet.rolls.waiting_lines
     return sum(len(line.rows()) * shortfall(line.head)[GPUS] for line in lines) > draft.fleet.capacity()[GPUS]
 
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Held
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.draft import Draft, Profile
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.picture.notes import Profile
 from gpuyard.model.node import Budget
 from gpuyard.model.policy import PdbRule
 
@@ -40,8 +39,8 @@ class Unit(NamedTuple):
 
 def whole(row: JobRow) -> Unit:
     """The whole gang: every task that is not going already."""
-    places = tuple(held for held in row.held if not held.terminating)
-    return Unit(row, places, False, sum(held.cost for held in places))
+    places = tuple([held for held in row.held if not held.terminating])
+    return Unit(row, places, False, places[0].cost if len(places) == 1 else sum(held.cost for held in places))
 
 
 def parts(unit: Unit) -> list[Unit]:
@@ -103,16 +102,15 @@ def profile(draft: Draft, row: JobRow) -> Profile:
     """The job's profile in this cycle."""
     found = draft.profiles.get(row)
     if found is None:
-        free = not (row.firm or row.job.foreign or spared(draft, row))
-        found = draft.profiles[row] = Profile(
-            gang_may_go=free and not in_min_runtime(draft, row),
-            extras_may_go=free,
-            evictions=evictions(draft, row),
-            lost=unsaved(draft, row),
-            warm_up=warm_up(draft, row),
-            youth=row.youth,
-        )
+        found = draft.profiles[row] = _profile(draft, row)
     return found
+
+
+def _profile(draft: Draft, row: JobRow) -> Profile:
+    count = evictions(draft, row)
+    free = not (row.firm or row.job.foreign or (count and spared(draft, row)))
+    may_go = free and not in_min_runtime(draft, row)
+    return Profile(may_go, free, count, unsaved(draft, row), warm_up(draft, row), row.youth)
 
 
 def may_be_disturbed(draft: Draft, unit: Unit) -> bool:
@@ -220,8 +218,12 @@ def budget_rule(draft: Draft) -> PdbRule:
 
 def lost_work(draft: Draft, unit: Unit, restarts: bool | None = None) -> float:
     """GPU-seconds since the last checkpoint, and those a restart spends warming up; an extra alone costs no restart."""
-    known = profile(draft, unit.row)
-    return (known.lost + (known.warm_up if (not unit.extra if restarts is None else restarts) else 0.0)) * unit.cost
+    return lost_of(profile(draft, unit.row), unit, not unit.extra if restarts is None else restarts)
+
+
+def lost_of(known: Profile, unit: Unit, restarts: bool) -> float:
+    """The same of a job whose profile is at hand."""
+    return (known.lost + (known.warm_up if restarts else 0.0)) * unit.cost
 
 
 def unsaved(draft: Draft, row: JobRow) -> float:

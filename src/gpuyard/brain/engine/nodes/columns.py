@@ -152,7 +152,6 @@ class Columns:
         self.idle = np.zeros(count, dtype=np.int64)
         self.trusted = np.ones((count, self.width), dtype=np.int64)
         self.whole, self.healthy, self.island, self.island_healthy = (np.zeros(count, dtype=np.int64) for _ in range(4))
-        self.partial = np.zeros(count, dtype=bool)
         self.several_islands = any(len(masks) > 1 for masks in self.islands)
         self.tightest = np.zeros((count, self.width + 1), dtype=np.int64)
         """Free devices in the tightest island that holds k, per node and k; kept only where nodes have several."""
@@ -180,7 +179,6 @@ class Columns:
         used = used.reshape(len(nodes), self.width)
         self.shares[at] = (WHOLE - used) * self._bits(self.usable, nodes)
         self.trusted[at] = 1 - self._bits(self.suspect, nodes)
-        self.partial[at] = ((used > 0) & (used < WHOLE) & (self._bits(self.sliced, nodes) == 0)).any(axis=1)
         self.idle_total -= int(self.idle[at].sum())
         self.idle[at] = self.shares[at].sum(axis=1)
         self.idle_total += int(self.idle[at].sum())
@@ -207,7 +205,8 @@ class Columns:
 
     def shift(self, held: Held, sign: int) -> None:
         """Take what `held` says from its node (sign 1), or give it back (sign -1); the two are exact inverses."""
-        self._shift_beside(held, sign)
+        if held.cpu or held.memory or held.extras:
+            self._shift_beside(held, sign)
         if held.mig:
             self._shift_slices(held, sign)
         elif held.gpus:
@@ -219,7 +218,8 @@ class Columns:
         changed: set[int] = set()
         for sign, held in changes:
             changed.add(held.node)
-            self._shift_beside(held, sign)
+            if held.cpu or held.memory or held.extras:
+                self._shift_beside(held, sign)
             if held.mig:
                 self._shift_slices(held, sign)
             else:
@@ -253,7 +253,6 @@ class Columns:
         idle = sum(shares)
         self.idle_total += idle - int(self.idle[n])
         self.idle[n] = idle
-        self.partial[n] = self._is_partial(n)
         self._sync(n)
 
     def change(self, n: int, node: Node) -> None:
@@ -291,13 +290,12 @@ class Columns:
             if usable >> g & 1:
                 self.shares[n, g] -= amount
                 freed -= amount
-        self.busy[n] = busy
-        if held.share:
-            self.partial[n] = self._is_partial(n)
         if freed:
             self.idle[n] += freed
             self.idle_total += freed
-        self._sync(n)
+        if busy != self.busy[n]:  # who joins others on a device leaves as many free as there were
+            self.busy[n] = busy
+            self._sync(n)
 
     def _shift_slices(self, held: Held, sign: int) -> None:
         n, free = held.node, self.free_slices[held.node]
@@ -326,10 +324,6 @@ class Columns:
         self.opened[n] = self.busy[n].bit_count()
         if self.several_islands:
             self.tightest[n] = _tightest(self.islands[n], free, self.width)
-
-    def _is_partial(self, n: int) -> bool:
-        sliced = self.sliced[n]  # there `used` counts slices, not shares
-        return any(0 < used < WHOLE and not sliced >> g & 1 for g, used in enumerate(self.used[n]))
 
     def _facts_of(self, n: int, free: int) -> GpuFacts:
         suspect = self.suspect[n] & free
@@ -382,8 +376,8 @@ class Columns:
 
     def state(self, n: int) -> object:
         """All that room of a node and its score can depend on, memory and extras, labels and likes aside."""
-        used = (self.usable[n], *self.used[n]) if self.partial[n] or self.profiles else None
-        return self.kind[n], self.layout[n], self.free_mask[n], self.suspect[n], int(self.cpu[n]), used
+        free = self.free_slices[n].values() if self.profiles else ()  # how many are used does not tell which
+        return self.kind[n], self.layout[n], self.usable[n], self.suspect[n], int(self.cpu[n]), *self.used[n], *free
 
     def level(self, name: str) -> Level:
         """The level of that name; `node` is one too."""

@@ -60,16 +60,18 @@ class Demand:
         patterns = np.array([np.frombuffer(kind, dtype=bool) for kind in kinds], dtype=bool).reshape(
             len(kinds), len(classes)
         )
-        self._first_row: Ints = self.group * (len(self.cpus) + 1)
+        self.first_row: Ints = self.group * (len(self.cpus) + 1)
+        """Where the flat tables begin to speak of each node's group."""
         self._lay_tables(classes, patterns, width)
         self.part_of_grain = np.ravel(self.part / WHOLE)
+        self.part_by_row = self.part_of_grain.reshape(-1, len(self.needs) + 1)
         self.gang_of = np.ravel(self.gang)
         """The tables laid flat, a row per group and CPU thresholds met: one look-up is the cheapest there is."""
 
     def rows(self, nodes: Ints, cpu: Ints) -> Ints:
         """Which row of the flat tables each of `nodes` has with this much CPU free; as many answers as there are rows
         of `cpu`."""
-        row: Ints = self._first_row[nodes] + self.cpus.searchsorted(cpu, side="right")
+        row: Ints = self.first_row[nodes] + self.cpus.searchsorted(cpu, side="right")
         return row
 
     def useful(self, rows: Ints, shares: Ints) -> Floats:
@@ -78,6 +80,12 @@ class Demand:
             return np.zeros((*rows.shape, shares.shape[1]))
         at = self.needs.searchsorted(shares, side="right") + (rows * (len(self.needs) + 1))[..., None]
         useful: Floats = shares * self.part_of_grain[at]
+        return useful
+
+    def useful_by_cpu(self, first_row: int, shares: Ints) -> Floats:
+        """What fractions could use of one node's devices together, for every number of CPU thresholds that are met."""
+        table = self.part_by_row[first_row : first_row + len(self.cpus) + 1]
+        useful: Floats = np.add.reduce(shares * table.take(self.needs.searchsorted(shares, side="right"), 1), axis=1)
         return useful
 
     def useful_whole(self, rows: Ints) -> Floats:

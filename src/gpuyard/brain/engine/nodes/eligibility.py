@@ -127,9 +127,11 @@ class Eligibility:
 
     def examples(self, request: TaskRequest) -> list[Node]:
         """One node of every kind that could run the task."""
-        able = np.flatnonzero(self.static(request, STATIC_CHECKERS))
-        _, first = np.unique(self._kinds(_label_keys(request)).codes[able], return_index=True)
-        return [self.columns.nodes[n] for n in able[first].tolist()]
+        able = np.flatnonzero(self.static(request, STATIC_CHECKERS))[::-1]
+        kinds = self._kinds(_label_keys(request))
+        first = np.full(len(kinds.examples), -1)
+        first[kinds.codes[able]] = able  # the last that is written stays: the first node of each kind
+        return [self.columns.nodes[n] for n in first.tolist() if n >= 0]
 
     def kinds_for(self, request: TaskRequest) -> tuple[Ints, list[Node]]:
         """Nodes that look alike to the task: a kind for each node, and an example of each kind."""

@@ -7,25 +7,26 @@ changed since it was last asked, so a decision costs what has changed, not what 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
-from gpuyard.brain.engine.nodes import scoring
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.nodes.eligibility import Eligibility, Tier
 from gpuyard.brain.engine.nodes.layout import alignment, device_masks
 from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels, has_model
 from gpuyard.brain.engine.nodes.stranding import Gauge
+from gpuyard.brain.engine.nodes.weighing import one_by_one, scoring
 from gpuyard.model.node import Node
 from gpuyard.model.policy import Policy
 from gpuyard.model.resources import WHOLE
 
 PLENTY = 1 << 31
 """Room where only CPU-less, GPU-less tasks are asked for."""
-
-
 FEW = 4
 """Up to so many changed nodes a look into what was seen before is cheaper than columns."""
+SOME = 8
+"""Up to so many changed nodes are weighed one by one, in plain numbers: a hundred calls of NumPy cost more."""
 
 
 class Shape(scoring.Subject):
@@ -34,7 +35,9 @@ class Shape(scoring.Subject):
     `room[n]` is how many such tasks fit on node n now; `score[n]` how good node n is for the next one (-1: no room).
     """
 
-    __slots__ = ("_empty", "_seen_states", "_shapes", "_tastes", "room", "score", "seen", "tier")
+    __slots__ = (
+        "_empty", "_plain", "_seen_states", "_shapes", "_tastes", "_varies", "room", "score", "seen", "tier"
+    )  # fmt: skip
 
     def __init__(self, shapes: Shapes, request: TaskRequest, tier: Tier, careful: bool) -> None:
         self.request = request
@@ -49,7 +52,6 @@ class Shape(scoring.Subject):
         self.spares = scoring.spares_scarce(self)
         self.dislike = shapes.distaste(request)
         self.is_choosy = bool(self.dislike.any())
-        self._tastes = bool(request.likes)
         self.has_choice = bool(shapes.static(request, (has_model, has_labels)).all())
         count = len(shapes.columns.nodes)
         self.room: Ints = np.zeros(count, dtype=np.int64)
@@ -57,8 +59,12 @@ class Shape(scoring.Subject):
         self.device: Ints = np.zeros(count, dtype=np.int64)
         self.seen = 0
         self._seen_states: dict[object, tuple[int, float, int]] = {}
+        self._tastes = bool(request.likes)
+        self._varies = bool(request.likes or request.resources.memory or request.resources.extras)
+        """Whether nodes of one state may still differ to it."""
         self._empty: Ints | None = None
         self._shapes = shapes
+        self._plain = one_by_one.can_weigh(self)
         self._work_out(np.flatnonzero(self.eligible))
         self.seen = shapes.columns.version
 
@@ -94,30 +100,43 @@ class Shape(scoring.Subject):
         version = self.columns.version
         if self.seen == version:
             return
-        nodes = self.columns.touched.among(self.seen, self.eligible)
-        self.seen = version
-        if len(nodes) > FEW:
+        touched, seen, self.seen = self.columns.touched, self.seen, version
+        few = SOME if self._plain else FEW
+        if version - seen <= few:  # one task was placed since, as a rule
+            self._recall([n for n in touched.since(seen) if self.eligible[n]])
+            return
+        nodes = touched.among(seen, self.eligible)
+        if len(nodes) > few:
             self._work_out(nodes)
-        elif len(nodes):
+        else:
             self._recall(nodes.tolist())
 
     def _recall(self, nodes: list[int]) -> None:
         """Few nodes one by one, for a node's state is often one that was seen before."""
         unseen: dict[int, object] = {}
+        states, known_nodes = self._seen_states, self._shapes.known_nodes
         for node in nodes:
-            taste = self._tastes and float(self.dislike[node])
-            state = (self.gauge.groups[node], self.columns.state(node), self._room_by_size(node), taste)
-            known = self._seen_states.get(state)
+            state: object = known_nodes.state(node)
+            if self._varies:
+                state = (state, *self._room_by_size(node), self._tastes and float(self.dislike[node]))
+            known = states.get(state)
             if known is None:
                 unseen[node] = state
             else:
                 self.room[node], self.score[node], self.device[node] = known
         if unseen:
+            self._see(unseen)
+
+    def _see(self, unseen: dict[int, object]) -> None:
+        """Work these out, and remember what was found for the states that they are in."""
+        if self._plain:
+            self._work_out_singly(unseen)
+        else:
             self._work_out(np.fromiter(unseen, np.int64, len(unseen)))
-            if len(self._seen_states) >= STATES_KEPT:
-                self._seen_states.clear()
-            for node, seen in unseen.items():
-                self._seen_states[seen] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
+        if len(self._seen_states) >= STATES_KEPT:
+            self._seen_states.clear()
+        for node, seen in unseen.items():
+            self._seen_states[seen] = (int(self.room[node]), float(self.score[node]), int(self.device[node]))
 
     def _room_by_size(self, node: int) -> tuple[int, ...]:
         """How many tasks memory and extras leave room for: all that they matter, and alike where nodes are nearly."""
@@ -132,8 +151,17 @@ class Shape(scoring.Subject):
         self.room[nodes] = room
         self.score[nodes] = -1.0
         fitting = nodes[room > 0]  # full nodes are the many, and need no weighing
-        if len(fitting):
+        if self._plain and len(fitting) <= SOME:
+            for n in fitting.tolist():
+                self.score[n] = one_by_one.pack(self, self._shapes.known_nodes, n)
+        elif len(fitting):
             self.score[fitting] = scoring.pack(self, fitting)
+
+    def _work_out_singly(self, nodes: Iterable[int]) -> None:
+        """The same in plain numbers."""
+        for n in nodes:
+            room = self.room[n] = one_by_one.room(self, n, PLENTY)
+            self.score[n] = one_by_one.pack(self, self._shapes.known_nodes, n) if room else -1.0
 
 
 def room_when_empty(request: TaskRequest, node: Node) -> int:
@@ -182,7 +210,7 @@ def loose_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, 
         free = columns.healthy if careful else columns.whole
         return free[nodes] // request.gpus
     if request.shared:
-        return _share_room(columns, need, nodes, careful)
+        return _share_room(columns, request, need, nodes, careful)
     if request.resources.mig:
         rooms = [columns.slices_of(profile)[nodes] // count for profile, count in request.resources.mig]
         fewest: Ints = np.minimum.reduce(rooms)
@@ -201,11 +229,13 @@ def _aligned(columns: Columns, request: TaskRequest, nodes: Ints, room: Ints, ca
     return room
 
 
-def _share_room(columns: Columns, need: Ints, nodes: Ints, careful: bool) -> Ints:
+def _share_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, careful: bool) -> Ints:
     shares = columns.shares.take(nodes, axis=0)
     if careful:
         shares = shares * columns.trusted[nodes]
-    room: Ints = np.add.reduce(shares // need[nodes, None], axis=1)
+    # by one number NumPy divides several times faster than by a column of the same
+    each = need[nodes, None] if request.resources.gpu_memory else max(request.resources.share, 1)
+    room: Ints = np.add.reduce(shares // each, axis=1)
     return room
 
 
@@ -218,6 +248,7 @@ class Shapes(Eligibility):
         self.scoring = policy.scoring
         self.gauge = Gauge(columns)
         self._shapes: dict[tuple[int, Tier, bool], Shape] = {}
+        self._known_nodes: one_by_one.KnownNodes | None = None
         self._empty: dict[int, tuple[TaskRequest, Ints]] = {}
         self._alike: tuple[Ints, list[int]] | None = None
         self._held_when_empty: dict[tuple[int, Tier, int], bool] = {}
@@ -232,9 +263,17 @@ class Shapes(Eligibility):
         shape.sync()
         return shape
 
+    @property
+    def known_nodes(self) -> one_by_one.KnownNodes:
+        """What is known of single nodes by the demand of the moment; made when it is first asked for."""
+        if self._known_nodes is None:
+            self._known_nodes = one_by_one.KnownNodes(self.columns, self.gauge, self.scoring)
+        return self._known_nodes
+
     def revalue(self) -> None:
         """The demand changed, or what else scores rest on: every score is worth nothing now."""
         self._shapes.clear()
+        self._known_nodes = None
 
     def renew(self, n: int, described_alike: bool) -> None:
         """A node is in another condition, and perhaps described otherwise: what was worked out about it is not true."""

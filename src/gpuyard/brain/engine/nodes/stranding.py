@@ -54,8 +54,6 @@ class Gauge:
         """Measure by this demand from now on."""
         self.demand = Demand(classes, self.columns.width)
         gpus = np.array([len(node.gpus) for node in self.columns.nodes], dtype=np.int64)
-        self.groups: list[int] = self.demand.group.tolist() if classes else [0] * len(gpus)
-        """Which classes each node could serve at all, told by a number: labels reach the scores through it alone."""
         self.scarcity = self.demand.scarcity(classes, gpus)
         self.any_scarce = bool(self.scarcity.any())
         cpu = np.array([node.cpu for node in self.columns.nodes], dtype=np.int64)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 LONG = 1 << 16
 """Changes that are remembered one by one beyond one per node."""
-NOT_FAR = 16
+NOT_FAR = 64
 """Up to so many changes behind, reading them one by one is cheaper than looking at every node."""
 
 
@@ -47,8 +47,12 @@ class TouchLog:
     def among(self, version: int, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """Those of these nodes that were touched since, as an index in no particular order."""
         if self.version - version > NOT_FAR:
-            return np.flatnonzero((self._last > version) & which)
+            return ((self._last > version) & which).nonzero()[0]
         return np.array([n for n in self.since(version) if which[n]], dtype=np.int64)
+
+    def last(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """By which version each of these nodes was last touched."""
+        return self._last[nodes]
 
     def index_since(self, version: int) -> npt.NDArray[np.int64]:
         """All that were touched since, as an index in no particular order."""

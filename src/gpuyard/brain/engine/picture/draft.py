@@ -6,13 +6,14 @@ Made by the cycle, passed to each step. Steps change the fleet through `tx` only
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Barred, Held
 from gpuyard.brain.engine.nodes.free_before import FreeBefore
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Progresses, Refusals
-from gpuyard.brain.engine.picture.notes import Kept, Profile
 from gpuyard.brain.engine.picture.transaction import Transaction
 from gpuyard.brain.engine.picture.trial import Log, Notes, Relaxed, Trial
 from gpuyard.brain.engine.picture.waits import Waits
@@ -23,6 +24,32 @@ from gpuyard.model.alerts import Alert
 from gpuyard.model.reasons import Code, Reason, Rung
 
 NOBODY: Mapping[str, tuple[Held, ...]] = {}
+
+
+class Profile(NamedTuple):
+    """What is true of a running job for the whole of a cycle, worked out once."""
+
+    gang_may_go: bool
+    extras_may_go: bool
+    evictions: int
+    lost: float
+    """Seconds of work since the last checkpoint."""
+    warm_up: float
+    """Seconds that a restart spends before it works again."""
+    youth: tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Kept:
+    """One reservation in force: for whom, the places wanted, and the stand-in that holds those free now."""
+
+    row: JobRow
+    places: tuple[Held, ...]
+    until: float | None
+    borrower: bool
+    stand_in: JobRow
+    known: bool = False
+    """Whether it stood already when the plan began."""
 
 
 class Draft:
@@ -62,7 +89,8 @@ class Draft:
         self.quota_waits = 0
         """Jobs found waiting for a limit or quota only."""
         self.evictions = memory.of(Evictions).times
-        self.warm_ups, self.saved = memory.of(Progresses).warm_ups, memory.of(Progresses).saved
+        told = memory.of(Progresses)
+        self.warm_ups, self.saved = told.warm_ups, told.saved
         self.refused_before = memory.of(Refusals).at
         self.refused: dict[str, float] = {}
         """Claims that found no room, and when they were last asked."""

@@ -71,6 +71,12 @@ class Fleet(Standing):
         self._work_out_anew()
         return unknown
 
+    def look_around(self) -> None:
+        """Get to know now what some later turn may ask about every node and every job; for whoever keeps the picture
+        and has nothing to do."""
+        self.holders.of_all()
+        self.smallest.look()
+
     def _apply(self, event: Event) -> None:
         if not isinstance(event, OF_NODES):
             self._lay_anew()
@@ -82,7 +88,7 @@ class Fleet(Standing):
             case JobSeen(job):
                 self._readmit(job)
             case JobGone(name):
-                self._drop(self._row(name))
+                self._unsettle(self._row(name))
             case NodeSeen() | NodeLost() | GpuHealthChanged():
                 self._apply_node(event)
             case NodeLoaded(name, taken):
@@ -113,7 +119,14 @@ class Fleet(Standing):
     def capacity(self) -> Amounts:
         """What there is to divide: what is neither sick nor closed, and what is in use elsewhere."""
         total = self._capacity.total()
+        if not any(self.unowned):
+            return total
         return [max(0, amount - held) for amount, held in zip(total, self.unowned, strict=True)]
+
+    @property
+    def any_odd(self) -> bool:
+        """Whether there are any such nodes as `odd_nodes` are."""
+        return self._capacity.any_odd
 
     def odd_nodes(self) -> Iterator[Node]:
         """Nodes that are closed or have a sick or closed GPU."""
@@ -122,7 +135,7 @@ class Fleet(Standing):
     def _readmit(self, job: Job) -> None:
         self._queue_of(job)
         if job.name in self.jobs:
-            self._drop(self.jobs[job.name])
+            self._unsettle(self.jobs[job.name])
         self._settle(self._compiled(job))
 
     def _set_policy(self, policy: Policy) -> None:
@@ -153,16 +166,15 @@ class Fleet(Standing):
         ours = [job if job.queue in known else replace(job, queue="", foreign=True) for job in jobs]
         self._settle_all([self._compiled(job) for job in ours])
 
-    def _drop(self, row: JobRow) -> None:
-        self._unsettle(row)
-        self.avoiders.pop(row.name, None)
-        self.families.get(row.job.family, {}).pop(row.name, None)
-        self.company.enter(row.requests, -1)
-        self._elastic.pop(row.name, None)
-
     def _apply_tasks(self, event: TaskEvent) -> None:
         row = self._row(event.job)
-        named = {place.identity for place in event.placements}
+        if isinstance(event, TasksRunning) and not row.placements:  # as most begin: there is nobody to tell apart
+            self._set_placements(row, event.placements, started=event.at)
+            return
+        if isinstance(event, TasksEnded):
+            self._end_tasks(row, event)
+            return
+        named = _named(event)
         match event:
             case TasksAssigned(placements=placements, at=at):
                 assigned = [replace(place, assigned=True) for place in placements]
@@ -177,16 +189,18 @@ class Fleet(Standing):
                 kept = tuple(replace(p, terminating=False) if p.identity in named else p for p in there)
                 if kept != row.placements:  # those who were meant may be gone already
                     self._set_placements(row, kept)
-            case TasksEnded():
-                self._count_ended(row, event)
-                left = [p for p in row.placements if p.identity not in named]
-                self._set_placements(self._row(event.job), left)
+
+    def _end_tasks(self, row: JobRow, event: TasksEnded) -> None:
+        """Those are gone; as a rule they are all that the job had."""
+        left: Sequence[Placement] = ()
+        if event.placements != row.placements:
+            named = _named(event)
+            left = [p for p in row.placements if p.identity not in named]
+        self._count_ended(row, event)
+        self._set_placements(self._row(event.job), left)
 
     def _run_tasks(self, row: JobRow, named: set[object], event: TasksRunning) -> None:
         """Those assigned run where they were to run; the job has started when its first task has."""
-        if not row.placements:
-            self._set_placements(row, event.placements, started=event.at)
-            return
         begins = all(place.assigned for place in row.placements)
         known = {place.identity for place in row.placements}
         new = tuple(place for place in event.placements if place.identity not in known)
@@ -194,6 +208,7 @@ class Fleet(Standing):
         if not new:  # nothing moves: only what is told of its tasks has changed
             row.placements = placements
             row.started = event.at if begins else row.started
+            self.holders.forget(row)
             return
         self._set_placements(row, (*placements, *new), started=event.at if begins else _first(row.started, event.at))
 
@@ -279,6 +294,11 @@ class Fleet(Standing):
             self._book_all(row, bookings)
             self._enter(row)
         self._charge_all(bookings)
+
+
+def _named(event: TaskEvent) -> set[object]:
+    """By what the tasks that an event speaks of are known."""
+    return {place.identity for place in event.placements}
 
 
 def _first(*moments: float | None) -> float | None:

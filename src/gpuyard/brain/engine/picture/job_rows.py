@@ -51,6 +51,10 @@ def _footing(queue: int, priority: int) -> Footing:
     return Footing(queue, priority)
 
 
+_ALONE = tuple((count,) for count in range(64))
+"""Counts of jobs of a single group: one for all that have as many tasks, for most have one and jobs are many."""
+
+
 class JobRow:
     """One job inside the fleet: its description compiled, and what its tasks hold now."""
 
@@ -79,6 +83,7 @@ class JobRow:
         "single",
         "stand_in",
         "started",
+        "takes_alike",
         "turn",
         "wait",
         "wanted",
@@ -91,7 +96,7 @@ class JobRow:
         self.requests = requests
         self.groups: tuple[TaskGroup, ...] = job.task_groups()
         self.single = len(self.groups) == 1
-        self.request, self.group = next(zip(requests, self.groups, strict=True))
+        self.request, self.group = requests[0], self.groups[0]
         """Those of a job of a single group, as most are."""
         self.queue = queue
         treatment = policy.of(job)
@@ -99,7 +104,7 @@ class JobRow:
         self.footing = _footing(queue, self.priority)
         self.firm = not (treatment.preemptible if job.preemptible is None else job.preemptible)
         """Not preemptible: its quota is never a loan (rule 3)."""
-        self.class_name = job.job_class.value
+        self.class_name = self.request.class_name
         self.warm_up = treatment.warm_up if job.warm_up is None else job.warm_up
         """Seconds that a restart spends before it works again, as it says or as its class is expected to."""
         self.age = (job.submitted, job.name)
@@ -108,7 +113,8 @@ class JobRow:
         self.turn = 0.0
         """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
         self.held: list[Held] = []
-        self.live = [0] * len(self.groups)
+        """In order, whoever came first: no plan depends on that."""
+        self.live: tuple[int, ...] = self.nobody_live()
         """Tasks per group that run and are not terminating."""
         self.placements = job.placements
         """Where the world says its tasks are; a plan's trial changes `held` only."""
@@ -118,6 +124,8 @@ class JobRow:
         self.avoids = job.avoid
         self.rigid = _is_rigid(job.gang, self.groups)
         """Never has extras to take on or give back."""
+        self.takes_alike = self.request.cost is not None and (self.single or all(r.cost is not None for r in requests))
+        """Whether its tasks take as much wherever they stand; who asks for memory takes less of a larger card."""
         self.wanted: Amounts = []
         self.stand_in: JobRow | None = None
         """Holds what is kept free for it while a plan is made; see `reservations`."""
@@ -125,6 +133,19 @@ class JobRow:
         """Where it waits, if it does with nothing in hand."""
         self._signature: object = None
         self._youth: tuple[object, ...] = ()
+
+    def nobody_live(self) -> tuple[int, ...]:
+        """No tasks in any group."""
+        return _ALONE[0] if self.single else (0,) * len(self.groups)
+
+    def count_live(self, leaf: int, sign: int) -> None:
+        """One task of the group more, or one fewer."""
+        live = self.live
+        count = live[leaf] + sign
+        if not self.single:
+            self.live = (*live[:leaf], count, *live[leaf + 1 :])
+        else:
+            self.live = _ALONE[count] if count < len(_ALONE) else (count,)
 
     def described(self) -> Job:
         """The job as the world last told it."""
@@ -211,8 +232,7 @@ class JobRow:
     def is_plain(self) -> bool:
         """Whether it is a job of one group that lies in no other, and neither of them says where."""
         gang = self.job.gang
-        flat = gang.groups == (self.group,) and gang.min_groups == 1
-        return flat and gang.topology is self.group.topology is ANYWHERE
+        return _is_flat(gang, self.groups) and gang.topology is self.group.topology is ANYWHERE
 
     def alive(self) -> bool:
         """Whether any task runs (terminating ones do not count)."""
@@ -320,7 +340,7 @@ class WaitingLine:
     def join(self, row: JobRow) -> None:
         """Stand where the job's rank puts it."""
         rank = rank_in_queue(row)
-        if self._leaving.get(row) == rank:
+        if self._leaving and self._leaving.get(row) == rank:
             del self._leaving[row]
         else:
             self._joining[row] = rank
@@ -340,7 +360,15 @@ def _its_rank(pair: tuple[Rank, JobRow]) -> Rank:
     return pair[0]
 
 
+def _is_flat(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:
+    """Whether a job has one group, which lies in no other and must run: by far the most, and told without a look inside
+    (see `Job.task_groups`)."""
+    return groups is gang.groups and gang.min_groups == 1
+
+
 def _is_rigid(gang: Bundle, groups: tuple[TaskGroup, ...]) -> bool:
+    if _is_flat(gang, groups):
+        return groups[0].min == groups[0].tasks
     return all(group.min == group.tasks for group in groups) and not _has_optional_groups(gang)
 
 
@@ -361,8 +389,8 @@ def _number(signature: object) -> int:
 
 
 def _signature(row: JobRow) -> object:
-    pairs = zip(row.requests, row.groups, strict=True)
-    groups = tuple((request.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for request, g in pairs)
+    pairs = zip(row.requests, row.groups, strict=True) if not row.single else ((row.request, row.group),)
+    groups = tuple([(request.id, g.tasks, g.min, g.failed, g.succeeded, g.absent) for request, g in pairs])
     shape = None if row.is_plain() else _outline(row.job.gang)  # most are, and are not outlined each anew
     avoid = (row.job.avoid, row.queue) if row.job.avoid else None
     return (groups, shape, avoid, row.job.on_hold, row.job.held_for, row.job.takes, row.job.family)

@@ -87,14 +87,14 @@ class Memory:
 
     def keeping(self, *parts: Part) -> Memory:
         """The same with these parts as they are now; one that remembers nothing is not kept."""
-        changed = [part for part in parts if part != self.of(type(part))]
-        if not changed:
-            return self
-        kept = {**self.parts, **{part.name: part for part in changed}}
-        for part in changed:
-            if part == part.blank():
-                del kept[part.name]
-        return Memory(kept)
+        kept: dict[str, Any] | None = None
+        for part in parts:
+            if part != self.of(type(part)):
+                kept = dict(self.parts) if kept is None else kept
+                kept[part.name] = part
+                if part == part.blank():
+                    del kept[part.name]
+        return self if kept is None else Memory(kept)
 
 
 # --- what the engine itself asks for ----------------------------------------------------------------------------------

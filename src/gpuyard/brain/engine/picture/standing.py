@@ -6,6 +6,7 @@ two directions are exact inverses.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -18,8 +19,10 @@ from gpuyard.brain.engine.nodes.feasibility import Shapes
 from gpuyard.brain.engine.nodes.requests import Checker, TaskRequest, can_align, content_key
 from gpuyard.brain.engine.picture import precedence
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.brain.engine.picture.waiting_lines import WaitingLines
-from gpuyard.brain.engine.sharing.amounts import Amounts, plus, times
+from gpuyard.brain.engine.picture.known.holders import DeviceHolders
+from gpuyard.brain.engine.picture.known.rolls import JobRolls
+from gpuyard.brain.engine.picture.known.smallest import SmallestJobs
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts, add, plus, times
 from gpuyard.brain.engine.sharing.capacity import Capacity
 from gpuyard.brain.engine.sharing.costs import Costs
 from gpuyard.brain.engine.sharing.quota import QueueTree
@@ -56,25 +59,12 @@ class Standing:
         self.expected: tuple[tuple[TaskRequest, float], ...] = ()
         """Demand known beforehand, as tasks per kind; placement is then measured by it and not by what was seen."""
         self.jobs: dict[str, JobRow] = {}
-        self.short: dict[str, JobRow] = {}
-        """Jobs of ours below their minimum."""
-        self.waiting_lines = WaitingLines()
-        """Those of them that hold nothing, equals together."""
-        self.halves: dict[str, JobRow] = {}
-        """Those of them that hold something."""
-        self.outside: dict[str, JobRow] = {}
-        """Foreign loads below their minimum."""
+        self.smallest = SmallestJobs(self.jobs)
+        self.rolls = JobRolls()
         self.unowned: Amounts = []
         """Held by foreign loads that stand in no queue."""
-        self.limited: dict[str, JobRow] = {}
-        """Jobs with a time limit."""
-        self._running_limited: dict[str, JobRow] = {}
-        """Those of them that run."""
-        self._elastic: dict[str, JobRow] = {}
         self.avoiders: dict[str, JobRow] = {}
         """Jobs that will not share a domain with somebody (rule 14)."""
-        self.families: dict[str, dict[str, JobRow]] = {}
-        """Jobs by their family, of those that have one."""
         self.company = Company()
         self._resettled: list[tuple[int, JobRow, Held]] = []
         """Places taken and left of which nodes and queues have yet to learn; none but while events are taken in."""
@@ -84,13 +74,11 @@ class Standing:
 
     def _empty(self) -> None:
         """Nobody is there; those who were are told of again."""
-        self.jobs, self.short, self.avoiders, self._elastic = {}, {}, {}, {}
-        self.families = {}
+        self.jobs, self.avoiders, self.rolls = {}, {}, JobRolls()
+        self.smallest = SmallestJobs(self.jobs)
         self.company = Company()
         self.company.lay(self.columns, self.tenants)
         self.seen = Seen()
-        self.limited, self._running_limited, self.outside, self.halves = {}, {}, {}, {}
-        self.waiting_lines = WaitingLines()
 
     def _set_pools(self, pools: Iterable[Pool]) -> None:
         self.pools = {pool.name: pool for pool in pools}
@@ -114,14 +102,17 @@ class Standing:
         self.costs = Costs(self.columns, self.tree, self.shapes)
         self.demand = [self.costs.nothing() for _ in self.tree.queues]
         """What each queue runs and waits for, every task up to the maximum (rule 6)."""
-        self._prices: dict[tuple[int, int, int, str], Amounts] = {}
-        """What places cost that are alike in GPUs, CPU, memory and the model they are counted by."""
+        self._prices: dict[object, Amounts] = {}
+        """What places cost that are alike in GPUs, CPU, memory and the model they are counted by; in GPUs, where queues
+        count nothing else."""
+        self._gpus_alone = len(self.tree.resources) == 1
         self._capacity = Capacity(self.columns, self.tree)
         self.unowned = self.costs.nothing()
         self._sizes: dict[int, dict[int, int]] = {}
         """How many jobs hold so much, per queue and amount; as the world has it, trials aside."""
         self.priorities: defaultdict[int, dict[int, int]] = defaultdict(dict)
         """How many preemptible jobs hold something, per queue and priority."""
+        self.holders = DeviceHolders(self.columns, self.tenants)
 
     # --- jobs -----------------------------------------------------------------------------------------------------
 
@@ -135,9 +126,10 @@ class Standing:
         places: list[Held] = []
         bookings: Bookings = {}
         for row in rows:
-            row.held, row.live = [], [0] * len(row.groups)
+            if row.held:  # where nodes were laid anew
+                row.held, row.live = [], row.nobody_live()
             if row.placements:
-                row.held += self.held_from(row, row.placements)
+                row.held = sorted(self.held_from(row, row.placements))
                 for held in row.held:
                     self._tenant(row, held, 1)
                 places += row.held
@@ -159,8 +151,10 @@ class Standing:
         amounts = bookings.get(account)
         if amounts is None:
             amounts = bookings[account] = self.costs.nothing()
-        for r, amount in enumerate(self.price(held)):
-            amounts[r] += sign * amount
+        if self._gpus_alone:
+            amounts[GPUS] += sign * held.cost
+        else:
+            add(amounts, self.price(held), sign)
 
     def _charge_all(self, bookings: Bookings) -> None:
         for (queue, firm), amounts in bookings.items():
@@ -185,10 +179,6 @@ class Standing:
             self._by_job = (self.budgets, found)
         return self._by_job[1].get(job, ())
 
-    def family(self, row: JobRow) -> list[JobRow]:
-        """The job, and those of its family."""
-        return list(self.families[row.job.family].values()) if row.job.family in self.families else [row]
-
     def _settle(self, row: JobRow) -> None:
         """The job takes the places the world told of, and is one of the fleet's."""
         for held in self.held_from(row, row.placements):
@@ -199,10 +189,12 @@ class Standing:
     def _resettle(self, row: JobRow) -> None:
         """A job of the fleet's takes the places the world tells of now; all that is not about places stands. So does
         what it asks for, unless that counts only while it runs; what it costs may be another amount elsewhere."""
-        count = self._demand if row.queue == NO_QUEUE or row.job.on_hold else self._count_wanted
-        count(row, -1)
+        counts_always = row.queue != NO_QUEUE and not row.job.on_hold
+        if not counts_always:
+            self._demand(row, -1)
         self._count_size(row, -1)
-        self.waiting_lines.leave(row)  # in a line it stands by what it was
+        self.smallest.note(row)
+        self.rolls.waiting_lines.leave(row)  # in a line it stands by what it was
         for held in row.held[::-1]:
             self._resettled.append((-1, row, held))
             self._hand_over(row, held, -1)
@@ -210,9 +202,11 @@ class Standing:
             self._resettled.append((1, row, held))
             self._hand_over(row, held, 1)
         row.running = bool(row.held)
-        if row.job.time_limit is not None:
-            _keep_if(self._running_limited, row, row.running)
-        count(row, 1)
+        self.rolls.note_run(row)
+        if counts_always:
+            self._count_wanted_anew(row)
+        else:
+            self._demand(row, 1)
         self._count_size(row, 1)
         self._note(row)
 
@@ -234,34 +228,26 @@ class Standing:
         row.turn = precedence.turn(row.job, self.policy.order)
         if row.job.avoid is not None:
             self.avoiders[row.name] = row
-        self.company.enter(row.requests, 1)
-        if row.job.family:
-            self.families.setdefault(row.job.family, {})[row.name] = row
-        if not row.rigid and not row.job.foreign:
-            self._elastic[row.name] = row
-        if row.job.time_limit is not None:
-            self.limited[row.name] = row
-            if row.running:
-                self._running_limited[row.name] = row
+        if row.request.apart or not row.single:
+            self.company.enter(row.requests, 1)
+        self.rolls.enter(row)
         self._demand(row, 1)
         self._count_size(row, 1)
+        self.smallest.note(row)
         if not row.complete():
             self._note(row)  # who has all it needs stands in no list, and was in none before
 
     def _unsettle(self, row: JobRow) -> None:
         """The exact inverse."""
+        self.smallest.note(row)
         self._demand(row, -1)
         self._count_size(row, -1)
-        if row.job.time_limit is not None:
-            del self.limited[row.name]
-            self._running_limited.pop(row.name, None)
         del self.jobs[row.name]
         for held in list(row.held):
             self.shift(row, held, -1)
-        self.waiting_lines.leave(row)
-        self.short.pop(row.name, None)
-        self.halves.pop(row.name, None)
-        self.outside.pop(row.name, None)
+        self.avoiders.pop(row.name, None)
+        self.company.enter(row.requests, -1)
+        self.rolls.leave(row)
 
     def _count_size(self, row: JobRow, sign: int) -> None:
         if row.held and row.queue != NO_QUEUE:
@@ -290,16 +276,27 @@ class Standing:
         self._count_wanted(row, sign)
 
     def _count_wanted(self, row: JobRow, sign: int) -> None:
-        wanted = self.demand[row.queue]
-        for r, amount in enumerate(self.wanted(row) if sign == 1 else row.wanted):
-            wanted[r] += sign * amount
+        add(self.demand[row.queue], self.wanted(row) if sign == 1 else row.wanted, sign)
+
+    def _count_wanted_anew(self, row: JobRow) -> None:
+        before, wanted = row.wanted, self.demand[row.queue]
+        if self.wanted(row) != before:  # elsewhere most cost what they did
+            add(wanted, before, -1)
+            add(wanted, row.wanted)
 
     def _count_demand(self, row: JobRow, sign: int) -> None:
+        if row.single:
+            group = row.group
+            self.seen.count(row.request, sign * (group.tasks - group.failed - group.succeeded))
+            return
         for request, group in zip(row.requests, row.groups, strict=True):
             self.seen.count(request, sign * (group.tasks - group.failed - group.succeeded))
 
     def wanted(self, row: JobRow) -> Amounts:
         """What the job runs and waits for: what it holds, and every task it may still start."""
+        if row.single and row.pending() + row.live[0] == 1 and len(row.held) == row.live[0] <= 1:  # one task, as most
+            row.wanted = self.price(row.held[0]) if row.held else self.costs.most(row.request)
+            return row.wanted
         parts = [self.price(held) for held in row.held if not held.terminating]
         for leaf, request in enumerate(row.requests):
             if (waiting := row.pending(leaf)) > 0:
@@ -307,6 +304,12 @@ class Standing:
                 parts.append(most if waiting == 1 else times(most, waiting))
         row.wanted = parts[0] if len(parts) == 1 else self.costs.total(parts)
         return row.wanted
+
+    @property
+    def moving_may_free(self) -> bool:
+        """Whether more may be free once somebody was moved: slices are laid anew, and as much memory is a smaller part
+        of a larger card. Else what is needed must be free already, only elsewhere."""
+        return bool(self.columns.profiles) or any(map(self.costs.varies, self.rolls.by_memory))
 
     def shortfall(self, row: JobRow) -> Amounts:
         """The least it costs to bring the job to its minimum."""
@@ -321,20 +324,9 @@ class Standing:
         return self.costs.minimum(row.job.gang, parts)
 
     def _note(self, row: JobRow) -> None:
-        """Keep the lists of jobs that wait and of jobs that could grow."""
-        if self.jobs.get(row.name) is not row:
-            return  # a probe that only asks what would be
-        lacks, holds = not row.complete(), bool(row.held)
-        if row.job.foreign:
-            _keep_if(self.outside, row, lacks)
-            return
-        _keep_if(self.short, row, lacks)
-        if self.halves or (lacks and holds):
-            _keep_if(self.halves, row, lacks and holds)
-        if lacks and not holds:
-            self.waiting_lines.join(row)
-        elif row.line is not None:
-            self.waiting_lines.leave(row)
+        """Keep the rolls true."""
+        if self.jobs.get(row.name) is row:  # and is not a probe that only asks what would be
+            self.rolls.note(row)
 
     def probe(self, row: JobRow, job: Job, waived: frozenset[Checker] = frozenset()) -> JobRow:
         """A stand-in for a job as it might be (fewer tasks, another level, checks waived), not part of the fleet."""
@@ -346,23 +338,6 @@ class Standing:
     def ending(self) -> list[JobRow]:
         """Jobs of ours or others that run and will end."""
         return [row for row in self.jobs.values() if row.held]
-
-    @property
-    def any_limits(self) -> bool:
-        """Whether any job has a time limit that runs, or is started by the plan that is being made."""
-        return any(row.held for row in self.limited.values())
-
-    def running_limited(self) -> Iterable[JobRow]:
-        """Jobs with a time limit that ran when the plan began."""
-        return self._running_limited.values()
-
-    def elastic_rows(self) -> list[JobRow]:
-        """Jobs whose size may change."""
-        return list(self._elastic.values())
-
-    def elastic(self) -> list[JobRow]:
-        """Jobs that may still grow."""
-        return [row for row in self._elastic.values() if row.open_groups()]
 
     def request(self, job: Job, group: TaskGroup, waived: frozenset[Checker] = frozenset()) -> TaskRequest:
         """The one compiled request for tasks like these."""
@@ -378,23 +353,23 @@ class Standing:
         """Somebody knows the demand: so many jobs like each of these."""
         self.expected = tuple((self.request(job, group), count) for job, count in jobs for group in job.task_groups())
 
-    def held_from(self, row: JobRow, placements: Iterable[Placement]) -> Iterator[Held]:
+    def held_from(self, row: JobRow, placements: Iterable[Placement]) -> list[Held]:
         """What placements of a job hold; placements on nodes that are gone hold nothing."""
-        several = not row.single
-        leaves = {group.name: leaf for leaf, group in enumerate(row.groups)} if several else {}
-        for placement in placements:
-            node = self.columns.index.get(placement.node)
-            if node is not None:
-                yield self.hold(row, leaves[placement.group] if several else 0, node, placement)
+        index = self.columns.index
+        if row.single:
+            return [self.hold(row, 0, index[place.node], place) for place in placements if place.node in index]
+        leaves = {group.name: leaf for leaf, group in enumerate(row.groups)}
+        return [
+            self.hold(row, leaves[place.group], index[place.node], place) for place in placements if place.node in index
+        ]
 
     def hold(self, row: JobRow, leaf: int, node: int, place: Placement) -> Held:
         """What one task holds on a node at the given devices."""
         request, where = row.requests[leaf], self.columns.nodes[node]
-        share = request.share_on(where) if request.shared else 0
-        cost = request.cost_on(where)
+        resources, share = request.resources, request.share_on(where) if request.shared else 0
         return Held(
-            leaf, place.task, node, place.gpus, share, place.mig, cost, request.resources.cpu, request.resources.memory,
-            place.terminating, request.resources.extras,
+            leaf, place.task, node, place.gpus, share, place.mig, request.cost_on(where), resources.cpu,
+            resources.memory, place.terminating, resources.extras,
         )  # fmt: skip
 
     def placement(self, row: JobRow, held: Held) -> Placement:
@@ -440,7 +415,7 @@ class Standing:
     def _hand_over(self, row: JobRow, held: Held, sign: int) -> None:
         """The job has one place more or fewer."""
         if sign > 0:
-            row.held.append(held)
+            insort(row.held, held)
         elif row.held[-1] is held:
             row.held.pop()  # undoing comes in reverse order; a search would cost the square of a large gang
         else:
@@ -452,7 +427,7 @@ class Standing:
     def _tenant(self, row: JobRow, held: Held, sign: int) -> None:
         """One task more or fewer of the job on the node."""
         if not held.terminating:
-            row.live[held.leaf] += sign
+            row.count_live(held.leaf, sign)
         tenants = self.tenants[held.node]
         count = tenants.get(row, 0) + sign
         if count:
@@ -480,18 +455,13 @@ class Standing:
 
     def price(self, held: Held) -> Amounts:
         """What a place costs its queue; the same list for all that cost alike: nobody changes it."""
-        alike = (held.cost, held.cpu, held.memory, self.columns.nodes[held.node].model)
+        nodes = self.columns.nodes
+        alike = held.cost if self._gpus_alone else (held.cost, held.cpu, held.memory, nodes[held.node].model)
         price = self._prices.get(alike)
         if price is None:
-            price = self._prices[alike] = self.tree.vector(*alike)
+            price = self.tree.vector(held.cost, held.cpu, held.memory, nodes[held.node].model)
+            self._prices[alike] = price
         return price
-
-
-def _keep_if(rows: dict[str, JobRow], row: JobRow, stays: bool) -> None:
-    if stays:
-        rows[row.name] = row
-    else:
-        rows.pop(row.name, None)
 
 
 def pool_names(nodes: Iterable[Node]) -> set[str]:

@@ -65,6 +65,8 @@ class Transaction:
 
     def commit(self) -> None:
         """Keep the changes; they can no longer be undone."""
+        for row in self.touched():
+            self.fleet.smallest.note(row)
         self._log.clear()
 
     def touched(self) -> list[JobRow]:

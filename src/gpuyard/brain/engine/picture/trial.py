@@ -34,7 +34,7 @@ class Notes(dict[str, V]):
 
     def __setitem__(self, name: str, value: V) -> None:
         self._log.append((self, name, self.get(name, _ABSENT)))
-        super().__setitem__(name, value)
+        dict.__setitem__(self, name, value)  # every start and every stop is noted: `super()` would cost as much again
 
     def __delitem__(self, name: str) -> None:
         self._log.append((self, name, self[name]))

@@ -23,6 +23,8 @@ class Waits(Sequence[Waiting]):
 
     def note(self, rows: tuple[JobRow, ...], reason: Reason | None) -> None:
         """These jobs wait, all for this reason; for none: they do not wait."""
+        if reason is None and not self._notes:
+            return  # nobody has been said to wait
         self._notes.append((rows, reason))
         self._reasons = self._told = None
 

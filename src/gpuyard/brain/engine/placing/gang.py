@@ -26,13 +26,10 @@ from gpuyard.model.topology import ANYWHERE, NODE, NVLINK, TopologyAsk
 
 def start(draft: Draft, row: JobRow) -> bool:
     """Bring the job to its minimum, all groups or none; whether it worked. Quota is checked before and after."""
-    before = tuple(row.held)
-    tiers = _free_tiers(draft, row)
+    tiers = free_tiers(draft, row)
     if tiers is not None:
-        started = _lay_freely(draft, row, tiers)
-        if started:
-            draft.remember(row, before)
-        return started
+        return start_freely(draft, row, tiers)
+    before = tuple(row.held)
     with draft.trial() as trial:
         if not place(draft, row) or not admission.allowed(draft, row, trial.mark):
             return False
@@ -41,7 +38,7 @@ def start(draft: Draft, row: JobRow) -> bool:
         return True
 
 
-def _free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
+def free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
     """On which models a job of one task may go, the preferred first, if nothing but their room has a say in it; None
     where more must be asked.
 
@@ -60,9 +57,13 @@ def _free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
     return fleet.shapes.tiers(row.request, True)
 
 
-def _lay_freely(draft: Draft, row: JobRow, tiers: tuple[Tier, ...]) -> bool:
+def start_freely(draft: Draft, row: JobRow, tiers: tuple[Tier, ...]) -> bool:
+    """Start a job that `free_tiers` let go on these models, or that is like one; whether one of them has room."""
     wish, shapes = GroupWish(row, 0, 1, 1), draft.fleet.shapes
-    return any(topology.lay_one(draft, wish, shapes.get(row.request, tier)) for tier in tiers)
+    started = any(topology.lay_one(draft, wish, shapes.get(row.request, tier)) for tier in tiers)
+    if started:
+        draft.remember(row, ())
+    return started
 
 
 def might_fit(draft: Draft, row: JobRow) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.notes import Kept
+from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.placing.devices import stands_free
 
 

@@ -91,7 +91,7 @@ def _avoided(fleet: Fleet, row: JobRow) -> Iterator[Bools]:
     if row.avoids is not None:
         yield _domains_of(fleet.columns, row.avoids, _disliked(fleet, row, row.avoids))
         if row.avoids.own:
-            yield _domains_of(fleet.columns, row.avoids, fleet.family(row))
+            yield _domains_of(fleet.columns, row.avoids, fleet.rolls.family(row))
     for name in sorted(fleet.avoiders):
         other = fleet.avoiders[name]
         if other is row or other.avoids is None:

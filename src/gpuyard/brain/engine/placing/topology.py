@@ -351,7 +351,7 @@ def _spread_order(draft: Draft, wish: GroupWish, shape: Shape, nodes: Ints) -> I
     """Fewest of the job's own tasks, and of its family's, per domain, level by level as the policy says; then the
     emptiest node."""
     columns = draft.fleet.columns
-    akin = [held.node for row in draft.fleet.family(wish.row) for held in row.held if not held.terminating]
+    akin = [held.node for row in draft.fleet.rolls.family(wish.row) for held in row.held if not held.terminating]
     own = np.bincount(akin, minlength=len(columns.nodes))
     keys = []
     for name in shape.request.over:

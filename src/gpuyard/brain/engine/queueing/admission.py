@@ -21,6 +21,11 @@ def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
         if any(group.absent for group in row.groups):
             return Reason(Code.MEMBERS_ABSENT, message=f"{row.name} waits for members that do not exist yet")
         return Reason(Code.MEMBERS_ENDED, message=f"{row.name} lost members that ended; it waits for new ones")
+    return over(draft, row, asked)
+
+
+def over(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
+    """The limit or quota in the way, if nothing else is."""
     excess = draft.fleet.tree.refuses(row.queue, asked, row.firm)
     return None if excess is None else over_reason(row, excess)
 

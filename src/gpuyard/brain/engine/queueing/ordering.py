@@ -7,19 +7,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
+from gpuyard.brain.engine.nodes.eligibility import Tier
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow, Rank, rank_in_queue
-from gpuyard.brain.engine.sharing.amounts import Amounts
+from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
 
 
 class Bucket:
     """Waiting jobs of one queue that are answered alike, first come first."""
 
-    __slots__ = ("asked", "queue", "refused", "rows", "taken")
+    __slots__ = ("asked", "free_tiers", "knows_tiers", "queue", "refused", "rows", "taken")
 
     def __init__(self, queue: int, asked: Amounts, rows: tuple[JobRow, ...]) -> None:
         self.queue = queue
@@ -29,6 +30,9 @@ class Bucket:
         self.taken = 0
         self.refused = False
         """No room could be made for its first job, so none can for the others."""
+        self.free_tiers: tuple[Tier, ...] | None = None
+        self.knows_tiers = False
+        """Whether it was asked on which models its jobs may go freely, and the answer; see `gang.free_tiers`."""
 
     @property
     def head(self) -> JobRow:
@@ -85,10 +89,11 @@ class Turns:
     def started(self, bucket: Bucket) -> None:
         """The head started; its bucket's next job takes its place."""
         leaf = self._leaves[bucket.queue]
-        heappop(leaf.heap)
         bucket.taken += 1
         if bucket.taken < len(bucket.rows):
-            leaf.push(bucket)
+            heapreplace(leaf.heap, (rank_in_queue(bucket.head), bucket))
+        else:
+            heappop(leaf.heap)
         self._dirty.add(bucket.queue)
 
     def asks_again(self, bucket: Bucket, asked: Amounts) -> None:
@@ -135,10 +140,13 @@ class Turns:
             heappush(self._heaps.setdefault(self.tree.parent[q], []), (rank, self._stamps[q], q))
 
     def _best_child(self, parent: int) -> int | None:
-        heap = self._heaps.get(parent, [])
-        while heap and heap[0][1] != self._stamps[heap[0][2]]:
+        heap, stamps = self._heaps.get(parent, ()), self._stamps
+        while heap:
+            _, stamp, q = heap[0]
+            if stamp == stamps[q]:
+                return q
             heappop(heap)
-        return heap[0][2] if heap else None
+        return None
 
     def _best_bucket(self, q: int) -> Bucket | None:
         best: int | None = q
@@ -147,6 +155,8 @@ class Turns:
         return None if best is None else self._leaves[best].first()
 
     def _rank(self, q: int, asked: Amounts, row: JobRow) -> Rank:
+        if len(asked) == 1:  # GPUs alone, by far the most
+            return self._rank_by_gpus(q, asked[GPUS], row)
         above = over = False
         after = before = 0.0
         resources = zip(asked, self.tree.used[q], self.tree.quota[q], self._shares[q], self._dues[q], strict=True)
@@ -158,6 +168,14 @@ class Turns:
             after = max(after, _ratio(used + amount, due))
             before = max(before, _ratio(used, due))
         return (above, over, -self.tree.queues[q].priority, after, before, row.age)
+
+    def _rank_by_gpus(self, q: int, amount: int, row: JobRow) -> Rank:
+        """The same where nothing else is counted; that is counted by every queue."""
+        used, due = self.tree.used[q][GPUS], self._dues[q][GPUS]
+        after = used + amount
+        over = amount > 0 and after > self.tree.quota[q][GPUS]
+        above, priority = used > self._shares[q][GPUS], self.tree.queues[q].priority
+        return (above, over, -priority, _ratio(after, due), _ratio(used, due), row.age)
 
 
 def _ratio(amount: int, due: float) -> float:
@@ -180,8 +198,8 @@ def ahead_of(asked: list[Bucket], others: Set[Bucket]) -> Set[Bucket]:
 
 def buckets(fleet: Fleet) -> list[Bucket]:
     """Everybody who waits, in buckets; a job that holds something already stands alone."""
-    equals = [line.rows() for line in fleet.waiting_lines]
-    return _filled(fleet, [*equals, *((row,) for row in fleet.halves.values())])
+    equals = [line.rows() for line in fleet.rolls.waiting_lines]
+    return _filled(fleet, [*equals, *((row,) for row in fleet.rolls.halves.values())])
 
 
 def buckets_of(fleet: Fleet, rows: Iterable[JobRow]) -> list[Bucket]:

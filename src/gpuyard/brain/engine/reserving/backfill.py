@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.placing.keeping import hold
 from gpuyard.brain.engine.reserving.stand_ins import borrows, in_force

@@ -51,9 +51,9 @@ def surely(draft: Draft, row: JobRow) -> SureStart | None:
 def estimate(draft: Draft, row: JobRow) -> tuple[float, float] | None:
     """Seconds until the job starts, as a range (half of the cases, nine of ten); None if nothing is known."""
     nothing_told = not draft.memory.of(Durations).seconds and not draft.memory.of(Progresses).jobs
-    if nothing_told and not draft.fleet.limited:
+    if nothing_told and not draft.fleet.rolls.limited:
         return None
-    others = [other for other in draft.fleet.short.values() if not other.job.on_hold]
+    others = [other for other in draft.fleet.rolls.short.values() if not other.job.on_hold]
     first = nsmallest(MOST_AHEAD, others, key=rank_in_queue)
     ahead = [other for other in first if rank_in_queue(other) < rank_in_queue(row)]
     late = _earliest(draft, row, lambda other: _expected_end(draft, other, 1.0), ahead)

@@ -14,9 +14,8 @@ import numpy as np
 from gpuyard.brain.engine.nodes.columns import Held, Region
 from gpuyard.brain.engine.nodes.feasibility import Shape
 from gpuyard.brain.engine.nodes.layout import alignment
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.picture.job_rows import JobRow
-from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import eta
 from gpuyard.brain.engine.reserving.stand_ins import borrows, in_force, keep, stand_in
@@ -33,7 +32,7 @@ MOST_PROMISES = 16
 def restore(draft: Draft) -> None:
     """Put the reservations that stand already back in force."""
     for given in draft.fleet.reservations:
-        row = draft.fleet.short.get(given.job)
+        row = draft.fleet.rolls.short.get(given.job)
         if row is None or (given.until is not None and given.until < draft.now):
             continue
         places = tuple(draft.fleet.held_from(row, given.placements))
@@ -47,7 +46,7 @@ def consider(draft: Draft, rows: Iterable[JobRow], asked: Amounts) -> None:
     """Equal jobs were blocked at their turn: keep room for as many as may have it, the first first."""
     if asked[GPUS] > WHOLE:
         for row in rows:
-            if not _pools_left(draft) or draft.promises >= MOST_PROMISES or not _consider(draft, row):
+            if draft.promises >= MOST_PROMISES or not _pools_left(draft) or not _consider(draft, row):
                 return
 
 
@@ -56,9 +55,9 @@ def _consider(draft: Draft, row: JobRow) -> bool:
     if row.name in draft.kept:
         return True
     draft.promises += 1
-    if row.alive() or not (draft.fleet.any_limits or _waited(draft, row)) or not gang.could_ever_fit(draft, row):
+    if row.alive() or not (draft.fleet.rolls.any_limits or _waited(draft, row)) or not gang.could_ever_fit(draft, row):
         return False
-    start = eta.surely(draft, row) if draft.fleet.any_limits else None
+    start = eta.surely(draft, row) if draft.fleet.rolls.any_limits else None
     if start is not None:
         places = start.places
     else:
@@ -174,7 +173,7 @@ def conclude(draft: Draft) -> None:
     """Take every stand-in off the fleet and turn new reservations into actions."""
     for name, kept in draft.kept.items():
         draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
-        if not kept.known and name in draft.fleet.short:
+        if not kept.known and name in draft.fleet.rolls.short:
             draft.reserves.append(_action(draft, kept))
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuyard.brain.engine.picture.draft import Draft
+from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
-from gpuyard.brain.engine.picture.notes import Kept
 from gpuyard.brain.engine.placing.keeping import hold
 
 

@@ -71,8 +71,8 @@ def warn(draft: Draft, row: JobRow, reason: Reason) -> None:
 
 def _change(row: JobRow, before: tuple[Held, ...]) -> Change:
     """What left and what came; a task that the draft merely gave another number on the same devices did neither."""
-    if not before:
-        return Change(row, [], sorted(row.held), 0)
+    if not before or not row.held:  # it has only come, or is gone whole
+        return Change(row, sorted(before), sorted(row.held), 0)
     gone, come, kept = [], list(row.held), []
     for held in before:
         same = next((now for now in come if _same_place(now, held)), None)
@@ -114,9 +114,9 @@ def _evict(fleet: Fleet, change: Change, story: Story) -> Evict:
     """Those of a job's tasks that stop; whoever goes whole and is known by no uid needs no places told."""
     row, going = change.row, change.gone[len(change.come) - len(change.gone) :]
     whole = not change.kept and not change.come
-    left = () if whole and not any(place.uid for place in row.placements) else _left(fleet, row, going)
-    reason = stories.why_stopped(fleet, story, row, sum(held.cost for held in going))
-    return Evict(row.name, reason, story.served.get(row.name, ""), () if whole else left, _uids(left))
+    left = () if whole and not _uids(row.placements) else _left(fleet, row, going)
+    reason = stories.why_stopped(fleet, story, row, sum([held.cost for held in going]))
+    return Evict(row.name, reason, story.served.get(row.name, ""), () if whole else left, _uids(left) if left else ())
 
 
 def _move(fleet: Fleet, change: Change, story: Story, leaving: Leaving) -> Move:
@@ -157,4 +157,4 @@ def _left(fleet: Fleet, row: JobRow, places: Iterable[Held]) -> tuple[Placement,
 
 
 def _uids(places: Iterable[Placement]) -> tuple[str, ...]:
-    return tuple(place.uid for place in places if place.uid)
+    return tuple([place.uid for place in places if place.uid])

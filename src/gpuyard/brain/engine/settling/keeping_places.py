@@ -32,13 +32,13 @@ MOST_SHRUNK, MOST_KEPT = 5, 8
 
 def keep_places(draft: Draft, origin: Origin) -> bool:
     """Let every job that was moved stand where it stood, if all that runs still runs then; whether any does."""
-    if not any(origin.values()):
-        return False  # nobody ran before
-    displaced = [row for row in _rows(draft, origin) if _displaced(row, origin[row.name]) and not _tidied(draft, row)]
+    displaced = [row for row in _moving(draft, origin) if _displaced(row, origin[row.name]) and not _tidied(draft, row)]
     if not displaced:
         return False
     if _all_back(draft, origin, displaced):
         return True
+    if len(displaced) == 1:
+        return False  # it was tried alone
     back = [_all_back(draft, origin, [row]) for row in displaced]
     return any(back)
 
@@ -67,10 +67,7 @@ def untangle(draft: Draft, origin: Origin) -> bool:
 
 def _ring(draft: Draft, origin: Origin) -> list[JobRow]:
     """Jobs that move in a circle, each to where the next one was."""
-    if not any(origin.values()):
-        return []
-    moving = [row for row in _rows(draft, origin) if origin[row.name] and _has_new(row, origin[row.name])]
-    return circle(moving, lambda row: origin[row.name])
+    return circle(_moving(draft, origin), lambda row: origin[row.name])
 
 
 def _turn_out(draft: Draft, origin: Origin, held: Held) -> None:
@@ -86,6 +83,14 @@ def _turn_out(draft: Draft, origin: Origin, held: Held) -> None:
 def _rows(draft: Draft, origin: Origin) -> list[JobRow]:
     rows = [draft.fleet.jobs[name] for name in origin if name in draft.fleet.jobs]
     return sorted(rows, key=rank_in_queue)
+
+
+def _moving(draft: Draft, origin: Origin) -> list[JobRow]:
+    """Those who ran before and run on, some task of theirs where none of them ran; in a plan that stops many or starts
+    many they are few, and only they are put in order."""
+    jobs = draft.fleet.jobs
+    rows = [jobs[name] for name, before in origin.items() if before and name in jobs]
+    return sorted((row for row in rows if _has_new(row, origin[row.name])), key=rank_in_queue)
 
 
 def _displaced(row: JobRow, before: tuple[Held, ...]) -> bool:

@@ -11,6 +11,9 @@ GPUS = 0
 
 def add(total: Amounts, amounts: Amounts, count: int = 1) -> None:
     """Add the cost of several to a total."""
+    if len(amounts) == 1:  # GPUs alone, by far the most
+        total[GPUS] += count * amounts[GPUS]
+        return
     for r, amount in enumerate(amounts):
         total[r] += count * amount
 

@@ -37,6 +37,11 @@ class Capacity:
             if kind is not None:
                 self._sound = plus(self._sound, times(self._tree.vector(*kind), sign))
 
+    @property
+    def any_odd(self) -> bool:
+        """Whether there is any such node as `odd` tells."""
+        return bool(self._odd)
+
     def odd(self) -> list[int]:
         """Nodes that are closed or have a sick or closed GPU, in order."""
         return sorted(self._odd)

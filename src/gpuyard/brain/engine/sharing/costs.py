@@ -7,6 +7,7 @@ Until a task is placed its model is open, so there are two answers: the least it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Columns
 from gpuyard.brain.engine.nodes.feasibility import Shapes
@@ -18,6 +19,15 @@ from gpuyard.model.node import Node
 from gpuyard.model.resources import WHOLE
 
 
+class Bounds(NamedTuple):
+    """What one task costs, as far as that is known before it is placed."""
+
+    least: Amounts
+    most: Amounts
+    varies: bool
+    """Whether it takes less of one card than of another."""
+
+
 class Costs:
     """Costs per kind of task, worked out once each."""
 
@@ -25,17 +35,21 @@ class Costs:
         self.columns = columns
         self.tree = tree
         self.shapes = shapes
-        self._bounds: dict[int, tuple[TaskRequest, tuple[Amounts, Amounts]]] = {}
+        self._bounds: dict[int, tuple[TaskRequest, Bounds]] = {}
 
     def least(self, request: TaskRequest) -> Amounts:
         """What one task costs at least in every resource, wherever it lands."""
-        return self._bound(request)[0]
+        return self._bound(request).least
 
     def most(self, request: TaskRequest) -> Amounts:
         """What one task may want of every resource; a model it could use counts in full."""
-        return self._bound(request)[1]
+        return self._bound(request).most
 
-    def _bound(self, request: TaskRequest) -> tuple[Amounts, Amounts]:
+    def varies(self, request: TaskRequest) -> bool:
+        """Whether one task takes less of one card than of another."""
+        return self._bound(request).varies
+
+    def _bound(self, request: TaskRequest) -> Bounds:
         found = self._bounds.get(request.id)
         if found is None:
             found = self._bounds[request.id] = (request, self._work_out(request))
@@ -48,12 +62,13 @@ class Costs:
             self._bound(request)
         return old != self._bounds
 
-    def _work_out(self, request: TaskRequest) -> tuple[Amounts, Amounts]:
+    def _work_out(self, request: TaskRequest) -> Bounds:
         vectors = [self._on(request, node) for node in self._examples(request)]
         least = [min(column) for column in zip(*vectors, strict=True)]
         most = [max(column) for column in zip(*vectors, strict=True)]
+        varies = most[GPUS] > least[GPUS]
         most[GPUS] = least[GPUS]  # a memory request counts by the largest eligible card until it is placed
-        return least, most
+        return Bounds(least, most, varies)
 
     def _on(self, request: TaskRequest, node: Node) -> Amounts:
         cost = min(request.cost_on(node), WHOLE) if request.shared else request.cost_on(node)

@@ -37,7 +37,7 @@ def never(snapshot: Snapshot, job: Job) -> Explanation | None:
     nodes = (*map(_well, snapshot.nodes), *_could_be_added(snapshot))
     alone = replace(snapshot, nodes=nodes, jobs=(replace(job, on_hold=False),), reservations=(), budgets=(), memory={})
     foresight = Foresight(alone, cycles=1)
-    row = foresight.fleet.short.get(job.name)
+    row = foresight.fleet.rolls.short.get(job.name)
     return None if row is None else foresight.explain(row)
 
 
@@ -103,7 +103,7 @@ def _disturbs(job: Job, disturbed: Sequence[Document], alone: bool) -> Document:
 def _expected(foresight: Foresight, job: Job, at_once: bool) -> Document:
     """It starts, at once or when others have made room, or waits and why."""
     document: Document = {}
-    row = foresight.fleet.short.get(job.name)
+    row = foresight.fleet.rolls.short.get(job.name)
     document["queue"] = _queue_after(foresight, job)
     document |= _sizing(foresight, job) | _price(foresight, job)
     if row is None:
@@ -121,7 +121,7 @@ def why(snapshot: Snapshot, name: str) -> Document:
     foresight = Foresight(snapshot, cycles=1)
     if name not in foresight.fleet.jobs:
         raise NotFound(f"there is no job {name}")
-    row = foresight.fleet.short.get(name)
+    row = foresight.fleet.rolls.short.get(name)
     if row is None:
         places = _places(foresight, name)
         return {"job": name, "message": "it starts with the next plan", "starts": True, "placements": places}
@@ -151,7 +151,7 @@ def _sizing(foresight: Foresight, job: Job) -> Document:
 
 
 def _eta(foresight: Foresight, name: str) -> Document:
-    row = foresight.fleet.short.get(name)
+    row = foresight.fleet.rolls.short.get(name)
     span = eta.estimate(foresight.draft, row) if row is not None else None
     if span is None:
         return {}

@@ -46,7 +46,7 @@ def prospects(moment: Snapshot, monotonic: Callable[[], float]) -> Document:
     """Why each waits, in the words of `yard why`, and in how many seconds it may start, earliest and latest."""
     foresight, until = Foresight(moment, cycles=1), monotonic() + THINK_S
     found: Document = {}
-    waiting = sorted(foresight.fleet.short.values(), key=lambda row: (row.job.submitted, row.job.name))
+    waiting = sorted(foresight.fleet.rolls.short.values(), key=lambda row: (row.job.submitted, row.job.name))
     for row in waiting[:ASKED_ABOUT]:
         if monotonic() > until:
             break

@@ -19,6 +19,8 @@ from gpuyard.worlds.sim.traces.trace import Arrival, Trace
 
 MODEL_LABEL = "gpu-model"
 """A task's `gpu_spec` is a set without order, which `models` is not: nodes carry their model as a label too."""
+COPY = "#"
+"""Stands between a task's name and the number of its copy."""
 MIB = 1 << 20
 
 
@@ -41,7 +43,15 @@ def _node(row: Row) -> Node:
 
 def tasks(rows: Iterable[Row]) -> tuple[Job, ...]:
     """The task list, by name; every task is a job of its own."""
-    return tuple(sorted((_job(row) for row in rows), key=lambda job: job.name))
+    found: dict[str, Job] = {}
+    for row in rows:
+        job = _job(row)
+        if job.name in found:
+            raise row.wrong(f"there is another task {job.name} above; names must differ")
+        if COPY in job.name:
+            raise row.wrong(f"name is {job.name}; {COPY} counts copies of a task")
+        found[job.name] = job
+    return tuple(found[name] for name in sorted(found))
 
 
 def _job(row: Row) -> Job:
@@ -73,9 +83,9 @@ def trace(name: str, jobs: Sequence[Job], seed: int, arrivals: float, capacity: 
             break
         asked += grains(drawn)
         copies[drawn.name] += 1
-        order.append((drawn, f"{drawn.name}#{copies[drawn.name]}"))
-    came = enumerate(order)
-    coming = tuple(Arrival(float(i), replace(job, name=own, submitted=float(i))) for i, (job, own) in came)
+        order.append((drawn, f"{drawn.name}{COPY}{copies[drawn.name]}"))
+    # a task of the list has a name and a gang and nothing else; `replace` would copy three dozen fields of ten thousand
+    coming = tuple([Arrival(float(i), Job(own, job.gang, submitted=float(i))) for i, (job, own) in enumerate(order)])
     return Trace(name, coming, popularity(jobs), tried_once=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
-from gpuyard.brain.engine.nodes.demand import GRAINS_PER_STEP, Floats
+from gpuyard.brain.engine.nodes.demand import GRAINS_PER_STEP, Floats, Proportion
 from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.brain.engine.nodes.stranding import Candidates, Gauge, look_at
 from gpuyard.model.policy import Curve, DeviceChoice, Scoring, Weights
@@ -147,16 +147,20 @@ def tightest_device(shares: Ints, rest: Ints) -> Ints:
 def balance(shape: Subject, seen: Candidates) -> Floats:
     """0.5 where the task leaves free CPU and free GPUs as well or badly in proportion as they were; more is better."""
     columns = shape.columns
-    proportion, spread = shape.gauge.proportion, shape.scoring.spread
-    if shape.scoring.cores_per_gpu:
-        fixed = 1000 * shape.scoring.cores_per_gpu
-        proportion = proportion._replace(lean=fixed, full=fixed)
-    before, after = proportion.strain(seen.cpu, seen.gpus, spread)
+    before, after = proportion_of(shape.gauge, shape.scoring).strain(seen.cpu, seen.gpus, shape.scoring.spread)
     worse = after - before
     if not columns.every_cpu_known:
         worse = np.where(seen.cpu[0] < UNLIMITED // 2, worse, 0.0)
     score: Floats = 0.5 - worse / (2 * columns.breadth)
     return score
+
+
+def proportion_of(gauge: Gauge, scoring: Scoring) -> Proportion:
+    """How much CPU belongs to a GPU: as the demand has it, unless the policy says."""
+    if not scoring.cores_per_gpu:
+        return gauge.proportion
+    fixed = 1000 * scoring.cores_per_gpu
+    return gauge.proportion._replace(lean=fixed, full=fixed)
 
 
 def spares_scarce(shape: Subject) -> Floats | None:
