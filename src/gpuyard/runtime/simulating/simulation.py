@@ -72,13 +72,13 @@ def run(
 ) -> SimulatedRun:
     """Simulate one policy with one seed to the end of the trace."""
     begun = clock.monotonic()
-    trace = setting.source.trace(seed, fleets.capacity(setting.fleet))
-    trace = trace if setting.adapt is None else setting.adapt(trace)
-    policy = _by_the_rules(named[1], trace.tried_once, setting.rules)
-    nodes = openb.in_drawn_order(setting.fleet.nodes, seed) if trace.tried_once else setting.fleet.nodes
-    fleet = replace(setting.fleet, policy=policy, nodes=nodes, queues=fleets.queues(setting.fleet, trace))
     with ExitStack() as stack:
         stack.enter_context(collector_seldom())
+        trace = setting.source.trace(seed, fleets.capacity(setting.fleet))
+        trace = trace if setting.adapt is None else setting.adapt(trace)
+        policy = _by_the_rules(named[1], trace.tried_once, setting.rules)
+        nodes = openb.in_drawn_order(setting.fleet.nodes, seed) if trace.tried_once else setting.fleet.nodes
+        fleet = replace(setting.fleet, policy=policy, nodes=nodes, queues=fleets.queues(setting.fleet, trace))
         measure = Measure(trace, fleets.capacity(setting.fleet), lambda: stranded_now(loop.fleet), setting.gantt)
         outages = Outages(measure)
         listener: Observer = outages
@@ -99,7 +99,9 @@ def run(
             loop.fleet.expect(trace.expected)
         Driver(loop, clock).run()
     took, told = clock.monotonic() - begun, (spans.told(), dict(outages.classes))
-    return SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, *told)
+    done = SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, *told)
+    del loop  # the measure looks at it: the whole picture would stay until somebody looks for garbage in it
+    return done
 
 
 def _world(trace: Trace, rules: Rules, listener: Observer, fleet: Snapshot, known_demand: bool) -> SimWorld:
