@@ -11,6 +11,8 @@ from gpuyard.brain.engine.nodes.columns import Columns, Held, Region, closed, si
 from gpuyard.brain.engine.nodes.demand import DemandClass
 from gpuyard.brain.engine.nodes.touch_log import NOT_FAR, TouchLog
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.model.events import GpuHealthChanged, TasksEnded, TasksRunning
+from gpuyard.model.job import Placement
 from gpuyard.model.node import CORDONED, Health, Node
 from gpuyard.model.resources import UNLIMITED, WHOLE
 from tests.support.by_hand import Machine
@@ -237,3 +239,21 @@ def test_widths_are_never_nothing():
 def test_islands_stand_in_the_order_of_their_first_gpus_also_where_they_are_woven():
     (node,) = moment("nodes: [{name: n0, gpus: 4, islands: [[1, 2], [0, 3]]}]").nodes
     assert Columns([node], ()).islands[0] == (0b1001, 0b0110)
+
+
+def test_a_device_that_two_are_told_to_hold_takes_nothing_from_the_others():
+    """A world may see that, as where somebody bound pods beside us: what is free is what nobody holds."""
+    yard = "nodes: [{name: n, gpus: 2}]\njobs: [{name: a, gpus: 1, at: 'n:0'}, {name: b, gpus: 1}]"
+    fleet = Fleet(moment(yard))
+    twice = Placement("n", (0,), uid="b")
+    fleet.apply([TasksRunning("b", (twice,), 0.0)])
+    columns = fleet.columns
+    assert columns.shares.tolist() == [[0, WHOLE]]
+    assert columns.idle_total == columns.idle[0] == WHOLE
+    fleet.apply([GpuHealthChanged("n", 0, Health.SICK)])
+    assert columns.idle_total == WHOLE
+    fleet.apply([GpuHealthChanged("n", 0, Health.HEALTHY), TasksEnded("b", (twice,))])
+    assert columns.shares.tolist() == [[0, WHOLE]]
+    fleet.apply([TasksEnded("a", fleet.jobs["a"].placements)])
+    assert columns.shares.tolist() == [[WHOLE, WHOLE]]
+    assert columns.idle_total == 2 * WHOLE

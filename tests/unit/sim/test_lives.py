@@ -165,7 +165,7 @@ def test_evictions_and_moves_are_counted():
 
 
 def test_an_elastic_gang_is_measured_by_what_it_holds_not_by_what_it_might():
-    measure = Measure(Trace("none", ()), 4 * WHOLE, lambda: 0.0)
+    measure = Measure(Trace("none", ()), 4 * WHOLE)
     world = SimWorld(Trace("none", ()), Rules(), measure)
     job = files.read_submission({"name": "a", "gpus": 1, "tasks": 4, "min": 1}, 0.0, "job").job
     world.submit(Arrival(0.0, job, 100.0, 0.0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def run(
         policy = _by_the_rules(named[1], trace.tried_once, setting.rules)
         nodes = openb.in_drawn_order(setting.fleet.nodes, seed) if trace.tried_once else setting.fleet.nodes
         fleet = replace(setting.fleet, policy=policy, nodes=nodes, queues=fleets.queues(setting.fleet, trace))
-        measure = Measure(trace, fleets.capacity(setting.fleet), lambda: stranded_now(loop.fleet), setting.gantt)
+        measure = Measure(trace, fleets.capacity(setting.fleet), setting.gantt)
         outages = Outages(measure)
         listener: Observer = outages
         if setting.placements is not None:
@@ -95,13 +96,13 @@ def run(
         spans = AlertSpans(world.now)
         loop.heard = spans.hear
         loop.open()
+        # of the fleet and not of the loop, which knows who measures it: nothing of a run is to stay when it is over
+        measure.stranded = partial(stranded_now, loop.fleet)
         if known_demand:
             loop.fleet.expect(trace.expected)
         Driver(loop, clock).run()
     took, told = clock.monotonic() - begun, (spans.told(), dict(outages.classes))
-    done = SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, *told)
-    del loop  # the measure looks at it: the whole picture would stay until somebody looks for garbage in it
-    return done
+    return SimulatedRun(named[0], seed, took, loop.decide_s, measure.figures(), measure.curves, *told)
 
 
 def _world(trace: Trace, rules: Rules, listener: Observer, fleet: Snapshot, known_demand: bool) -> SimWorld:

@@ -61,10 +61,11 @@ class Curves:
 class Measure:
     """Hears a run and adds it up."""
 
-    def __init__(self, trace: Trace, capacity: int, stranded: Callable[[], float], gantt: bool = False) -> None:
+    def __init__(self, trace: Trace, capacity: int, gantt: bool = False) -> None:
         self.trace = trace
         self.capacity = capacity
-        self._stranded = stranded
+        self.stranded: Callable[[], float] = lambda: 0.0
+        """How many free GPUs of the picture as it is the demand could not use; from whoever has a picture."""
         self._gantt = gantt
         self.curves = Curves()
         self._arrived = self._used = 0
@@ -160,7 +161,7 @@ class Measure:
         self._last, self._before = now, self._used
         self._turns += 1
         if self._turns % self._every == 0:
-            self._stranded_now = self._stranded()
+            self._stranded_now = self.stranded()
             self.curves.time.append(now)
             self.curves.used.append(round(100 * self._used / max(self.capacity, 1), 2))
             self.curves.stranded.append(round(self._stranded_now, 2))

@@ -177,7 +177,7 @@ class Columns:
             self.tightest[at] = [_tightest(self.islands[n], self.free_mask[n], self.width) for n in nodes]
         used = np.array([self.used[n] + [0] * (self.width - len(self.used[n])) for n in nodes], dtype=np.int64)
         used = used.reshape(len(nodes), self.width)
-        self.shares[at] = (WHOLE - used) * self._bits(self.usable, nodes)
+        self.shares[at] = (WHOLE - np.minimum(used, WHOLE)) * self._bits(self.usable, nodes)
         self.trusted[at] = 1 - self._bits(self.suspect, nodes)
         self.idle_total -= int(self.idle[at].sum())
         self.idle[at] = self.shares[at].sum(axis=1)
@@ -248,7 +248,7 @@ class Columns:
         """What `_derive` does, for one node."""
         used, usable = self.used[n], self.usable[n]
         self.busy[n] = sum(1 << g for g, amount in enumerate(used) if amount)
-        shares = [WHOLE - amount if usable >> g & 1 else 0 for g, amount in enumerate(used)]
+        shares = [left(amount) if usable >> g & 1 else 0 for g, amount in enumerate(used)]
         self.shares[n, : len(shares)] = shares
         idle = sum(shares)
         self.idle_total += idle - int(self.idle[n])
@@ -285,11 +285,13 @@ class Columns:
         used, busy, usable = self.used[n], self.busy[n], self.usable[n]
         freed = 0
         for g in held.gpus:
-            used[g] += amount
-            busy = busy | 1 << g if used[g] else busy & ~(1 << g)
+            before = used[g]
+            used[g] = after = before + amount
+            busy = busy | 1 << g if after else busy & ~(1 << g)
             if usable >> g & 1:
-                self.shares[n, g] -= amount
-                freed -= amount
+                given = left(after) - left(before)
+                self.shares[n, g] += given
+                freed += given
         if freed:
             self.idle[n] += freed
             self.idle_total += freed
@@ -313,7 +315,7 @@ class Columns:
         return self.nodes[n].gpus[g].usable
 
     def _sync_share(self, n: int, g: int) -> None:
-        self.shares[n, g] = WHOLE - self.used[n][g] if self.usable[n] >> g & 1 else 0
+        self.shares[n, g] = left(self.used[n][g]) if self.usable[n] >> g & 1 else 0
 
     def _sync(self, n: int) -> None:
         free = self.usable[n] & ~self.busy[n]
@@ -353,7 +355,7 @@ class Columns:
         for n in self.barred:
             for gpu in self.nodes[n].gpus:
                 if which(gpu) and gpu.slices is None:
-                    idle[n] += WHOLE - self.used[n][gpu.index]
+                    idle[n] += left(self.used[n][gpu.index])
         return idle
 
     def pretend(self, which: Barred, usable: bool) -> None:
@@ -363,8 +365,9 @@ class Columns:
             for g in barred:
                 self.usable[n] = self.usable[n] | 1 << g if usable else self.usable[n] & ~(1 << g)
                 self._sync_share(n, g)
-                self.idle[n] += (1 if usable else -1) * (WHOLE - self.used[n][g])
-                self.idle_total += (1 if usable else -1) * (WHOLE - self.used[n][g])
+                freed = left(self.used[n][g]) * (1 if usable else -1)
+                self.idle[n] += freed
+                self.idle_total += freed
             if barred:
                 self._sync(n)
                 self.touched.note(n)  # who keeps something about the node catches up, and does so again afterwards
@@ -382,6 +385,11 @@ class Columns:
     def level(self, name: str) -> Level:
         """The level of that name; `node` is one too."""
         return self.levels[name]
+
+
+def left(used: int) -> int:
+    """What is free of a device of which so much is taken: nothing where a world tells of more than there is."""
+    return WHOLE - used if used < WHOLE else 0
 
 
 Barred = Callable[[Gpu], bool]
