@@ -53,6 +53,46 @@ def test_sim_compares_pack_and_spread_class_by_class(trace: str, capsys: pytest.
         assert all(each["least"] <= each["mean"] <= each["most"] for each in told["pack"].values())
 
 
+OPENB_NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,8,T4\n"
+OPENB_TASKS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(
+    f"t{number},1000,1024,1,1000,\n" for number in range(10)
+)
+
+
+@pytest.fixture
+def openb(tmp_path: Path) -> list[str]:
+    (tmp_path / "nodes.csv").write_text(OPENB_NODES)
+    (tmp_path / "tasks.csv").write_text(OPENB_TASKS)
+    return [str(tmp_path / "tasks.csv"), "--fleet", str(tmp_path / "nodes.csv")]
+
+
+def test_a_load_at_which_nobody_arrived_has_no_figure(openb: list[str], capsys: pytest.CaptureFixture[str]):
+    assert run(["sim", *openb, "--arrivals", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:6] == ["default", "1", "-", "100", "-", "2"]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--faults", "its tasks only arrive, and are tried once"),
+        ("--overhead=0", "its tasks only arrive, and are tried once"),
+        ("--from=2020-01-01", "its times count from 0"),
+    ],
+)
+def test_an_option_that_says_nothing_of_openb_is_refused(
+    openb: list[str], option: str, why: str, capsys: pytest.CaptureFixture[str]
+):
+    assert run(["sim", *openb, option]) == 2
+    assert f"{option.partition('=')[0]} says nothing of a trace of the format openb: {why}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--moves=1%", "--arrivals=0"])
+def test_what_openb_alone_takes_is_refused_of_others(trace: str, option: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["sim", trace, "--fleet", "8x1", option]) == 2
+    assert "says nothing of a trace of the format csv" in capsys.readouterr().err
+
+
 def test_an_unknown_policy_is_told_with_the_shipped_ones(trace: str, capsys: pytest.CaptureFixture[str]):
     assert run(["sim", trace, "--fleet", "8x1", "--policy", "fifi"]) == 3
     assert "did you mean fifo?" in capsys.readouterr().err

@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from gpuyard.worlds.sim.traces.trace import Window
 
 
+ONCE = "its tasks only arrive, and are tried once"
+TIMELESS = "its times count from 0 and not from a day"
+NO_COPIES = "only openb's tasks are drawn again until they ask for so much"
+UNSAID: dict[str, dict[str, str]] = {
+    "openb": dict.fromkeys(("faults", "overhead", "quirk"), ONCE) | dict.fromkeys(("from", "until"), TIMELESS),
+    "muri": dict.fromkeys(("from", "until"), TIMELESS),
+}
+"""Options that say nothing of a trace of that format, and why; beside them what openb alone takes."""
+OPENB_ALONE = {"arrivals": NO_COPIES, "moves": "nobody is tried once in it, so the policy says who may be moved"}
+
+
 def setting_of(trace: str, fleet_word: str, form: str, given: dict[str, Any]) -> Setting:
     """Everything but policy and seed."""
     from gpuyard.runtime.simulating.simulation import Setting
@@ -31,6 +42,7 @@ def setting_of(trace: str, fleet_word: str, form: str, given: dict[str, Any]) ->
 
     window = window_of(given.get("since"), given.get("until"))
     source = reading.read(Path(trace), form, given.get("arrivals"), window)
+    _check_said(source.format, given)
     rules = Rules(
         overhead=given.get("overhead"),
         overhead_every_event=given.get("quirk") == "muri-overhead",
@@ -44,6 +56,15 @@ def setting_of(trace: str, fleet_word: str, form: str, given: dict[str, Any]) ->
         given.get("placements"),
         gantt=given.get("report") is not None,
     )
+
+
+def _check_said(form: str, given: dict[str, Any]) -> None:
+    """An option that would be passed over is refused, with the reason."""
+    unsaid = UNSAID.get(form, {}) | (OPENB_ALONE if form != "openb" else {})
+    for option, why in unsaid.items():
+        value = given.get("since" if option == "from" else option)
+        if value is not None and value is not False:
+            raise click.UsageError(f"--{option} says nothing of a trace of the format {form}: {why}. Leave it out.")
 
 
 def check_writable(path: Path | None) -> None:

@@ -13,7 +13,7 @@ from gpuyard.model.outside.phrases import agreeing
 if TYPE_CHECKING:
     from gpuyard.runtime.simulating.simulation import SimulatedRun
 
-Get = Callable[["SimulatedRun"], float]
+Get = Callable[["SimulatedRun"], float | None]
 
 ALERTS_SHOWN = 12
 LOADS = ("95", "100", "130")
@@ -66,7 +66,7 @@ def _tell_unfinished(screen: Screen, groups: dict[str, list[SimulatedRun]]) -> N
 
 def _static_columns() -> tuple[list[Column], list[Get]]:
     titles = [f"% ALLOCATED AT {load} %" for load in LOADS]
-    gets: list[Get] = [lambda run, load=load: run.figures.allocated_at.get(load, 0.0) for load in LOADS]  # type: ignore[misc]
+    gets: list[Get] = [lambda run, load=load: run.figures.allocated_at.get(load) for load in LOADS]  # type: ignore[misc]
     gets += [lambda run: run.figures.dropped, lambda run: run.figures.moves, lambda run: run.decide_s]
     return [Column(title, right=True) for title in (*titles, "DROPPED", "MOVES", "DECIDE (s)")], gets
 
@@ -100,7 +100,9 @@ def _timed_columns() -> tuple[list[Column], list[Get]]:
 
 
 def _cell(runs: Sequence[SimulatedRun], get: Get) -> str:
-    values = [float(get(run)) for run in runs]
+    values = [value for run in runs if (value := get(run)) is not None]
+    if not values:  # nobody arrived at just that load
+        return "-"
     shown = number(fmean(values))
     return f"{shown} ± {number(stdev(values))}" if len(values) > 1 and stdev(values) else shown
 
