@@ -115,11 +115,11 @@ def decide(fleet: Fleet, memory: Memory, now: float, steps: Steps = STEPS) -> De
         keeping_places.keep_places(draft, draft.before)
         keeping_places.untangle(draft, draft.before)
     _act(steps.watching, draft, timed=True)
-    story = stories.Story(draft.because, draft.served)
-    actions = (*draft.actions, *evacuation.net_actions(fleet, draft.before, story), *draft.reserves)
+    story, said, claims = stories.Story(draft.because, draft.served), draft.said, draft.claims
+    actions = (*said.actions, *evacuation.net_actions(fleet, draft.before, story), *said.reserves)
     draft.tx.rollback()
     draft.rest()
     fleet.fresh = False
-    told = Plan(actions, draft.waits, tuple(draft.deadlocks), tuple(draft.proposed), draft.alerts, draft.look_again_at)
-    nobody_asked = not draft.refused and not draft.refused_before
-    return Decision(told, draft.memory if nobody_asked else draft.memory.keeping(Refusals(draft.refused)))
+    told = Plan(actions, draft.waits, tuple(said.deadlocks), tuple(said.proposed), said.alerts, said.look_again_at)
+    nobody_asked = not claims.refused and not claims.refused_before
+    return Decision(told, draft.memory if nobody_asked else draft.memory.keeping(Refusals(claims.refused)))

@@ -101,14 +101,14 @@ class Foresight:
         newer = {name: why for name, why in draft.because.items() if not was_released(self.because.get(name))}
         self.because.update(newer)
         self.served.update(draft.served)
-        self.deadlocks += [deadlock for deadlock in draft.deadlocks if deadlock not in self.deadlocks]
+        self.deadlocks += [deadlock for deadlock in draft.said.deadlocks if deadlock not in self.deadlocks]
         return changed
 
     def outlook(self) -> Outlook:
         """The net change and the state it leads to."""
         changes = self.changes()
         told = Outlook(
-            actions=(*changes, *self.draft.reserves),
+            actions=(*changes, *self.draft.said.reserves),
             waiting=tuple(self.explanations()),
             running=tuple(self._running()),
             queues=tuple(self._queues()),
@@ -199,7 +199,7 @@ class Foresight:
         self.draft.policy = replace(policy, alerts=replace(policy.alerts, fragmentation_after=0.0))
         alarms.look(self.draft, kept, waits.Telling(self.explain, len(self.fleet.rolls.short), 0.0))
         self.draft.policy = policy
-        return self.draft.alerts
+        return self.draft.said.alerts
 
     def _running(self) -> list[Running]:
         return [Running(row.name, self._places_of(row)) for row in self.fleet.rows() if row.held]
@@ -305,7 +305,7 @@ def defrag(snapshot: Snapshot) -> DefragPlan:
     """What timed defragmentation would move once the ordinary plan is through, with its bill (rule 15)."""
     foresight = Foresight(snapshot)
     fleet = foresight.fleet
-    fleet.reservations += tuple(Reservation(r.job, r.placements, r.until) for r in foresight.draft.reserves)
+    fleet.reservations += tuple(Reservation(r.job, r.placements, r.until) for r in foresight.draft.said.reserves)
     foresight.draft = draft = Draft(fleet, foresight.memory, snapshot.now)
     draft.before.update(foresight.origin)  # what the plan disturbed counts against the same budgets
     reservations.restore(draft)

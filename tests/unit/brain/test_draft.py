@@ -48,7 +48,7 @@ def test_the_earliest_moment_to_come_is_when_to_look_again():
     found = []
     for at in (NOW - 1, NOW, NOW + 9, NOW + 20, NOW + 5):
         draft.look_again(at)
-        found.append(draft.look_again_at)
+        found.append(draft.said.look_again_at)
     assert found == [None, None, NOW + 9, NOW + 9, NOW + 5]
 
 

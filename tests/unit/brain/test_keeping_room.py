@@ -152,10 +152,10 @@ def test_a_job_has_waited_long_enough_from_the_very_moment_on():
     row = draft.fleet.jobs["w"]
     draft.policy = replace(draft.policy, reserve_after=2 * HOUR)
     assert reservations._waited(draft, row)
-    assert draft.look_again_at is None
+    assert draft.said.look_again_at is None
     draft.policy = replace(draft.policy, reserve_after=2 * HOUR + 1)
     assert not reservations._waited(draft, row)
-    assert draft.look_again_at == NOW + 1
+    assert draft.said.look_again_at == NOW + 1
 
 
 # --- whom a reservation binds ---------------------------------------------------------------------

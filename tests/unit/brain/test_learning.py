@@ -96,11 +96,11 @@ def test_timed_defragmentation_looks_when_it_is_due_and_its_window_is_open(
     before = Looked(None if last is None else midnight + last * HOUR)
     after = Defragmentation().act(draft, before)
     assert after == (Looked(draft.now) if looks else before)
-    assert draft.look_again_at == midnight + again * HOUR
+    assert draft.said.look_again_at == midnight + again * HOUR
 
 
 def test_defragmentation_that_is_off_never_looks():
     fleet = Fleet(moment("{policy: {defragment: 'off'}, nodes: [{name: n0, gpus: 4}], jobs: []}"))
     draft = cycle.open_draft(fleet, Memory(), 5 * HOUR)
     assert Defragmentation().act(draft, Looked()) == Looked()
-    assert draft.look_again_at is None
+    assert draft.said.look_again_at is None

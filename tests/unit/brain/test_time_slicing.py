@@ -35,7 +35,7 @@ SHORT = "{name: short, duration: 1h, gpus: 4}"
 def test_a_shorter_job_takes_the_place_of_a_longer_one_and_the_next_look_is_a_slice_away():
     draft = sliced(f"{LONG}, {SHORT}")
     assert runs(draft) == ["short"]
-    assert draft.look_again_at == NOW + 600
+    assert draft.said.look_again_at == NOW + 600
     assert draft.memory.of(TimeSlices).weighed_at == NOW
 
 
@@ -43,7 +43,7 @@ def test_a_shorter_job_takes_the_place_of_a_longer_one_and_the_next_look_is_a_sl
 def test_nobody_is_weighed_again_before_its_slice_is_over(ago_s: int, lifted: bool):
     draft = sliced(f"{LONG}, {SHORT}", NOW - ago_s)
     assert runs(draft) == ["short" if lifted else "long"]
-    assert draft.look_again_at == (NOW + 600 if lifted else NOW - ago_s + 600)
+    assert draft.said.look_again_at == (NOW + 600 if lifted else NOW - ago_s + 600)
     assert draft.memory.of(TimeSlices).weighed_at == (NOW if lifted else NOW - ago_s)
 
 
@@ -65,7 +65,7 @@ def test_who_gains_nothing_or_may_not_be_disturbed_runs_on(jobs: str):
 
 def test_no_look_is_foreseen_for_those_who_are_kept_back():
     held = SHORT.replace("name", "held: true, name")
-    assert sliced(f"{LONG}, {held}", NOW - 300).look_again_at is None
+    assert sliced(f"{LONG}, {held}", NOW - 300).said.look_again_at is None
     assert sliced(f"{LONG}, {held}").memory.of(TimeSlices).weighed_at is None
 
 

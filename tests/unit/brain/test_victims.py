@@ -96,7 +96,7 @@ def test_who_may_go_and_when_time_alone_may_change_that(
     last, other = victims.last_extras(row)[0], victims.units_on(row, 0)[0]
     assert victims.may_be_disturbed(draft, last) is extras
     assert victims.may_be_disturbed(draft, other) is gang  # inside a minimum runtime only what came last may go
-    assert draft.look_again_at == again
+    assert draft.said.look_again_at == again
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_one_evicted_of_late_is_spared_for_longer_each_time(
     row = draft.fleet.jobs["el"]
     assert victims.evictions(draft, row) == count
     assert victims.spared(draft, row) is spared
-    assert draft.look_again_at == again
+    assert draft.said.look_again_at == again
 
 
 # --- budgets --------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ class Keeping(Controller[Any]):
     part = STEPS.before[0].part
 
     def act(self, draft: Draft, part: Any) -> Any:
-        draft.reserves.append(Reserve("b", (), None, Reason(Code.RESERVED)))
+        draft.said.reserves.append(Reserve("b", (), None, Reason(Code.RESERVED)))
         return part
 
 

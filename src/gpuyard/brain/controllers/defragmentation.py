@@ -42,7 +42,7 @@ class Defragmentation(Controller[Looked]):
             draft.look_again(due)
             return part
         draft.look_again(draft.now + draft.policy.defrag_every)
-        if not draft.reserves and draft.fleet.columns.idle_total and _anybody_stays(draft):
+        if not draft.said.reserves and draft.fleet.columns.idle_total and _anybody_stays(draft):
             _tidy_up(draft)  # whoever moves needs a place that is free before
         return Looked(draft.now)
 

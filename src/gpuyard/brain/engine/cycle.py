@@ -164,7 +164,7 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
         row = bucket.head
         if not make_room(draft, bucket):
             bucket.refused = True
-            draft.refused[row.name] = _first_refusal(draft, row)
+            draft.claims.refused[row.name] = _first_refusal(draft, row)
             turns.parked(bucket)
             if _holds_back(draft, bucket):
                 return
@@ -201,7 +201,7 @@ def _is_hopeless(draft: Draft, row: JobRow, asked: Amounts) -> bool:
 
 def _asked_lately(draft: Draft, row: JobRow) -> bool:
     """Whether the same claim found no room a moment ago; asking again at every event would cost more than it finds."""
-    at = draft.refused_before.get(row.name)
+    at = draft.claims.refused_before.get(row.name)
     if at is None or not at <= draft.now < at + draft.policy.claim_again:
         return False
     if draft.fleet.fresh:  # else nothing has changed since it was asked in vain
@@ -210,4 +210,4 @@ def _asked_lately(draft: Draft, row: JobRow) -> bool:
 
 
 def _first_refusal(draft: Draft, row: JobRow) -> float:
-    return draft.refused_before[row.name] if _asked_lately(draft, row) else draft.now
+    return draft.claims.refused_before[row.name] if _asked_lately(draft, row) else draft.now

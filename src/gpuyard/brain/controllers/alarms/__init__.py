@@ -47,13 +47,13 @@ def look(draft: Draft, part: AlarmsKept, telling: waits.Telling) -> AlarmsKept:
     for key, before in part.alerts.items():
         if key in alerts and alerts[key].since != before.since:
             alerts[key] = replace(alerts[key], since=before.since)
-    draft.alerts = in_order(alerts.values())
+    draft.said.alerts = in_order(alerts.values())
     return part.holding(alerts=alerts, told=told, found=found, asking=asking, promised=promised)
 
 
 def _seldom(draft: Draft) -> tuple[Iterable[Alert], ...]:
     """What there is nothing to say of in most plans."""
-    if not (draft.evictions or draft.deadlocks or draft.fleet.any_odd):
+    if not (draft.evictions or draft.said.deadlocks or draft.fleet.any_odd):
         return ()
     return promises.protected(draft), knots.deadlocks(draft), knots.closures(draft)
 

@@ -15,7 +15,7 @@ from gpuyard.model.policy import DeadlockRule
 
 def deadlocks(draft: Draft) -> Iterator[Alert]:
     """One for each circle: good to know where the plan breaks it, critical where nobody does."""
-    for deadlock in draft.deadlocks:
+    for deadlock in draft.said.deadlocks:
         broken = bool(deadlock.victim) and draft.policy.deadlock is DeadlockRule.BREAK
         yield Alert(
             f"deadlock/{'+'.join(sorted(deadlock.jobs))}",

@@ -47,10 +47,10 @@ def resolve(draft: Draft) -> None:
     while (knot := find(draft, named)) is not None:
         named.add(knot.deadlock.jobs)
         if knot.party is None or draft.policy.deadlock is DeadlockRule.PROPOSE:
-            draft.deadlocks.append(knot.deadlock)
+            draft.said.deadlocks.append(knot.deadlock)
             _propose(draft, knot)
         else:
-            draft.deadlocks.append(replace(knot.deadlock, way_out=""))
+            draft.said.deadlocks.append(replace(knot.deadlock, way_out=""))
             _untie(draft, knot, knot.party)
 
 

@@ -41,12 +41,12 @@ def leave(claim: Claim, nodes: NodeClearing) -> None:
     fleet = draft.fleet
     plain = not fleet.budgets and not fleet.columns.profiles and len(fleet.tree.resources) == 1
     if plain and row.single and row.group.tasks == 1 and row.request.gpus and len(row.held) == 1:
-        draft.last_claim = Series(claim, nodes, len(draft.tx))
+        draft.claims.last = Series(claim, nodes, len(draft.tx))
 
 
 def follow(draft: Draft, row: JobRow, asked: Amounts) -> RoomMade | None:
     """Start the job as the last one like it was started, if a search could find nothing else; None: it must search."""
-    last = draft.last_claim
+    last = draft.claims.last
     if not isinstance(last, Series) or not _goes_on(draft, last, row, asked):
         return None
     with draft.trial() as trial:
@@ -58,7 +58,7 @@ def follow(draft: Draft, row: JobRow, asked: Amounts) -> RoomMade | None:
     if gone.place._replace(leaf=came.leaf, task=came.task) == came:
         last.nodes.exchanged(gone, row)
     draft.effort += 1
-    draft.last_claim = last._replace(changes=len(draft.tx))
+    draft.claims.last = last._replace(changes=len(draft.tx))
     return outcome
 
 

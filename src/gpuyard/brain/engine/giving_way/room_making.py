@@ -279,9 +279,9 @@ class RoomMaker:
             id(shape),
             region,
         )
-        nodes = self.draft.clearings.get(key)
+        nodes = self.draft.claims.clearings.get(key)
         if not isinstance(nodes, NodeClearing) or row.held:
-            nodes = self.draft.clearings[key] = NodeClearing(self.draft, self.rights, shape, region)
+            nodes = self.draft.claims.clearings[key] = NodeClearing(self.draft, self.rights, shape, region)
         else:
             nodes.sync(self.rights)
         self._cleared = nodes

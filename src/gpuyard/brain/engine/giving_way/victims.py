@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Held
-from gpuyard.brain.engine.picture.draft import Draft, Profile
+from gpuyard.brain.engine.picture.claim_log import Profile
+from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.model.node import Budget
 from gpuyard.model.policy import PdbRule
@@ -100,9 +101,9 @@ def _extras(row: JobRow, tasks: Iterable[Held]) -> list[Unit]:
 
 def profile(draft: Draft, row: JobRow) -> Profile:
     """The job's profile in this cycle."""
-    found = draft.profiles.get(row)
+    found = draft.claims.profiles.get(row)
     if found is None:
-        found = draft.profiles[row] = _profile(draft, row)
+        found = draft.claims.profiles[row] = _profile(draft, row)
     return found
 
 

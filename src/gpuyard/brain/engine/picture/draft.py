@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Barred, Held
 from gpuyard.brain.engine.nodes.free_before import FreeBefore
+from gpuyard.brain.engine.picture.claim_log import ClaimLog
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Progresses, Refusals
@@ -26,19 +26,6 @@ from gpuyard.model.reasons import Code, Reason, Rung
 NOBODY: Mapping[str, tuple[Held, ...]] = {}
 
 
-class Profile(NamedTuple):
-    """What is true of a running job for the whole of a cycle, worked out once."""
-
-    gang_may_go: bool
-    extras_may_go: bool
-    evictions: int
-    lost: float
-    """Seconds of work since the last checkpoint."""
-    warm_up: float
-    """Seconds that a restart spends before it works again."""
-    youth: tuple[object, ...]
-
-
 @dataclass(slots=True)
 class Kept:
     """One reservation in force: for whom, the places wanted, and the stand-in that holds those free now."""
@@ -50,6 +37,22 @@ class Kept:
     stand_in: JobRow
     known: bool = False
     """Whether it stood already when the plan began."""
+
+
+class Said:
+    """What the plan will say beyond who starts, moves and stops: that shows in where jobs stand."""
+
+    def __init__(self) -> None:
+        self.actions: list[Action] = []
+        """What controllers want done."""
+        self.proposed: list[Action] = []
+        """What controllers in shadow mode would have done."""
+        self.reserves: list[Reserve] = []
+        self.deadlocks: list[Deadlock] = []
+        self.alerts: tuple[Alert, ...] = ()
+        """What an operator should hear of, the worst first."""
+        self.look_again_at: float | None = None
+        """When time alone may change the plan."""
 
 
 class Draft:
@@ -80,20 +83,12 @@ class Draft:
         """Why jobs could not start."""
         self.quota_aside = False
         """Whether a trial asks what would fit if queues let it."""
-        self.clearings: dict[object, object] = {}
-        """What equal claims left behind for the next one; `room_making` knows what it is."""
-        self.last_claim: object = None
-        """What the last claim leaves to the next that is equal to it; `equal_claims` knows what it is."""
-        self.profiles: dict[JobRow, Profile] = {}
-        """What is true of running jobs for the whole cycle; see `victims`."""
+        self.claims = ClaimLog(memory.of(Refusals).at)
         self.quota_waits = 0
         """Jobs found waiting for a limit or quota only."""
         self.evictions = memory.of(Evictions).times
         told = memory.of(Progresses)
         self.warm_ups, self.saved = told.warm_ups, told.saved
-        self.refused_before = memory.of(Refusals).at
-        self.refused: dict[str, float] = {}
-        """Claims that found no room, and when they were last asked."""
         self.effort = 0
         """How many sets of victims this cycle has tried."""
         self._free: FreeBefore | None = None
@@ -102,18 +97,9 @@ class Draft:
         """Reservations, by job; in force while the job waits."""
         self.binding: tuple[Kept, ...] = ()
         """Reservations that bind the claimant of the moment: it gets none of their places, whoever holds them now."""
-        self.reserves: list[Reserve] = []
         self.promises = 0
         """Jobs looked at for a reservation so far."""
-        self.deadlocks: list[Deadlock] = []
-        self.actions: list[Action] = []
-        """What controllers want done beyond starting, moving and stopping jobs."""
-        self.proposed: list[Action] = []
-        """What controllers in shadow mode would have done."""
-        self.alerts: tuple[Alert, ...] = ()
-        """What an operator should hear of, the worst first."""
-        self.look_again_at: float | None = None
-        """When time alone may change the plan."""
+        self.said = Said()
 
     def trial(self) -> Trial:
         """The one way to try something: what is not kept, or fails, leaves everything as it was."""
@@ -142,22 +128,21 @@ class Draft:
     def rest(self) -> None:
         """Outside of every trial, once claims have been asked: what they left behind for each other goes, and what was
         noted stands. Both know the draft: they would keep it and the picture alive until garbage is looked for."""
-        self.clearings.clear()
-        self.last_claim = None
+        self.claims.rest()
         self.log.clear()
 
     def emit(self, action: Action) -> None:
         """Have this done; where jobs stand is not told here, for that shows in their places."""
-        self.actions.append(action)
+        self.said.actions.append(action)
 
     def propose(self, action: Action) -> None:
         """Say that this would have been done."""
-        self.proposed.append(action)
+        self.said.proposed.append(action)
 
     def look_again(self, at: float) -> None:
         """The plan may be another one then, though nothing happens; what is past is of no use."""
-        if at > self.now and (self.look_again_at is None or at < self.look_again_at):
-            self.look_again_at = at
+        if at > self.now and (self.said.look_again_at is None or at < self.said.look_again_at):
+            self.said.look_again_at = at
 
     def remember(self, row: JobRow, held: tuple[Held, ...] | None = None) -> None:
         """Note what a job held before its first change."""

@@ -174,7 +174,7 @@ def conclude(draft: Draft) -> None:
     for name, kept in draft.kept.items():
         draft.tx.lift_all(kept.stand_in, list(kept.stand_in.held))
         if not kept.known and name in draft.fleet.rolls.short:
-            draft.reserves.append(_action(draft, kept))
+            draft.said.reserves.append(_action(draft, kept))
 
 
 def _action(draft: Draft, kept: Kept) -> Reserve:
