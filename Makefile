@@ -12,6 +12,10 @@ PARALLEL := -n auto --dist worksteal
 WAITING = -n $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))') --dist worksteal
 OLDEST_KUBE := 1.34
 export KUBE
+# What Python and pytest compile is kept, whatever the environment says, and beside the sources: every worker and every
+# `yard` that a test starts would compile it anew, half of the work of collecting tests.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick check format proof mutants answers chaos bench bench-local bench-agent bench-openb bench-muri bench-philly kube e2e-kube bench-kube clean
