@@ -28,6 +28,8 @@ class Holders:
         self._taken: ByParts[Needs] = ByParts()
         self._held: dict[Held, Held] = {}
         """Few are different: each is kept once."""
+        self.crowded: set[str] = set()
+        """Nodes where somebody has fewer devices than he asked for: there were not as many."""
 
     def taken(self, node: str) -> Load:
         """What others use of it, and what ours hold beyond their requests."""
@@ -74,10 +76,28 @@ class Holders:
             there = (*self._others_on(node.name), *self._ours_on(node.name), *self._coming_to(node.name))
             holders = [(each, self._devices_of(each, settings)) for each in there]
             seats = seats_on(node, holders, known)
-            for each in there:  # also those that hold none, or each of them would be looked at for itself
+            for each, asked in holders:  # also those that hold none, or each of them would be looked at for itself
                 held = seats.get(each.metadata.uid, NO_DEVICES)
-                known.setdefault(each.metadata.uid, self._held.setdefault(held, held))
+                held = known.setdefault(each.metadata.uid, self._held.setdefault(held, held))
+                if len(held[0]) < devices_wanted(asked):
+                    self.crowded.add(node.name)
         return known.setdefault(pod.metadata.uid, NO_DEVICES)
+
+    def forget(self, node: str) -> None:
+        """Its devices are others than they were: who holds which is worked out anew."""
+        self.crowded.discard(node)
+        for pod in (*self._others_on(node), *self._ours_on(node), *self._coming_to(node)):
+            self._cache.devices.pop(pod.metadata.uid, None)
+
+    def lacking(self, node: str, settings: ReadingSettings) -> list[PodObject]:
+        """Those on a crowded node who went without: there may be devices for them by now, which is to be worked out."""
+        self.crowded.discard(node)
+        known, there = self._cache.devices, (*self._others_on(node), *self._ours_on(node), *self._coming_to(node))
+        wanted = {pod.metadata.uid: devices_wanted(self._devices_of(pod, settings)) for pod in there}
+        found = [pod for pod in there if len(known.get(pod.metadata.uid, ((), ()))[0]) < wanted[pod.metadata.uid]]
+        for pod in found:
+            known.pop(pod.metadata.uid, None)
+        return found
 
     def _devices_of(self, pod: PodObject, settings: ReadingSettings) -> Request:
         parts = pod.spec, pod.metadata.annotations, settings
@@ -96,3 +116,8 @@ def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
     if isinstance(asked, Refusal):
         return Request()
     return Request(gpus=asked.gpus, share=asked.share, gpu_memory=asked.gpu_memory, mig=asked.mig)
+
+
+def devices_wanted(request: Request) -> int:
+    """How many devices, slices or parts of one a pod is to have."""
+    return request.gpus + bool(request.shared) + sum(count for _, count in request.mig)

@@ -252,6 +252,15 @@ def _in_clique(node: Node, clique: str, settings: ReadingSettings) -> Node:
     return replace(node, domains=levels.domains_of(told, settings.levels))
 
 
+def keeps_devices(before: Node, now: Node) -> bool:
+    """Whether it has the very devices that it had."""
+    return before.gpus is now.gpus or _known_by(before) == _known_by(now)
+
+
+def _known_by(node: Node) -> list[tuple[object, ...]]:
+    return [(gpu.index, gpu.slices, gpu.uuid) for gpu in node.gpus]
+
+
 # --- conditions ----------------------------------------------------------------------------------
 
 

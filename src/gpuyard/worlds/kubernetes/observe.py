@@ -108,6 +108,7 @@ class ClusterObserver:
         self.nodes, self.jobs, self.free, self.foreign, self.refused, self._left = {}, {}, {}, {}, {}, {}
         self._read_queues()
         self.budgets, self._book = (), BudgetBook()
+        self.cache.devices.clear()  # nodes may have others by now
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
         self.cache.look_at_every_gang()
@@ -122,6 +123,8 @@ class ClusterObserver:
         self._hear_of_budgets()
         while dirty.nodes:
             yield from self._node(dirty.nodes.pop())
+        if dirty:
+            self._look_at_the_crowded()
         while dirty.loads:
             yield from self._load(dirty.loads.pop())
         while dirty.gangs:
@@ -174,7 +177,7 @@ class ClusterObserver:
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
                 del self.nodes[name]
-                self._look_at_those_on(name)
+                self._forget_devices(name)
                 yield NodeLost(name)
             return
         if before is None:
@@ -187,10 +190,42 @@ class ClusterObserver:
             node = replace(node, closed=nodes.PLUGIN_AWAY)
         if name in self.avoidance.nodes:
             node = nodes.avoided(node, self.avoidance.nodes[name], 0.0)
+        if before is not None and not nodes.keeps_devices(before, node):
+            yield from self._unseat(name)
         if node != before:
             self._hear_of_levels(node)
             self.nodes[name] = node
             yield NodeSeen(node)
+
+    def _unseat(self, name: str) -> Iterator[Event]:
+        """Its devices are others than they were, so nobody stands there until it is worked out anew who holds which:
+        the brain is never told of a place on a device that is not there."""
+        self._forget_devices(name)
+        for key in self.cache.assumed.coming_to(name):
+            self.cache.look_at(self.cache.gang_of(key))
+        for job in [job for job in self.jobs.values() if any(place.node == name for place in job.placements)]:
+            elsewhere = tuple(place for place in job.placements if place.node != name)
+            self.jobs[job.name] = replace(job, placements=elsewhere)
+            yield JobSeen(self.jobs[job.name])
+
+    def _forget_devices(self, name: str) -> None:
+        """Promises of them cannot be kept."""
+        self._holders.forget(name)
+        self._look_at_those_on(name)
+        for job in self.promises:
+            promised = self.promises.get(job)
+            if promised is not None and any(place.node == name for place in promised.places.values()):
+                self.promises.drop(job)
+                self.cache.await_no_longer(job)
+                self.cache.look_at(job)
+
+    def _look_at_the_crowded(self) -> None:
+        """Whoever went without a device may have one now: somebody left, or more came."""
+        for name in sorted(self._holders.crowded):
+            for pod in self._holders.lacking(name, self.settings):
+                self.cache.look_at(self.cache.gang_of(pod.metadata.key))
+            if name in self.cache.strangers:
+                self.cache.dirty.loads.add(name)
 
     def _hear_of_levels(self, node: Node) -> None:
         """A level that no node bore before may be what a gang's tier means."""
@@ -341,12 +376,21 @@ class ClusterObserver:
             self.cache.devices.pop(uid, None)
             return None
         if not pods.is_bound(pod):
-            return self.cache.assumed.get(uid)
+            return self._assumed(pod)
         node = self.nodes.get(pod.node_name)
         place = place_of(pod, *self._devices(pod, node)) if node is not None else None
         if place is not None and uid in self.cache.sent_away:
             return replace(place, terminating=True)
         return place
+
+    def _assumed(self, pod: PodObject) -> Placement | None:
+        """Where it will be, on the devices that there are by now."""
+        place = self.cache.assumed.get(pod.metadata.uid)
+        node = self.nodes.get(place.node) if place is not None else None
+        if place is None or node is None:
+            return place
+        gpus, mig = self._devices(pod, node)
+        return place if (place.gpus, place.mig) == (gpus, mig) else replace(place, gpus=gpus, mig=mig)
 
     def _free(self, found: Gathered) -> Free:
         return {

@@ -1,0 +1,113 @@
+"""Nodes whose devices become fewer, more or others while pods hold them: nothing falls, no device is given twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.files.reading.fleet import ONLY_QUEUE
+from gpuyard.model.job import Placement
+from gpuyard.model.snapshot import Snapshot
+from tests.unit.kube.test_observing import Seen
+
+
+class Followed(Seen):
+    """A brain that hears every event, as the one that schedules does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node()
+        self.observer.site_queues = (ONLY_QUEUE,)
+        self.fleet = Fleet(Snapshot(now=0.0, topology=("zone", "rack"), queues=(ONLY_QUEUE,)))
+
+    def free(self) -> int:
+        """GPUs that the brain would give out now: those that one who begins now would, too."""
+        observer = self.observer
+        self.fleet.apply(self.told())
+        nodes, jobs = tuple(observer.nodes.values()), tuple(observer.jobs.values())
+        levels = tuple(level for level, _ in observer.settings.levels)
+        later = Fleet(Snapshot(now=0.0, topology=levels, queues=(ONLY_QUEUE,), nodes=nodes, jobs=jobs))
+        assert int(self.fleet.columns.whole.sum()) == int(later.columns.whole.sum())
+        return int(self.fleet.columns.whole.sum())
+
+
+@pytest.fixture
+def followed() -> Followed:
+    return Followed()
+
+
+def test_a_node_that_lost_gpus_under_its_pods_is_followed_and_gives_nobody_what_is_held(followed: Followed):
+    for index in range(8):
+        followed.pod(f"web-{index}")
+    assert followed.free() == 0
+    followed.cache.pods.drop("default/web-0")
+    assert followed.free() == 1
+    followed.node(gpus=7)  # the last device fell off its bus, and who held it runs on
+    assert followed.free() == 0
+    followed.cache.pods.drop("default/web-1")
+    assert followed.free() == 1
+
+
+def test_whoever_had_no_device_left_has_one_again_as_soon_as_there_is_one(followed: Followed):
+    for index in range(4):
+        followed.pod(f"web-{index}")
+    followed.node(gpus=2)
+    assert followed.free() == 0
+    followed.cache.pods.drop("default/web-0")
+    followed.cache.pods.drop("default/web-1")
+    assert followed.free() == 0  # the two that are left hold both
+    followed.pod("web-4")
+    assert followed.free() == 0
+    followed.node(gpus=8)
+    assert followed.free() == 5
+
+
+def test_a_node_that_comes_back_smaller_under_its_name_is_followed(followed: Followed):
+    for index in range(6):
+        followed.pod(f"web-{index}")
+    assert followed.free() == 2
+    followed.cache.nodes.drop("n0")
+    followed.free()
+    followed.node(gpus=2)
+    assert followed.free() == 0
+    followed.cache.nodes.drop("n0")
+    followed.node(gpus=4)  # both within one look
+    assert followed.free() == 0
+
+
+def test_who_is_on_its_way_to_a_node_that_shrinks_holds_what_is_there(followed: Followed):
+    followed.pod("ours", node="")
+    followed.free()
+    place = Placement("n0", (7,), uid="ours", assigned=True)
+    followed.cache.assumed.put(place, "default/ours")
+    followed.cache.devices["ours"] = ((7,), ())
+    followed.cache.look_at("default/ours")
+    assert followed.free() == 7
+    followed.node(gpus=4)
+    assert followed.free() == 3
+    assert followed.cache.assumed.get("ours") is place  # the binding is under way, and is known by it
+    followed.pod("ours")
+    assert followed.free() == 3
+
+
+def test_a_place_that_was_promised_on_a_node_that_shrinks_is_promised_no_more(followed: Followed):
+    followed.pod("ours", node="")
+    followed.free()
+    followed.observer.promises.make("default/ours", [Placement("n0", (7,))], {}, 60.0)
+    followed.cache.look_at("default/ours")
+    assert followed.free() == 7
+    followed.node(gpus=4)
+    assert followed.free() == 4
+    assert "default/ours" not in followed.observer.promises
+
+
+def test_one_who_leads_again_knows_nothing_of_devices_that_are_gone(followed: Followed):
+    for index in range(4):
+        followed.pod(f"web-{index}")
+    followed.free()
+    followed.node(gpus=2)
+    followed.observer.forget()
+    followed.fleet = Fleet(replace(Snapshot(now=0.0), topology=("zone",), queues=(ONLY_QUEUE,)))
+    assert followed.free() == 0
