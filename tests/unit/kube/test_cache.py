@@ -108,3 +108,41 @@ def test_a_kubelet_that_refuses_a_pod_is_told_of_once():
     for _ in range(2):
         cache.pods.put(member(0, node="n0", phase="Failed", reason="UnexpectedAdmissionError"))
     assert heard == [("n0", "UnexpectedAdmissionError", "default/gang")]
+
+
+def alone(name: str = "gang") -> PodObject:
+    document = pod(name, 1)
+    document["metadata"] |= {"namespace": "default", "uid": "alone"}
+    return msgspec.convert(document, PodObject)
+
+
+def test_a_pod_that_is_called_like_a_job_made_later_is_none_of_its_members():
+    cache, jobs = kept()
+    cache.pods.put(alone())
+    assert filed(cache) == {"default/gang": {"default/gang"}}
+    jobs.put(job())
+    cache.pods.put(member(0))
+    assert filed(cache) == {"default/pod/gang": {"default/gang"}, "default/gang": {"default/gang-0"}}
+    jobs.drop("default/gang")
+    assert filed(cache) == {"default/pod/gang": {"default/gang"}, "default/gang": {"default/gang-0"}}
+    cache.pods.drop("default/gang-0")  # and with it all that was known of the Job
+    assert filed(cache) == {"default/gang": {"default/gang"}}
+    jobs.put(job())
+    jobs.drop("default/gang")
+    assert filed(cache) == {"default/gang": {"default/gang"}}
+
+
+def made_at(seen: Any, moment: str, uid: str) -> Any:
+    metadata = msgspec.structs.replace(seen.metadata, creation_timestamp=moment, uid=uid)
+    return msgspec.structs.replace(seen, metadata=metadata)
+
+
+def test_pods_that_outlive_their_job_are_none_of_the_job_that_has_its_name_next():
+    cache, jobs = kept()
+    jobs.put(made_at(job(), "2026-01-01T00:00:00Z", "job"))
+    left_behind = made_at(member(0, "n0", phase="Running"), "2026-01-01T00:00:01Z", "u0")
+    cache.pods.put(left_behind)
+    jobs.put(made_at(job(), "2026-01-01T01:00:00Z", "next"))
+    assert filed(cache) == {"default/gang-0": {"default/gang-0"}}
+    cache.pods.put(made_at(member(1), "2026-01-01T01:00:00Z", "u1"))
+    assert filed(cache) == {"default/gang-0": {"default/gang-0"}, "default/gang": {"default/gang-1"}}

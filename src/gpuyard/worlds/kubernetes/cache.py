@@ -20,7 +20,7 @@ from gpuyard.kube.sharing import SharedParts
 from gpuyard.worlds.kubernetes import gangs, pods, queues
 from gpuyard.worlds.kubernetes.asking import marks
 from gpuyard.worlds.kubernetes.gathering import kept_back
-from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended, name_alone
+from gpuyard.worlds.kubernetes.gathering.controllers import JOB, is_suspended, name_alone
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Seat
 from gpuyard.worlds.kubernetes.keeping.alike import PlainPods
 from gpuyard.worlds.kubernetes.keeping.assumptions import Assumptions
@@ -109,6 +109,8 @@ class KnownOwners:
         self.owners = _AskedOwners(self._objects, frozenset())
         self.paths: dict[str, str] = {}
         """Where owners of each kind are kept."""
+        self.renames: Callable[[str], None] = lambda _key: None
+        """Called with the name of a Job that is there now, or is no more: a pod of that name goes by another one."""
 
     def serve(self, kind: str) -> None:
         """Objects of that kind are watched from now on, and worth waiting for."""
@@ -118,11 +120,18 @@ class KnownOwners:
         """It is so now; None: it is gone, and what is known of its pods stays as it was until they go."""
         if seen is not None:
             self._gone.discard((kind, key))
+            is_new = (kind, key) not in self._objects
             self._objects[kind, key] = seen
+            if is_new and kind == JOB:
+                self.renames(key)
         elif self._dependent.get((kind, key)):
             self._gone.add((kind, key))
         else:
-            self._objects.pop((kind, key), None)
+            self._let_go(kind, key)
+
+    def _let_go(self, kind: str, key: str) -> None:
+        if self._objects.pop((kind, key), None) is not None and kind == JOB:
+            self.renames(key)
 
     def gang_of(self, pod: PodObject, key: str) -> str:
         """The pod's gang, "" until its owner is known; whoever was asked for it is remembered."""
@@ -149,7 +158,7 @@ class KnownOwners:
                 del self._dependent[owner]
                 if owner in self._gone:
                     self._gone.discard(owner)
-                    self._objects.pop(owner, None)
+                    self._let_go(*owner)
 
     def get(self, kind: str, key: str) -> Projection | None:
         """The one of that name, as it was last seen."""
@@ -187,6 +196,7 @@ class Cache:
         self.gpu_nodes: Objects[GpuNodeObject] = Objects(self._gpu_node_changed)
         self.plain = PlainPods()
         self.owners = KnownOwners(self.plain)
+        self.owners.renames = self._rename
         self.dirty = Dirty()
         self.devices: dict[str, Held] = {}
         """Which devices pods have, by uid: as it was decided, else as it was worked out once. Nobody swaps them."""
@@ -292,6 +302,12 @@ class Cache:
                 self._grouped[key] = gang
             self.members.add(gang, key)
             self.look_at(gang)
+
+    def _rename(self, key: str) -> None:
+        """The pod of that name, if there is one: beside a Job that is called alike it would be taken for one of its."""
+        pod = self.pods.get(key)
+        if pod is not None and self.plain.has(pod):
+            self._group(pod, key)
 
     def look_at_every_gang(self) -> None:
         """Also at those that have no pods now."""

@@ -164,7 +164,8 @@ class Starter:
             self.failures.append(ActionFailed(binding.job, (place,), Reason(Code.WORLD_CHANGED, message=words)))
         if ending is Ending.REFUSED or self._troubled_again(place.uid, ending):
             self._avoidance.rest(binding.job, words)
-        self._cache.look_at(binding.job)
+        for gang in {binding.job, self._cache.gang_of(f"{binding.namespace}/{binding.name}")}:  # it may go by another
+            self._cache.look_at(gang)
 
     def _troubled_again(self, uid: str, ending: Ending) -> bool:
         """Whether it has failed so often that trying again at once would only be one more request."""

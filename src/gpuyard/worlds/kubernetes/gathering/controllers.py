@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuyard.kube.objects import Metadata, PodObject
+from gpuyard.kube.objects import Metadata, PodObject, moment
 from gpuyard.kube.owners import (
     JobObject,
     JobSetObject,
@@ -249,10 +249,18 @@ def _kubeflow_layout(name: str, pods: Sequence[PodObject], owners: Owners, setti
 
 
 def _job_of(pod: PodObject, owners: Owners) -> JobObject | Parked | None:
+    """Its Job; not one that was made later under the name of the Job that made it."""
     owner = pod.metadata.controller
     if owner is None or owner.kind != "Job" or not owner.api_version.startswith("batch/"):
         return None
-    return owners.find(JOB, f"{pod.metadata.namespace}/{owner.name}", JobObject)
+    found = owners.find(JOB, f"{pod.metadata.namespace}/{owner.name}", JobObject)
+    return None if isinstance(found, JobObject) and _is_successor(found.metadata, pod, owner.uid) else found
+
+
+def _is_successor(job: Metadata, pod: PodObject, uid: str) -> bool:
+    """Whether it was made after the pod was, and so did not make it. Pods may outlive their Job: they are left behind
+    on purpose, or their node does not answer."""
+    return job.uid != uid and moment(pod.metadata.creation_timestamp) < moment(job.creation_timestamp)
 
 
 def _job_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
