@@ -41,13 +41,13 @@ def filed(cache: Cache) -> dict[str, set[str]]:
     return {gang: set(cache.members.of(gang)) for gang in cache.members}
 
 
-def test_a_pod_that_comes_before_its_owner_is_in_no_gang_until_that_is_seen():
+def test_a_pod_that_comes_before_its_owner_is_by_itself_until_that_is_seen():
     cache, jobs = kept()
     cache.pods.put(member(0))
-    assert (filed(cache), list(cache.dirty.gangs)) == ({}, [])
+    assert filed(cache) == {"default/gang-0": {"default/gang-0"}}
     jobs.put(job())
     assert filed(cache) == {"default/gang": {"default/gang-0"}}
-    assert list(cache.dirty.gangs) == ["default/gang"]
+    assert list(cache.dirty.gangs) == ["default/gang-0", "default/gang"]
 
 
 def test_a_gang_stays_one_when_its_owner_goes_first_and_then_nothing_is_left_of_either():

@@ -33,9 +33,13 @@ class Seen:
         metadata = {"name": name, "uid": name, "labels": labels or {}}
         self.cache.nodes.put(msgspec.convert({"metadata": metadata, "status": status}, NodeObject))
 
-    def pod(self, name: str, node: str = "n0", labels: dict[str, str] | None = None, **spec: Any) -> None:
+    def pod(
+        self, name: str, node: str = "n0", labels: dict[str, str] | None = None,
+        owners: list[Any] | None = None, notes: dict[str, str] | None = None, **spec: Any,
+    ) -> None:  # fmt: skip
         document = pod(name, 1, labels=labels or {}, **({"nodeName": node} if node else {}), **spec)
-        document["metadata"] |= {"namespace": "default", "uid": name}
+        document["metadata"] |= {"namespace": "default", "uid": name, "ownerReferences": owners or []}
+        document["metadata"]["annotations"] = notes or {}
         document["status"] = {"phase": "Running" if node else "Pending"}
         self.cache.pods.put(msgspec.convert(document, PodObject))
 
@@ -125,6 +129,29 @@ def test_a_pod_of_unknown_devices_gets_none_that_somebody_is_on_its_way_to(seen:
     seen.pod("other")
     seen.told()
     assert seen.cache.devices["other"] == ((1,), ())
+
+
+OF_A_JOB = [{"apiVersion": "batch/v1", "kind": "Job", "name": "gone", "uid": "gone", "controller": True}]
+
+
+def test_a_bound_pod_whose_owner_is_gone_holds_its_gpus_for_one_who_begins_then(seen: Seen):
+    seen.cache.owner_kind("Job.batch")
+    seen.pod("left", owners=OF_A_JOB)
+    seen.told()
+    assert [place.gpus for place in seen.observer.jobs["default/left"].placements] == [(0,)]
+    assert seen.observer.refused == {}
+
+
+def test_a_pod_that_waits_for_what_it_belongs_to_is_told_so_until_that_is_there(seen: Seen):
+    groups = seen.cache.owner_kind(VOLCANO)
+    seen.pod("early", node="", notes={"scheduling.volcano.sh/group-name": "late"})
+    assert not any(isinstance(event, JobSeen) for event in seen.told())
+    told = {name: str(refusal) for name, refusal in seen.observer.refused.items()}
+    assert told == {"default/early": "OwnerUnknown: it belongs to the PodGroup late, which is not there"}
+    late = {"metadata": {"name": "late", "namespace": "default", "uid": "late"}, "spec": {"minMember": 1}}
+    groups.put(msgspec.convert(late, PodGroupObject))
+    assert [event.job.name for event in seen.told() if isinstance(event, JobSeen)] == ["default/podgroup/late"]
+    assert seen.observer.refused == {}
 
 
 def test_a_budget_whose_controller_has_not_seen_its_change_allows_nothing(seen: Seen):

@@ -134,7 +134,7 @@ class KnownOwners:
             self.renames(key)
 
     def gang_of(self, pod: PodObject, key: str) -> str:
-        """The pod's gang, "" until its owner is known; whoever was asked for it is remembered."""
+        """The pod's gang, until its owner is known itself alone; whoever was asked for it is remembered."""
         if self._plain.has(pod):
             self.forget(key)
             return name_alone(pod, key, self.owners)
@@ -147,7 +147,7 @@ class KnownOwners:
         self.forget(key)
         if asked:
             self._asked[key] = asked
-        return found.gang if isinstance(found, Seat) else ""
+        return found.gang if isinstance(found, Seat) else name_alone(pod, key, self.owners)
 
     def forget(self, pod: str) -> None:
         """It depends on nobody any more."""
@@ -291,22 +291,21 @@ class Cache:
         return matters(before) == matters(now)
 
     def _group(self, pod: PodObject, key: str) -> None:
-        """Into its gang, which may be another than before; until its owner is known it is in none."""
+        """Into its gang, which may be another than before."""
         gang, before = self.owners.gang_of(pod, key), self.gang_of(key)
         if gang == before:
             return
         if before:
             self._ungroup(key)
-        if gang:
-            if gang != key:
-                self._grouped[key] = gang
-            self.members.add(gang, key)
-            self.look_at(gang)
+        if gang != key:
+            self._grouped[key] = gang
+        self.members.add(gang, key)
+        self.look_at(gang)
 
     def _rename(self, key: str) -> None:
         """The pod of that name, if there is one: beside a Job that is called alike it would be taken for one of its."""
         pod = self.pods.get(key)
-        if pod is not None and self.plain.has(pod):
+        if pod is not None:
             self._group(pod, key)
 
     def look_at_every_gang(self) -> None:

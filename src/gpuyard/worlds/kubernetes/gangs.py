@@ -15,8 +15,8 @@ from gpuyard.model.job import AffinityTerm, Bundle, Expression, Job, TaskGroup, 
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
-from gpuyard.worlds.kubernetes.asking.refusals import Refusal, Remark
-from gpuyard.worlds.kubernetes.gathering import kept_back, members
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
+from gpuyard.worlds.kubernetes.gathering import controllers, kept_back, members
 from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE
 from gpuyard.worlds.kubernetes.gathering.groups import KUEUE, MARKED, POD_GROUP
 from gpuyard.worlds.kubernetes.gathering.layouts import Layout, Owners, Parked, Rule, Seat, Way
@@ -57,9 +57,11 @@ class Gathered:
 
 
 def seat_of(pod: PodObject, owners: Owners) -> Seat | Parked:
-    """Which gang it is in."""
+    """Which gang it is in. One that has its node waits for nobody to be known: it holds what it holds."""
     for rule in RULES:
         found = rule.seat(pod, owners, rule)
+        if isinstance(found, Parked) and pods.is_bound(pod):
+            return controllers.alone(pod, owners)
         if found is not None:
             return found
     raise AssertionError("the last rule takes every pod")
@@ -93,6 +95,12 @@ def gather(
     if job is not None and mark is not None:
         job = replace(job, waiting_since=mark.at)
     return _gathered(layout, job, None, seating.chairs, wishes.remarks)
+
+
+def orphaned(name: str, parked: Parked) -> Gathered:
+    """A pod that waits for what it belongs to."""
+    kind, told = parked.kind.partition(".")[0], parked.key.rpartition("/")[2]
+    return Gathered(name, None, Refusal(RefusalName.OWNER_UNKNOWN, f"it belongs to the {kind} {told}, which is not there"))
 
 
 def _sitting(pod: PodObject, seat: Seat, places: Places) -> members.Sitting:

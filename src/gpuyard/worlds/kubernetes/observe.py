@@ -361,7 +361,7 @@ class ClusterObserver:
         self._hear_of_labels(members)
         places = {pod.metadata.uid: place for pod in members if (place := self._place(pod)) is not None}
         found = self._alike.gather(members, self.cache.owners.owners, self.settings, places)
-        return found if isinstance(found, Gathered) else None
+        return found if isinstance(found, Gathered) else gangs.orphaned(name, found)
 
     def _hear_of_labels(self, members: Iterable[PodObject]) -> None:
         """Labels that a selector mentions tell pods apart from now on: every gang is to be looked at anew."""

@@ -20,6 +20,8 @@ class RefusalName(Enum):
     TOPOLOGY_UNKNOWN = "TopologyUnknown"
     QUEUE_UNKNOWN = "QueueUnknown"
     QUEUE_FORBIDDEN = "QueueForbidden"
+    OWNER_UNKNOWN = "OwnerUnknown"
+    """What it belongs to is not there, and without it nobody knows how many they are."""
     NO_COUNTERPART = "NoCounterpart"
     """Another scheduler's field that is a condition, and for which there is nothing here."""
 

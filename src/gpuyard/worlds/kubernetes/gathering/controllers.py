@@ -412,6 +412,11 @@ SINGLE = Rule("pod", _single_seat, _single_layout)
 BY_OWNER = (JOBSETS, LEADER_WORKERS, RAY_CLUSTERS, TRAININGS, JOBS)
 
 
+def alone(pod: PodObject, owners: Owners) -> Seat:
+    """The pod as a job by itself, whatever it may belong to."""
+    return _single_seat(pod, owners, SINGLE)
+
+
 def of_owner(pod: PodObject, owners: Owners) -> Layout | None:
     """The gang that the pod's owner would make of it, were it not in another."""
     for rule in BY_OWNER:
