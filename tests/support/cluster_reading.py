@@ -57,7 +57,7 @@ from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Parked
 from gpuyard.worlds.kubernetes.gathering.members import place_of
-from gpuyard.worlds.kubernetes.keeping.seats import seats_on
+from gpuyard.worlds.kubernetes.keeping.seats import NO_DEVICES, seats_on
 from tests.support.expectations import Result, differences
 from tests.support.scenario import NOW, ScenarioError
 
@@ -192,12 +192,15 @@ class Cluster:
         borne = frozenset(level for node in known.values() for level, _ in node.domains)
         self.settings = replace(self.settings, borne=borne)
         seats = self._seats([*mine, *others], known)
-        foreign = [
-            gangs.foreign_of(pod, *seats[pod.metadata.uid])
-            for pod in others
-            if seats.get(pod.metadata.uid, ((), ()))[0]
-        ]
         gathered, parked = self._gather(mine, seats, known)
+        jobs = [each.job for each in gathered.values() if each.job is not None]
+        meant = {expressions for job in jobs for expressions in company.meant_by(job.task_groups())}
+        foreign = []
+        for pod in others:
+            held = seats.get(pod.metadata.uid, NO_DEVICES)
+            minds = company.keeps_apart(pod.spec) or company.is_meant(pod.metadata, meant)
+            if pod.spec.node_name in known and not pods.is_over(pod) and (held[0] or minds):
+                foreign.append(gangs.foreign_of(pod, held[0], held[1], self.settings))
         levels = tuple(level for level, _ in self.settings.levels)
         budgets = budgets_of(self.of(shapes.BudgetObject), gathered.values())
         return Read(known, gathered, parked, foreign, levels, tuple(self.settings.queues), budgets)

@@ -35,10 +35,10 @@ class Seen:
 
     def pod(
         self, name: str, node: str = "n0", labels: dict[str, str] | None = None,
-        owners: list[Any] | None = None, notes: dict[str, str] | None = None, **spec: Any,
+        owners: list[Any] | None = None, notes: dict[str, str] | None = None, namespace: str = "default", **spec: Any,
     ) -> None:  # fmt: skip
         document = pod(name, 1, labels=labels or {}, **({"nodeName": node} if node else {}), **spec)
-        document["metadata"] |= {"namespace": "default", "uid": name, "ownerReferences": owners or []}
+        document["metadata"] |= {"namespace": namespace, "uid": name, "ownerReferences": owners or []}
         document["metadata"]["annotations"] = notes or {}
         document["status"] = {"phase": "Running" if node else "Pending"}
         self.cache.pods.put(msgspec.convert(document, PodObject))
@@ -208,3 +208,39 @@ def test_a_tier_is_another_level_once_nodes_have_one_further_inside(seen: Seen):
     seen.node("n2", labels={"network.topology.nvidia.com/leaf": "l"})
     seen.told()
     assert [job.gang.topology.required for job in seen.observer.jobs.values()] == ["block"]
+
+
+def apart_from(app: str) -> dict[str, Any]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def neighbours(seen: Seen) -> set[str]:
+    """Jobs of others that were told, which is what one who comes later is told too."""
+    seen.told()
+    later = ClusterObserver(seen.cache, DEFAULTS, StillClock(0.0))
+    later.forget()
+    list(later.events())
+    assert later.jobs == seen.observer.jobs
+    return {name for name, job in later.jobs.items() if job.foreign}
+
+
+def test_pods_of_others_are_told_as_soon_as_a_selector_means_them(seen: Seen):
+    seen.stranger("db", labels={"app": "db"})
+    seen.stranger("web", labels={"app": "web"})
+    assert neighbours(seen) == set()
+    seen.pod("ours", "", namespace="kube-system", affinity=apart_from("db"))
+    assert neighbours(seen) == {"kube-system/pod/db"}
+    seen.stranger("more", labels={"app": "db"})
+    assert neighbours(seen) == {"kube-system/pod/db", "kube-system/pod/more"}
+    seen.stranger("db", labels={"app": "quiet"})
+    assert neighbours(seen) == {"kube-system/pod/more"}
+
+
+def test_a_pod_of_others_that_keeps_apart_is_told_and_ours_are_known_by_what_it_means(seen: Seen):
+    seen.pod("ours", node="", labels={"app": "db"})
+    seen.told()
+    assert seen.observer.jobs["default/ours"].task_groups()[0].labels == ()
+    seen.stranger("loner", affinity=apart_from("db"))
+    assert neighbours(seen) == {"kube-system/pod/loner"}
+    assert ("app", "db") in seen.observer.jobs["default/ours"].task_groups()[0].labels

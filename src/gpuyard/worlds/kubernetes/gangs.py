@@ -2,7 +2,7 @@
 
 `seat_of(pod, owners)` tells the gang a pod is in (its job's name), or that its owner is not known yet (`Parked`);
 `gather(pods, owners, settings, places)` makes the job of all pods of one gang, with who sits where; `places` has where
-they are or will be. First match of the rules decides. `foreign_of(pod, gpus)` is a pod of others that holds GPUs.
+they are or will be. First match of the rules decides. `foreign_of(pod, gpus, ...)` is a pod of others that matters.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gpuyard.kube.objects import PodObject, moment
 from gpuyard.model.job import AffinityTerm, Bundle, Expression, Job, TaskGroup, one_group
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
+from gpuyard.worlds.kubernetes.asking import company
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
 from gpuyard.worlds.kubernetes.gathering import controllers, kept_back, members
@@ -100,7 +101,8 @@ def gather(
 def orphaned(name: str, parked: Parked) -> Gathered:
     """A pod that waits for what it belongs to."""
     kind, told = parked.kind.partition(".")[0], parked.key.rpartition("/")[2]
-    return Gathered(name, None, Refusal(RefusalName.OWNER_UNKNOWN, f"it belongs to the {kind} {told}, which is not there"))
+    words = f"it belongs to the {kind} {told}, which is not there"
+    return Gathered(name, None, Refusal(RefusalName.OWNER_UNKNOWN, words))
 
 
 def _sitting(pod: PodObject, seat: Seat, places: Places) -> members.Sitting:
@@ -172,23 +174,25 @@ def kept_off(job: Job, nodes: tuple[str, ...]) -> Job:
     return replace(job, gang=_gang(groups, job.gang.topology))
 
 
-def left_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Job:
+def left_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
     """A pod of ours that runs and whose gang is refused by now: it keeps what it holds, CPU and memory too."""
     found = pods.task_of(pod)
-    job = foreign_of(pod, gpus, mig)
+    job = foreign_of(pod, gpus, mig, settings)
     if not isinstance(found, TaskGroup):
         return job
-    devices = pods.devices_alone(found.request, len(gpus))
-    group = TaskGroup(request=replace(devices, cpu=found.request.cpu, memory=found.request.memory))
-    return replace(job, gang=one_group(group))
+    [group] = job.task_groups()
+    request = replace(group.request, cpu=found.request.cpu, memory=found.request.memory)
+    return replace(job, gang=one_group(replace(group, request=request)))
 
 
-def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...] = ()) -> Job:
-    """A pod that is not ours and holds GPUs: not ours to move. Its CPU and memory are counted with its node."""
+def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
+    """A pod that is not ours and holds GPUs, or is a neighbour that matters: not ours to move. Its CPU and memory are
+    counted with its node."""
     name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}"
     found = pods.task_of(pod)
     request = found.request if isinstance(found, TaskGroup) else TaskGroup().request
-    group = TaskGroup(request=pods.devices_alone(request, len(gpus)))
+    known = company.known_as(pod.spec, pod.metadata, settings)
+    group = TaskGroup(request=pods.devices_alone(request, len(gpus)), labels=known.labels, apart=known.apart)
     place, made = place_of(pod, gpus, mig), pods.submitted(pod)
     return Job(name, one_group(group), queue="", submitted=made, started=made, placements=(place,), foreign=True)
 

@@ -26,7 +26,7 @@ from gpuyard.model.events import (
     TasksRunning,
     TasksStopping,
 )
-from gpuyard.model.job import Job, Placement
+from gpuyard.model.job import Expression, Job, Placement
 from gpuyard.model.node import Budget, Node
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.queue import Queue
@@ -88,6 +88,8 @@ class ClusterObserver:
         """Queues of the cluster; while it has none, those of the site hold."""
         self.site_queues: tuple[Queue, ...] = ()
         self._site = settings
+        self._meant: frozenset[tuple[Expression, ...]] = frozenset()
+        """Neighbours that somebody seeks, shuns or lies evenly among: of others' pods these are told, too."""
         self._left: dict[str, set[str]] = {}
         """Names of what pods of refused gangs hold all the same, by gang."""
 
@@ -125,10 +127,11 @@ class ClusterObserver:
             yield from self._node(dirty.nodes.pop())
         if dirty:
             self._look_at_the_crowded()
-        while dirty.loads:
-            yield from self._load(dirty.loads.pop())
-        while dirty.gangs:
-            yield from self._gang(dirty.gangs.popitem()[0])
+        while dirty.loads or dirty.gangs:  # each may make others of the other kind interesting
+            while dirty.loads:
+                yield from self._load(dirty.loads.pop())
+            while dirty.gangs:
+                yield from self._gang(dirty.gangs.popitem()[0])
         yield from self._budgets()
 
     @property
@@ -254,11 +257,13 @@ class ClusterObserver:
     def _load(self, name: str) -> Iterator[Event]:
         node = self.nodes.get(name)
         here = self._holders.strangers(name) if node is not None else []
+        self._hear_of_labels(pod for pod in here if company.keeps_apart(pod.spec))
         if node is not None and (taken := self._holders.taken(name)) != node.taken:
             self.nodes[name] = node = replace(node, taken=taken)
             yield NodeLoaded(name, taken)
         held = {pod.metadata.uid: self._devices(pod, node) for pod in here} if node is not None else {}
-        jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid]) for pod in here if held[pod.metadata.uid][0]]
+        told = [pod for pod in here if held and (held[pod.metadata.uid][0] or self._is_neighbour(pod))]
+        jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid], self.settings) for pod in told]
         for gone in sorted(self.foreign.get(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
         self.foreign.pop(name, None)
@@ -266,6 +271,10 @@ class ClusterObserver:
             self.foreign[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
+
+    def _is_neighbour(self, pod: PodObject) -> bool:
+        """Whether somebody of ours could mind it, or it them, beside what it takes."""
+        return company.keeps_apart(pod.spec) or company.is_meant(pod.metadata, self._meant)
 
     def _devices(self, pod: PodObject, node: Node) -> Held:
         return self._holders.devices(pod, node, self.settings)
@@ -303,6 +312,7 @@ class ClusterObserver:
             if free := self._free(found):
                 self.free[name] = free
             self.gathered[name] = found
+            self._hear_of_neighbours(job)
             job = self.promises.onto(self._with_avoidance(job), free)
             if len(job.placements) > 1:
                 job = replace(job, placements=in_order(job.placements))
@@ -316,7 +326,9 @@ class ClusterObserver:
         """Pods of a gang that is refused now and was not when they were bound hold what they hold."""
         there = self.cache.gang(name) if name in self.refused else []
         placed = [(pod, self.nodes.get(pod.node_name)) for pod in there if not pods.is_over(pod)]
-        jobs = [gangs.left_of(pod, *self._devices(pod, node)) for pod, node in placed if node is not None]
+        jobs = [
+            gangs.left_of(pod, *self._devices(pod, node), self.settings) for pod, node in placed if node is not None
+        ]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
         if jobs:
@@ -369,6 +381,14 @@ class ClusterObserver:
         if not keys <= self.settings.label_keys:
             self.settings = replace(self.settings, label_keys=self.settings.label_keys | keys)
             self.cache.look_at_every_gang()
+            self.cache.dirty.loads.update(self.foreign)
+
+    def _hear_of_neighbours(self, job: Job) -> None:
+        """Others' pods that somebody means by a selector are looked for on every node from now on."""
+        meant = frozenset(company.meant_by(job.task_groups()))
+        if not meant <= self._meant:
+            self._meant |= meant
+            self.cache.dirty.loads.update(self.cache.strangers)
 
     def _place(self, pod: PodObject) -> Placement | None:
         uid = pod.metadata.uid

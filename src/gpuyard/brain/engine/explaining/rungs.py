@@ -333,14 +333,15 @@ def _most_cores(columns: Columns, asked: Request, among: Bools) -> _Lack:
 
 
 def _short_of_cpu(draft: Draft, row: JobRow, view: NodesView) -> Failed:
-    """Nodes that have the GPUs, and not the cores or the memory."""
+    """Nodes that have the GPUs, and not the cores or the memory; what neighbours and caps keep off is not short."""
     resources = row.requests[view.leaf].resources
-    if not (resources.cpu or resources.memory or resources.extras) or not (view.room < view.gpu_room).any():
+    short = view.uncut < view.gpu_room
+    if not (resources.cpu or resources.memory or resources.extras) or not short.any():
         return []
     missing = row.missing(view.leaf)
     if resources.cpu_only and int(np.minimum(view.uncut, missing).sum()) >= missing:
         return []  # there is enough, and neighbours keep it off
-    return _lacking(draft, row, view, view.gpu_room > 0)
+    return _lacking(draft, row, view, short)
 
 
 def _too_thin(draft: Draft, row: JobRow, view: NodesView) -> Failed:

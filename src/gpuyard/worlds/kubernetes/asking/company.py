@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuyard.kube.objects import LabelSelector, Metadata, PodSpec, PodTerm, SpreadConstraint
-from gpuyard.model.job import NAMESPACE, Evenness, Expression, Neighbour
+from gpuyard.model.job import NAMESPACE, Evenness, Expression, Neighbour, TaskGroup
 from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
+from gpuyard.worlds.kubernetes.asking.selectors import holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,38 @@ def company_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> 
     for each in spreads:
         if isinstance(each, Refusal):
             return each
-    mine = {**(metadata.labels or {}), NAMESPACE: metadata.namespace}
-    labels = tuple(sorted((key, value) for key, value in mine.items() if key in keys))
+    labels = tuple(sorted((key, value) for key, value in _borne(metadata).items() if key in keys))
     return CompanyAsked(labels, found[0], found[1], tuple(e for e in spreads if isinstance(e, Evenness)))
+
+
+def known_as(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> CompanyAsked:
+    """What a pod that stands is to others: how it is known, and whom it keeps off; whom it sought is over."""
+    keys = settings.label_keys
+    labels = tuple(sorted((key, value) for key, value in _borne(metadata).items() if key in keys))
+    apart = [_neighbour(term, metadata, settings) for term in _terms(spec)[1]]
+    return CompanyAsked(labels, apart=tuple(each for each in apart if isinstance(each, Neighbour)))
+
+
+def keeps_apart(spec: PodSpec) -> bool:
+    """Whether there are neighbours that it must not have."""
+    return spec.affinity is not None and bool(_terms(spec)[1])
+
+
+def meant_by(groups: Iterable[TaskGroup]) -> Iterator[tuple[Expression, ...]]:
+    """All neighbours that these seek, shun, or lie evenly among."""
+    for group in groups:
+        yield from (term.labels for term in (*group.near, *group.apart))
+        yield from (term.labels for term in group.even)
+
+
+def is_meant(metadata: Metadata, meant: Iterable[tuple[Expression, ...]]) -> bool:
+    """Whether any of these is about it."""
+    mine = _borne(metadata)
+    return any(all(holds(each, mine) for each in expressions) for expressions in meant)
+
+
+def _borne(metadata: Metadata) -> dict[str, str]:
+    return {**(metadata.labels or {}), NAMESPACE: metadata.namespace}
 
 
 def is_soft(spec: PodSpec) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuyard.kube.objects import LabelSelector, Metadata, NodeTerm, NodeTerms, Requirement
+from gpuyard.model.job import Expression
 
 NODE_NAME = "metadata.name"
 
@@ -12,7 +13,7 @@ def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
     if selector is None:
         return False
     alike = all(labels.get(key) == value for key, value in (selector.match_labels or {}).items())
-    return alike and all(_holds(each, labels) for each in selector.match_expressions or ())
+    return alike and all(holds(each, labels) for each in selector.match_expressions or ())
 
 
 def meets(terms: NodeTerms | None, node: Metadata) -> bool:
@@ -23,10 +24,11 @@ def meets(terms: NodeTerms | None, node: Metadata) -> bool:
 
 def _meets(term: NodeTerm, labels: dict[str, str]) -> bool:
     asked = [*(term.match_expressions or ()), *(term.match_fields or ())]
-    return bool(asked) and all(_holds(each, labels) for each in asked)
+    return bool(asked) and all(holds(each, labels) for each in asked)
 
 
-def _holds(asked: Requirement, labels: dict[str, str]) -> bool:
+def holds(asked: Requirement | Expression, labels: dict[str, str]) -> bool:
+    """Whether one expression does."""
     value, values = labels.get(asked.key), asked.values or ()
     match asked.operator:
         case "In":
