@@ -142,7 +142,7 @@ def _job(layout: Layout, wishes: GangWishes, seating: Seating, places: Places) -
         models=wishes.models,
         time_limit=wishes.time_limit,
         placements=placed,
-        on_hold=bool(held_for := _held_for(layout, seating.chairs)),
+        on_hold=bool(held_for := _held_for(layout, seating.chairs, places)),
         held_for=held_for,
         takes=not any(chair.pod.spec.preemption_policy == "Never" for chair in seating.chairs),
         family=layout.family,
@@ -155,12 +155,15 @@ def _gang(groups: tuple[TaskGroup, ...], topology: TopologyAsk) -> Bundle:
     return Bundle("", groups, len(groups), topology)
 
 
-def _held_for(layout: Layout, chairs: Sequence[Chair]) -> str:
+def _held_for(layout: Layout, chairs: Sequence[Chair], places: Places) -> str:
     """Why none of it may start now, in words; "" if some may."""
     if layout.suspended:
         kind, name = layout.owner_kind.partition(".")[0], layout.owner.name if layout.owner else ""
         return f"its {kind} {name} is suspended"
-    waiting = [chair.pod for chair in chairs if not pods.is_over(chair.pod) and not pods.is_bound(chair.pod)]
+    there = [chair.pod for chair in chairs if not pods.is_over(chair.pod)]
+    if all(members.is_away(pod, places) for pod in there):
+        return "its pods are on nodes that are not looked after here"
+    waiting = [pod for pod in there if not pods.is_bound(pod)]
     if not waiting or not all(map(pods.is_gated, waiting)):
         return ""
     gates = sorted({gate.name for pod in waiting for gate in pod.spec.scheduling_gates or ()})

@@ -58,6 +58,8 @@ def seated(layout: Layout, members: Sequence[Sitting], settings: ReadingSettings
             part = role if place == 0 else GangRole(_other_name(role, prototype))
             others = sum(len(_still_there(rest)) for i, (_, rest) in enumerate(kinds) if i != place)
             there = _numbered(alike, part)
+            away = frozenset(chair.task for chair in there if is_away(chair.pod, places))
+            part = replace(part, ended=part.ended | away)
             groups.append(_group(part, prototype, there, others if place == 0 else 0, layout))
             chairs += there
     return Seating(_with_minimum(tuple(groups), layout), tuple(chairs))
@@ -103,6 +105,12 @@ def _kinds(
 def _is_settled(pod: PodObject, places: Places) -> bool:
     """Whether nothing is asked any more about where it could be: it has its node, is on its way there, or is over."""
     return pods.is_bound(pod) or pods.is_over(pod) or pod.metadata.uid in places
+
+
+def is_away(pod: PodObject, places: Places) -> bool:
+    """Whether it runs on a node that is not looked after here: it is asked nothing, and is begun nowhere else."""
+    bound = pods.is_bound(pod) and pod.metadata.uid not in places
+    return bound and not (pods.is_over(pod) or pods.is_leaving(pod))
 
 
 Read = dict[bytes | None, TaskGroup | Refusal]
