@@ -60,6 +60,18 @@ class Expression:
     values: tuple[str, ...] = ()
 
 
+_LARGEST = 1 << 63
+
+
+def whole_number(text: str) -> int | None:
+    """A label's value as Kubernetes compares it: decimal digits, at most 64 bits with the sign; None if it is none."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdecimal()):
+        return None
+    value = int(text)
+    return value if -_LARGEST <= value < _LARGEST else None
+
+
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
     """All expressions must hold; one without any matches nothing. Terms that stand together are alternatives."""

@@ -37,7 +37,9 @@ def relocate(draft: Draft, units: Iterable[Unit], kept_free: Iterable[tuple[int,
 
 def _stand_in(draft: Draft, row: JobRow) -> JobRow:
     job = replace(row.job, name=f"place of {row.name}", foreign=True, placements=())
-    return JobRow(job, row.requests, NO_QUEUE, draft.policy)
+    found = JobRow(job, row.requests, NO_QUEUE, draft.policy)
+    found.is_stand_in = True
+    return found
 
 
 def _hold_free(draft: Draft, stand_in: JobRow, kept_free: Iterable[tuple[int, int]]) -> None:

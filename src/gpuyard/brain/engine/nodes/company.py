@@ -27,6 +27,10 @@ class Tenant(Protocol):
     def held(self) -> Sequence[Held]:
         """Its places."""
 
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether nobody is there yet, and the place is only kept."""
+
 
 Meant = tuple[Expression, ...] | Neighbour
 """Tasks by their labels, or those that keep apart by this term."""
@@ -90,6 +94,8 @@ class Company:
         return counts
 
     def _of(self, meant: Meant, row: Tenant, n: int, count: int) -> int:
+        if row.is_stand_in and not isinstance(meant, Neighbour):
+            return 0
         means = [self.means(meant, request) for request in row.requests]
         if all(means):
             return count

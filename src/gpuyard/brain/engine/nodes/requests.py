@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpuyard.brain.engine.nodes.layout import alignment
-from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Toleration
+from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Toleration, whole_number
 from gpuyard.model.node import ARCHITECTURES, Effect, Node, Taint
 from gpuyard.model.policy import ClassPolicy, ModelChoice, Style
 from gpuyard.model.queue import model_matches
@@ -199,11 +199,8 @@ def _expression_holds(expression: Expression, labels: dict[str, str]) -> bool:
 
 def _compared(value: str | None, expression: Expression) -> int:
     """Whether a label is more (1) or less (-1) than what it is compared with; 0 where one of the two is no number."""
-    try:
-        mine, other = int(value or ""), int("".join(expression.values))
-    except ValueError:
-        return 0
-    return (mine > other) - (mine < other)
+    mine, other = whole_number(value or ""), whole_number("".join(expression.values))
+    return 0 if mine is None or other is None else (mine > other) - (mine < other)
 
 
 def bears_taints(request: TaskRequest, node: Node) -> bool:

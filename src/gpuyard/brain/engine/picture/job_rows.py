@@ -69,6 +69,7 @@ class JobRow:
         "group",
         "groups",
         "held",
+        "is_stand_in",
         "job",
         "line",
         "live",
@@ -127,6 +128,8 @@ class JobRow:
         self.takes_alike = self.request.cost is not None and (self.single or all(r.cost is not None for r in requests))
         """Whether its tasks take as much wherever they stand; who asks for memory takes less of a larger card."""
         self.wanted: Amounts = []
+        self.is_stand_in = False
+        """Whether it only stands for a place that is kept: it keeps others off, and is nobody's company."""
         self.stand_in: JobRow | None = None
         """Holds what is kept free for it while a plan is made; see `reservations`."""
         self.line: WaitingLine | None = None

@@ -133,9 +133,9 @@ def _ill_at_ease(fleet: Fleet, request: TaskRequest) -> Iterator[Bools]:
     for term in company.against(request):
         yield _domains_with(columns, term.level, company.counts(term))
     for term in request.near:
-        counts = company.counts(term.labels)
-        if not counts.any() and company.means(term.labels, request):
-            yield ~_known(columns, term.level)  # the first of those who seek each other
+        counts, known = company.counts(term.labels), _known(columns, term.level)
+        if not counts[known].any() and company.means(term.labels, request):
+            yield ~known  # the first of those who seek each other, those aside who stand in no domain
         else:
             yield ~_domains_with(columns, term.level, counts)
     for even in request.even:

@@ -28,6 +28,7 @@ def stand_in(draft: Draft, row: JobRow) -> JobRow:
     if row.stand_in is None:
         job = replace(row.job, name=f"reserved for {row.name}", foreign=True, placements=())
         row.stand_in = JobRow(job, row.requests, NO_QUEUE, draft.policy)
+        row.stand_in.is_stand_in = True
     assert not row.stand_in.held
     return row.stand_in
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuyard.kube.objects import LabelSelector, Metadata, NodeTerm, NodeTerms, Requirement
-from gpuyard.model.job import Expression
+from gpuyard.model.job import Expression, whole_number
 
 NODE_NAME = "metadata.name"
 
@@ -46,7 +46,5 @@ def holds(asked: Requirement | Expression, labels: dict[str, str]) -> bool:
 
 def _exceeds(more: str | None, less: list[str] | tuple[str, ...]) -> bool:
     """Whether one number is above the other; what is no number is neither above nor below."""
-    try:
-        return int(more or "") > int("".join(less))
-    except ValueError:
-        return False
+    one, other = whole_number(more or ""), whole_number("".join(less))
+    return one is not None and other is not None and one > other

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuyard.kube.objects import NodeTerm, NodeTerms, PodSpec, PodToleration, Requirement
-from gpuyard.model.job import AffinityTerm, Expression, Likes, Terms, Toleration
+from gpuyard.model.job import AffinityTerm, Expression, Likes, Terms, Toleration, whole_number
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 
 _COUNTED = ("Gt", "Lt")
@@ -52,7 +52,8 @@ def _means_something(asked: Requirement) -> bool:
 
 
 def _is_number(values: tuple[str, ...]) -> bool:
-    return len(values) == 1 and values[0].removeprefix("-").isascii() and values[0].removeprefix("-").isdecimal()
+    """One that a label could have, which bears no sign: kube-scheduler takes no other."""
+    return len(values) == 1 and values[0].isdecimal() and whole_number(values[0]) is not None
 
 
 def tolerations(spec: PodSpec) -> tuple[Toleration, ...] | Refusal:
