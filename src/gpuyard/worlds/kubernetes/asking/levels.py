@@ -14,6 +14,8 @@ Levels = tuple[tuple[str, tuple[str, ...]], ...]
 """Outermost first, each with its labels, the one that holds first."""
 
 OUR_PREFIX = "topology.gpuyard.dev/"
+KEY_MAX = 317
+"""As long as the key of a label may be; an annotation may say more."""
 CLIQUE = "clique"
 GPU_CLIQUE = "nvidia.com/gpu.clique"
 _OLD, _FABRIC, _FAST = "network.topology.nvidia.com/", "fabric.topograph.run/", "accelerator.topograph.run/"

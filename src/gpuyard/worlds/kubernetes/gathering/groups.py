@@ -148,8 +148,8 @@ def _levels(asked: TopologyConstraint | None, settings: ReadingSettings) -> Topo
 def known_levels(required: str, preferred: str, settings: ReadingSettings) -> TopologyAsk | Refusal:
     """The levels that labels mean. One that is required and that nobody settled cannot be kept."""
     if required and not settings.level(required):
-        known = levels.told(settings.levels)
-        told = f"it requires one domain of {required}, which is no level of this cluster; levels: {known}"
+        known, asked = levels.told(settings.levels), required[: levels.KEY_MAX]
+        told = f"it requires one domain of {asked}, which is no level of this cluster; levels: {known}"
         return Refusal(RefusalName.TOPOLOGY_UNKNOWN, told)
     return TopologyAsk(settings.level(required), settings.level(preferred))
 

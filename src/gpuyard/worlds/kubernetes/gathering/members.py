@@ -143,14 +143,18 @@ def _still_there(members: Iterable[Sitting]) -> list[Sitting]:
 
 
 def _numbered(members: Sequence[Sitting], role: GangRole) -> list[Chair]:
-    """Numbers as they are told, the lowest free for the rest; one that leaves keeps its number beside its successor."""
-    told = {number for pod, _, number in members if number is not None}
-    taken = told | set(role.ended)
+    """Numbers as they are told; one that leaves keeps its number beside its successor. The lowest free for the rest,
+    and for whoever is told one that another has: several owners of one gang each number their own pods from 0."""
+    taken = {number for _, _, number in members if number is not None} | set(role.ended)
+    had = {number for pod, _, number in members if pod.status.phase == "Succeeded"}
     chairs = []
     for pod, _, number in members:
-        if number is None:
+        stays = not (pods.is_over(pod) or pods.is_leaving(pod))
+        if number is None or (stays and number in had):
             number = next(n for n in range(len(taken) + 1) if n not in taken)
             taken.add(number)
+        if stays:
+            had.add(number)
         chairs.append(Chair(pod, role.name, number))
     return chairs
 

@@ -37,6 +37,8 @@ _KAI_REQUIRED, _KAI_PREFERRED = (
 )
 _KUEUE_SECONDS = "kueue.x-k8s.io/max-exec-time-seconds"
 _VOLCANO_PREEMPTABLE = "volcano.sh/preemptable"
+SHOWN = 253
+"""So much of a name that is unknown is told again: no name that could be known is longer, but an annotation may be."""
 _TRUTH = {"true": True, "false": False}
 _KAI_TRUTH = {"preemptible": "true", "non-preemptible": "false"}
 
@@ -120,10 +122,10 @@ def _queue(marks: _Marks, layout: Layout, namespace: str, settings: ReadingSetti
     if not settings.queues and not settings.has_queues:
         if not asked or asked == settings.default_queue:
             return settings.default_queue
-        return Refusal(RefusalName.QUEUE_UNKNOWN, f"it names the queue {name}, and this cluster has no queues")
+        return Refusal(RefusalName.QUEUE_UNKNOWN, f"it names the queue {name[:SHOWN]}, and this cluster has no queues")
     if name not in settings.queues:
         there = ", ".join(sorted(settings.queues)[:8]) or "none that stands"
-        told = f"it names the queue {name}" if asked else f"it names no queue, and {name}, the default,"
+        told = f"it names the queue {name[:SHOWN]}" if asked else f"it names no queue, and {name}, the default,"
         return Refusal(RefusalName.QUEUE_UNKNOWN, f"{told} which does not exist; there is {there}")
     allowed = settings.queues[name]
     if allowed and namespace not in allowed:
