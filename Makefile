@@ -7,9 +7,10 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 CODE := $(wildcard src tests bench scripts)
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n auto --dist worksteal
-# Half of the time the fast tests wait for sockets and threads.
-WAITING = -n $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))') --dist worksteal
+# Half of the time tests wait: for sockets, threads, leases, pods that stop.
+CORES = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
+PARALLEL = -n $(shell expr $(CORES) + $(CORES) / 2) --dist worksteal
+WAITING = -n $(shell expr 2 \* $(CORES)) --dist worksteal
 OLDEST_KUBE := 1.34
 export KUBE
 # What Python and pytest compile is kept, whatever the environment says, and beside the sources: every worker and every

@@ -113,6 +113,7 @@ def test_two_teams_borrow_reclaim_and_claim_back_and_nobody_else_is_disturbed(
     scheduler(TEAMS)
     cluster.create(of_queue("a", indexed_job("own", 4)))
     wait_for(lambda: len(running(cluster, "own")) == 4, "what team a is entitled to runs")
+    wait_for(lambda: age(job(cluster, "own")) > 1, "it is older than what comes next, in seconds")
     cluster.create(of_queue("a", indexed_job("borrowed", 4, job={"activeDeadlineSeconds": 3600})))
     wait_for(lambda: len(running(cluster, "borrowed")) == 4, "team a borrows what team b does not use")
     wait_for(lambda: age(job(cluster, "borrowed")) > 1, "it has used a second of its deadline")
