@@ -22,7 +22,7 @@ STEPS: dict[str, dict[str, str]] = {
     "trying": {
         "picture.trial": "Trial.__init__ Trial.undo Relaxed.__init__",
         "picture.draft": "Draft.look_again Draft.note_free",
-        "picture.circles": "_round",
+        "picture.turnover": "Turnover.before _round",
     },
     "placing": {
         "placing.gang": "place lay_group shapes might_fit could_ever_fit Tree.place Tree._largest",
@@ -81,7 +81,7 @@ STEPS: dict[str, dict[str, str]] = {
         "reserving.eta": "_replay _earliest _start _begins_anew limit_end",
         "reserving.backfill": "enough_idle hold_against _binds _would_fit",
         "settling.keeping_places": "_rows _places _displaced _back_around _keeps _free_again _ring _has_new _choices",
-        "settling.evacuation": "_change _in_turn _after",
+        "settling.evacuation": "_change",
         "settling.stories": "_heir _takers why_started",
     },
     "explaining": {

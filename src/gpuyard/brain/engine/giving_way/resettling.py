@@ -14,9 +14,9 @@ from gpuyard.brain.engine.giving_way import clearing
 from gpuyard.brain.engine.giving_way.clearing import Key
 from gpuyard.brain.engine.giving_way.victims import Unit, headroom
 from gpuyard.brain.engine.nodes.columns import Held
-from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.turnover import Exchange, Turnover, exchange
 from gpuyard.brain.engine.placing import adding, gang, keeping, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.sharing.amounts import Amounts, plus, times
@@ -110,17 +110,23 @@ class Settling:
         moved, stopped = found
         outcome = RoomMade(tuple(moved), tuple(stopped), taken)
         kept = self._budgets_kept([*moved, *stopped]) and self.rights.accepts(outcome)
-        return outcome if kept and not self._in_circle(moved) else None
+        return outcome if kept and not self._in_circle(moved, taken) else None
 
-    def _in_circle(self, moved: list[Unit]) -> bool:
+    def _in_circle(self, moved: list[Unit], taken: tuple[Held, ...]) -> bool:
         """Whether those moved, and those whom this plan has moved before, wait for each other to leave (rule 26)."""
+        draft, jobs = self.draft, self.draft.fleet.jobs
         rows = {unit.row.name: unit.row for unit in moved}
-        if not rows:
+        if rows:
+            earlier = (jobs[name] for name in (*draft.before, *draft.began) if name not in rows)
+            rows |= {row.name: row for row in earlier if row.held and draft.origin(row)}
+        if len(rows) < 2:
             return False
-        jobs = self.draft.fleet.jobs
-        earlier = (jobs[name] for name in (*self.draft.before, *self.draft.began) if name not in rows)
-        rows |= {row.name: row for row in earlier if row.held and self.draft.origin(row)}
-        return len(rows) > 1 and bool(circle(rows.values(), self.draft.origin))
+        changes = [exchange(row.name, draft.origin(row), row.held) for row in rows.values()]
+        nodes = {held.node for each in changes for held in each.gone}
+        beside = {row for n in nodes for row in draft.fleet.tenants[n]}.difference(rows.values(), (self.row,))
+        changes += [exchange(row.name, draft.origin(row), row.held) for row in beside]
+        changes += [Exchange(self.row.name, (), taken)] * (self.row.name not in rows)
+        return bool(Turnover(draft.fleet.columns, changes).ring())
 
     def _best_of(self, taken: tuple[Held, ...], gone: list[Unit], thorough: bool) -> RoomMade | None:
         """Who goes where decides who stops: several orders of looking for places, the best outcome stands."""

@@ -6,6 +6,8 @@ Called by `topology` once the node is chosen; assumes that the task fits there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuyard.brain.engine.nodes.columns import Columns, Held
 from gpuyard.brain.engine.nodes.layout import alignment
 from gpuyard.brain.engine.nodes.layout.nearness import whole_devices
@@ -68,7 +70,7 @@ def _slices(columns: Columns, request: TaskRequest, node: int, inside: int) -> P
     profiles: list[str] = []
     for profile, count in request.resources.mig:
         for _ in range(count):
-            device = _slice_device(columns, node, free, profile, inside)
+            device = _slice_device(columns, node, free, profile, inside, gpus)
             if device is None:
                 return None
             free[device, profile] -= 1
@@ -78,19 +80,19 @@ def _slices(columns: Columns, request: TaskRequest, node: int, inside: int) -> P
 
 
 def _slice_device(
-    columns: Columns, node: int, free: dict[tuple[int, str], int], profile: str, inside: int
+    columns: Columns, node: int, free: dict[tuple[int, str], int], profile: str, inside: int, mine: Sequence[int]
 ) -> int | None:
-    """The device with the fewest free slices that has one of this profile, suspects last."""
-    gpus = columns.nodes[node].gpus
+    """The device with the fewest free slices that has one of this profile; those in use first, suspects last."""
+    gpus, used = columns.nodes[node].gpus, columns.used[node]
     left: dict[int, int] = {}
     for (g, _), count in free.items():
         left[g] = left.get(g, 0) + count
     candidates = [
-        (gpus[g].health.value == "suspect", left[g], g)
+        (gpus[g].health.value == "suspect", not (used[g] or g in mine), left[g], g)
         for (g, name), count in free.items()
         if name == profile and count > 0 and inside >> g & 1
     ]
-    return min(candidates)[2] if candidates else None
+    return min(candidates)[3] if candidates else None
 
 
 def stands_free(columns: Columns, held: Held) -> bool:

@@ -14,6 +14,7 @@ from gpuyard.brain.engine.nodes.columns import Bools, Columns, Held, Ints, Regio
 from gpuyard.brain.engine.nodes.requests import TaskRequest, has_labels
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
+from gpuyard.brain.engine.placing import devices
 from gpuyard.model.job import Avoid, Evenness, Neighbour
 from gpuyard.model.node import Pool
 from gpuyard.model.reasons import Code
@@ -65,15 +66,21 @@ def _limits(fleet: Fleet, row: JobRow, leaf: int, company: bool) -> ClosedNodes:
         masks = chain(_avoided(fleet, row), _ill_at_ease(fleet, row.requests[leaf]) if company else ())
         closed[Code.NEIGHBOURS] = _union(fleet, masks)
     if caps and not row.requests[leaf].resources.cpu_only:
-        closed[Code.POWER_CAP] = _union(fleet, (_capped(fleet, row, leaf, pool) for pool in caps))
+        opens = _devices_opened(fleet, row, leaf)
+        closed[Code.POWER_CAP] = _union(fleet, (_capped(fleet, pool, opens) for pool in caps))
     own = row.avoids is not None and row.avoids.own
     return ClosedNodes(closed, single=own)
 
 
 def welcome(fleet: Fleet, row: JobRow, held: Held) -> bool:
-    """Whether neighbours and caps let a task stand again where it stood."""
+    """Whether neighbours and caps let a task stand again where it stood, on those very devices."""
     closed = limits(fleet, row, held.leaf)
-    return closed is None or not any(mask[held.node] for mask in closed.closed.values())
+    if closed is not None and Code.NEIGHBOURS in closed.closed and closed.closed[Code.NEIGHBOURS][held.node]:
+        return False
+    if not (fleet.capped and held.gpus):
+        return True
+    opens = np.full(len(fleet.columns.nodes), _opened(fleet.columns, held.node, held.gpus), dtype=np.int64)
+    return not any(_capped(fleet, pool, opens)[held.node] for pool in fleet.capped)
 
 
 def _union(fleet: Fleet, masks: Iterable[Bools]) -> Bools:
@@ -193,11 +200,11 @@ def _tasks(term: Neighbour | Evenness) -> str:
 # --- caps -------------------------------------------------------------------------------------------------------------
 
 
-def _capped(fleet: Fleet, row: JobRow, leaf: int, pool: Pool) -> Bools:
+def _capped(fleet: Fleet, pool: Pool, opens: Ints) -> Bools:
+    """Nodes of the pool where so many devices more would be too many."""
     columns = fleet.columns
     members = np.array([node.pool == pool.name for node in columns.nodes], dtype=bool)
     closed = np.zeros(len(columns.nodes), dtype=bool)
-    opens = _devices_opened(fleet, row, leaf)
     for name, cap in pool.max_busy:
         level = columns.levels.get(name)
         if level is not None:
@@ -207,7 +214,7 @@ def _capped(fleet: Fleet, row: JobRow, leaf: int, pool: Pool) -> Bools:
 
 
 def _devices_opened(fleet: Fleet, row: JobRow, leaf: int) -> Ints:
-    """Devices the next task would newly put to use on each node; a share may join one already in use."""
+    """Devices the next task would newly put to use on each node; a share or a slice may join one already in use."""
     request, columns = row.requests[leaf], fleet.columns
     if request.gpus:
         return np.full(len(columns.nodes), request.gpus, dtype=np.int64)
@@ -216,4 +223,11 @@ def _devices_opened(fleet: Fleet, row: JobRow, leaf: int) -> Ints:
         shared = (columns.shares < WHOLE) & (columns.shares >= need[:, None])
         joins = (shared & (columns.trusted > 0)).any(axis=1)  # a free healthy device comes before a suspect shared one
         return np.where(joins, 0, 1)
-    return np.ones(len(columns.nodes), dtype=np.int64)
+    picks = (devices.pick(columns, request, n, -1) if columns.sliced[n] else None for n in range(len(columns.nodes)))
+    opened = [0 if pick is None else _opened(columns, n, pick[0]) for n, pick in enumerate(picks)]
+    return np.array(opened, dtype=np.int64)
+
+
+def _opened(columns: Columns, node: int, gpus: Iterable[int]) -> int:
+    """How many of these devices nobody uses."""
+    return sum(not columns.used[node][g] for g in set(gpus))

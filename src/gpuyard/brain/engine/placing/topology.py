@@ -183,7 +183,9 @@ def _put(draft: Draft, wish: GroupWish, shape: Shape, counts: Sequence[tuple[int
 def put_one(draft: Draft, wish: GroupWish, shape: Shape, node: int, task: int, island: int = -1) -> bool:
     """Put one task on a node; False if no devices there suit it."""
     columns, request = draft.fleet.columns, shape.request
-    picked = _best_share(shape, node, island) or devices.pick(columns, request, node, island)
+    # under a cap on busy devices whoever can joins those who are there: that is what it was let in for
+    best = None if draft.fleet.capped else _best_share(shape, node, island)
+    picked = best or devices.pick(columns, request, node, island)
     if picked is None:
         return False
     where, resources = columns.nodes[node], request.resources

@@ -6,13 +6,14 @@ and whoever keeps its GPUs is not mentioned (rule 26).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
+from gpuyard.brain.engine.picture.turnover import PLACE, Exchange, Turnover
 from gpuyard.brain.engine.settling import stories
 from gpuyard.brain.engine.settling.stories import Change, Story
 from gpuyard.model.actions import Action, Evict, Move, Start, Terminate, Warn
@@ -22,41 +23,36 @@ from gpuyard.model.reasons import Reason
 Origin = Mapping[str, tuple[Held, ...]]
 """What changed jobs held before."""
 
-Leaving = Mapping[tuple[int, int], list[str]]
-"""Who leaves each device (-1: the node's CPU and memory alone)."""
-
-PLACE = Held._fields.index("node")
-"""From here on a `Held` tells the place and nothing of the task."""
-
 
 def net_actions(fleet: Fleet, origin: Origin, story: Story) -> tuple[Action, ...]:
     """The net change from `origin` to what the fleet holds now, in an order that can be applied."""
     changes = [_change(fleet.jobs[name], origin[name]) for name in sorted(origin) if name in fleet.jobs]
-    leaving: dict[tuple[int, int], list[str]] = {}
-    for change in changes:
-        for held in change.gone:
-            for device in held.gpus or (-1,):
-                leaving.setdefault((held.node, device), []).append(change.row.name)
-    starts = [_start(fleet, each, story, leaving) for each in changes if len(each.come) > len(each.gone)]
-    if not leaving:
-        return tuple(starts)
+    if not any(each.gone for each in changes):
+        return tuple([_start(fleet, each, story, ()) for each in changes if each.come])
     story = Story(story.because, stories.who_gains(changes, story.served))
+    turnover = Turnover(fleet.columns, [Exchange(each.row.name, each.gone, each.come) for each in changes])
     evicts = [_evict(fleet, each, story) for each in changes if len(each.gone) > len(each.come)]
-    moves = [_move(fleet, each, story, leaving) for each in changes if each.gone and each.come]
-    return (*evicts, *_in_turn(moves), *starts)
+    by_name = {each.row.name: each for each in changes}
+    moves = [_move(fleet, by_name[turn.name], story, turn.after) for turn in turnover.turns()]
+    giving_way: dict[str, list[str]] = {}
+    for each in changes:
+        if each.gone:
+            giving_way.setdefault(story.served.get(each.row.name, ""), []).append(each.row.name)
+    starts = [
+        _start(fleet, each, story, _awaited(each, turnover, giving_way.get(each.row.name, ())))
+        for each in changes
+        if len(each.come) > len(each.gone)
+    ]
+    return (*evicts, *moves, *starts)
 
 
-def _in_turn(moves: list[Move]) -> list[Move]:
-    """Whoever waits for another to leave comes after it; among the others, by name. Moves that wait for each other in
-    a circle have been undone before (`keeping_places.untangle`)."""
-    told: list[Move] = []
-    left = sorted(moves, key=lambda move: move.job)
-    while left:
-        moving = {move.job for move in left}
-        ready = [move for move in left if not moving.intersection(move.after)]
-        told += ready or left
-        left = [move for move in left if move not in told]
-    return told
+def _awaited(change: Change, turnover: Turnover, giving_way: Sequence[str]) -> tuple[str, ...]:
+    """Who must be gone before these tasks start: who leaves what they take, and whoever gives way for the job, be it
+    for a limit, a cap or because it will not have them beside it."""
+    left = turnover.before(change.row.name, change.come[len(change.gone) :])
+    if change.gone:  # it moves as well, and they may wait for that
+        return left
+    return tuple(sorted({*left, *giving_way}))
 
 
 def end(draft: Draft, row: JobRow, reason: Reason, grace: float) -> None:
@@ -119,28 +115,16 @@ def _evict(fleet: Fleet, change: Change, story: Story) -> Evict:
     return Evict(row.name, reason, story.served.get(row.name, ""), () if whole else left, _uids(left) if left else ())
 
 
-def _move(fleet: Fleet, change: Change, story: Story, leaving: Leaving) -> Move:
+def _move(fleet: Fleet, change: Change, story: Story, after: tuple[str, ...]) -> Move:
     row, count = change.row, min(len(change.gone), len(change.come))
-    source, come = _left(fleet, row, change.gone[:count]), change.come[:count]
-    reason, after = stories.why_moved(story, row.name), _after(row.name, come, leaving)
-    return Move(row.name, source, _placements(fleet, row, come), reason, story.served.get(row.name, ""), after)
+    source, target = _left(fleet, row, change.gone[:count]), _placements(fleet, row, change.come[:count])
+    return Move(row.name, source, target, stories.why_moved(story, row.name), story.served.get(row.name, ""), after)
 
 
-def _start(fleet: Fleet, change: Change, story: Story, leaving: Leaving) -> Start:
-    row, new = change.row, change.come[len(change.gone) :]
-    after = _after(row.name, new, leaving)
-    return Start(row.name, _placements(fleet, row, new), stories.why_started(story, row.name, after), after)
-
-
-def _after(name: str, places: Iterable[Held], leaving: Leaving) -> tuple[str, ...]:
-    """The jobs that must have left these devices first."""
-    if not leaving:
-        return ()
-    found: set[str] = set()
-    for held in places:
-        for device in held.gpus or (-1,):
-            found.update(leaving.get((held.node, device), ()))
-    return tuple(sorted(found - {name}))
+def _start(fleet: Fleet, change: Change, story: Story, after: tuple[str, ...]) -> Start:
+    row = change.row
+    places = _placements(fleet, row, change.come[len(change.gone) :])
+    return Start(row.name, places, stories.why_started(story, row.name, after), after)
 
 
 def _placements(fleet: Fleet, row: JobRow, places: Iterable[Held]) -> tuple[Placement, ...]:

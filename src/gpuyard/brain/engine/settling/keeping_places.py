@@ -13,9 +13,9 @@ from itertools import combinations, islice, product
 from gpuyard.brain.engine.giving_way.victims import in_min_runtime
 from gpuyard.brain.engine.nodes.columns import Held
 from gpuyard.brain.engine.nodes.requests import STATIC_CHECKERS
-from gpuyard.brain.engine.picture.circles import circle
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
+from gpuyard.brain.engine.picture.turnover import Turnover, exchange
 from gpuyard.brain.engine.placing import adding, gang, neighbours, topology
 from gpuyard.brain.engine.placing.devices import stands_free
 from gpuyard.brain.engine.reserving import backfill
@@ -67,7 +67,11 @@ def untangle(draft: Draft, origin: Origin) -> bool:
 
 def _ring(draft: Draft, origin: Origin) -> list[JobRow]:
     """Jobs that move in a circle, each to where the next one was."""
-    return circle(_moving(draft, origin), lambda row: origin[row.name])
+    if not _moving(draft, origin):
+        return []
+    jobs = draft.fleet.jobs
+    changes = [exchange(name, before, jobs[name].held) for name, before in origin.items() if name in jobs]
+    return [jobs[name] for name in Turnover(draft.fleet.columns, changes).ring()]
 
 
 def _turn_out(draft: Draft, origin: Origin, held: Held) -> None:
