@@ -244,3 +244,31 @@ def test_a_pod_of_others_that_keeps_apart_is_told_and_ours_are_known_by_what_it_
     seen.stranger("loner", affinity=apart_from("db"))
     assert neighbours(seen) == {"kube-system/pod/loner"}
     assert ("app", "db") in seen.observer.jobs["default/ours"].task_groups()[0].labels
+
+
+def given(cpu: str) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
+
+
+def test_what_a_pod_still_holds_while_it_is_resized_is_counted_until_its_kubelet_has_taken_it_back(seen: Seen):
+    def pod_of(name: str, sink: Any, status: dict[str, Any]) -> None:
+        main = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+        document = pod(name, 0, nodeName="n0") | {"status": {"phase": "Running"} | status}
+        document["metadata"] |= {"namespace": "default", "uid": name}
+        document["spec"]["containers"] = main
+        sink.put(msgspec.convert(document, PodObject))
+
+    def taken() -> int:
+        seen.told()
+        return seen.observer.nodes["n0"].taken.cpu
+
+    for sink, asked in ((seen.cache.pods, 0), (seen.cache.others, 1000)):
+        pod_of("p", sink, {})
+        assert taken() == asked
+        pod_of("p", sink, given("8"))
+        assert taken() == asked + 7000
+        pod_of("p", sink, given("1"))
+        assert taken() == asked
+        pod_of("p", sink, given("8"))
+        sink.drop("default/p")
+        assert taken() == 0

@@ -17,8 +17,9 @@ from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.kube.sharing import SharedParts
+from gpuyard.model.node import NO_LOAD
 from gpuyard.worlds.kubernetes import gangs, pods, queues
-from gpuyard.worlds.kubernetes.asking import marks
+from gpuyard.worlds.kubernetes.asking import amounts, marks
 from gpuyard.worlds.kubernetes.gathering import kept_back
 from gpuyard.worlds.kubernetes.gathering.controllers import JOB, is_suspended, name_alone
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Seat
@@ -262,6 +263,7 @@ class Cache:
 
     def _pod_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         self.pod_seen(before, now)
+        self._hear_of_resize(before, now)
         if now is None:
             assert before is not None
             self._forget(before)
@@ -281,6 +283,15 @@ class Cache:
             if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
                 self._group(now, key)
             self.look_at(self.gang_of(key))
+
+    def _hear_of_resize(self, before: PodObject | None, now: PodObject | None) -> None:
+        """What a pod holds above what it asks for is counted with its node, as long as it is resized."""
+        if before is not None and now is not None and (before.spec, before.status) == (now.spec, now.status):
+            return  # who has just come to its node was given nothing yet
+        for seen in (before, now):
+            if seen is not None and seen.node_name and pods.excess_of(seen) != NO_LOAD:
+                self.dirty.loads.add(seen.node_name)
+                self.news()
 
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
         """Our own binding come true: everybody has known it since it was decided."""
@@ -453,9 +464,8 @@ def is_refused(pod: PodObject) -> bool:
 
 def matters(pod: PodObject) -> tuple[object, ...]:
     """All of a pod that a decision or an account of it could rest on."""
-    status = pod.status
-    told = status.phase, status.reason, pod.start_time, status.allocated_resources, status.resources
-    metadata = pod.metadata
+    status, metadata = pod.status, pod.metadata
+    told = status.phase, status.reason, pod.start_time, amounts.given_to(pod)
     return pod.spec, pod.node_name, told, metadata.deletion_timestamp, metadata.labels, metadata.annotations
 
 
