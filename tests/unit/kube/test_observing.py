@@ -9,7 +9,7 @@ import pytest
 
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
-from gpuyard.kube.owners import PodGroupObject
+from gpuyard.kube.owners import JobObject, PodGroupObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
@@ -272,3 +272,57 @@ def test_what_a_pod_still_holds_while_it_is_resized_is_counted_until_its_kubelet
         pod_of("p", sink, given("8"))
         sink.drop("default/p")
         assert taken() == 0
+
+
+def held(seen: Seen, key: str) -> dict[str, Any]:
+    """What a bound pod of ours is told to hold, as one who comes later is told too."""
+    seen.told()
+    later = ClusterObserver(seen.cache, DEFAULTS, StillClock(0.0))
+    later.forget()
+    list(later.events())
+    assert later.jobs == seen.observer.jobs
+    request = seen.observer.jobs[key].task_groups()[0].request
+    return {"gpus": request.gpus, "mig": request.mig, "cpu": request.cpu, **dict(request.extras)}
+
+
+NO_QUEUE = {"gpuyard.dev/queue": "nobody-has-it"}
+
+
+def test_a_pod_of_a_gang_that_is_refused_by_now_keeps_all_that_it_holds(seen: Seen):
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    asked = {"requests": {"nvidia.com/gpu": "1", "cpu": "2", "ephemeral-storage": "1Gi"}}
+    odd = [{"key": "a", "operator": "Lt", "value": "1"}]
+    for name, spec in (("queue", dict[str, Any]()), ("toleration", {"tolerations": odd})):
+        document = pod(name, 1, nodeName="n0", **spec)
+        document["metadata"] |= {"namespace": "default", "uid": name, "annotations": NO_QUEUE if not spec else {}}
+        document["spec"]["containers"] = [{"name": "main", "resources": asked, "ports": ports}]
+        seen.cache.pods.put(msgspec.convert(document | {"status": {"phase": "Running"}}, PodObject))
+        extras = {"ephemeral-storage": 1 << 30, "pods": 1, "port/TCP/80": 1}
+        assert held(seen, f"default/pod/{name}" if not spec else f"default/{name}") == {
+            "gpus": 1, "mig": (), "cpu": 2000, **extras,
+        }  # fmt: skip
+
+
+def test_a_pod_that_goes_from_one_refused_gang_to_another_holds_what_it_holds(seen: Seen):
+    seen.pod("moved", notes=NO_QUEUE | {"gpuyard.dev/gang": "one"})
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+    seen.pod("moved", notes=NO_QUEUE)
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+    job = {"metadata": {"name": "moved", "namespace": "default", "uid": "j"}, "spec": {"parallelism": 1}}
+    seen.cache.owner_kind("Job.batch").put(msgspec.convert(job, JobObject))
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+    seen.pod("moved")
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+
+
+def test_pods_of_others_that_could_not_be_had_here_hold_their_devices(seen: Seen):
+    seen.node("cut", gpus=2)
+    amounts = {"nvidia.com/gpu": "2", "nvidia.com/mig-1g.10gb": "2", "cpu": "8", "pods": "9"}
+    document = {"metadata": {"name": "cut", "uid": "cut"}, "status": {"capacity": amounts, "allocatable": amounts}}
+    seen.cache.nodes.put(msgspec.convert(document, NodeObject))
+    both = [{"name": "a", "resources": {"requests": {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}}}]
+    seen.stranger("both", "cut", containers=both)
+    sliced = [{"name": "a", "resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}}]
+    seen.stranger("sliced", "cut", containers=sliced, tolerations=[{"key": "a", "operator": "Lt", "value": "1"}])
+    assert held(seen, "kube-system/pod/both")["gpus"] == 1
+    assert held(seen, "kube-system/pod/sliced")["mig"] == (("1g.10gb", 1),)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gpuyard.kube.objects import PodObject, moment
 from gpuyard.model.job import AffinityTerm, Bundle, Expression, Job, TaskGroup, one_group
+from gpuyard.model.resources import Request
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking import company
@@ -178,24 +179,22 @@ def kept_off(job: Job, nodes: tuple[str, ...]) -> Job:
 
 
 def left_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
-    """A pod of ours that runs and whose gang is refused by now: it keeps what it holds, CPU and memory too."""
-    found = pods.task_of(pod)
-    job = foreign_of(pod, gpus, mig, settings)
-    if not isinstance(found, TaskGroup):
-        return job
-    [group] = job.task_groups()
-    request = replace(group.request, cpu=found.request.cpu, memory=found.request.memory)
-    return replace(job, gang=one_group(replace(group, request=request)))
+    """A pod of ours that runs and whose gang is refused by now: it keeps what it holds, not its devices alone."""
+    return _standing(pod, pods.with_devices(pods.held_by(pod, settings), gpus, mig), gpus, mig, settings)
 
 
 def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
-    """A pod that is not ours and holds GPUs, or is a neighbour that matters: not ours to move. Its CPU and memory are
+    """A pod that is not ours and holds GPUs, or is a neighbour that matters: not ours to move. What else it takes is
     counted with its node."""
+    return _standing(pod, pods.with_devices(pods.devices_of(pod, settings), gpus, mig), gpus, mig, settings)
+
+
+def _standing(
+    pod: PodObject, request: Request, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings
+) -> Job:
     name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}"
-    found = pods.task_of(pod)
-    request = found.request if isinstance(found, TaskGroup) else TaskGroup().request
     known = company.known_as(pod.spec, pod.metadata, settings)
-    group = TaskGroup(request=pods.devices_alone(request, len(gpus)), labels=known.labels, apart=known.apart)
+    group = TaskGroup(request=request, labels=known.labels, apart=known.apart)
     place, made = place_of(pod, gpus, mig), pods.submitted(pod)
     return Job(name, one_group(group), queue="", submitted=made, started=made, placements=(place,), foreign=True)
 

@@ -330,11 +330,17 @@ class ClusterObserver:
             gangs.left_of(pod, *self._devices(pod, node), self.settings) for pod, node in placed if node is not None
         ]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
-            yield from self._tell(gone, None)
+            if not self._is_told_elsewhere(gone):
+                yield from self._tell(gone, None)
         if jobs:
             self._left[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
+
+    def _is_told_elsewhere(self, left: str) -> bool:
+        """Whether the pod of that name is in a gang by now that says of it what is to be said."""
+        gang = self.cache.gang_of(left.replace("/pod/", "/", 1))
+        return left == gang or left in self._left.get(gang, ())
 
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""

@@ -70,14 +70,37 @@ def asked_for(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> De
     if not kinds:
         return NONE
     if MIG_PREFIX in kinds:
-        return DevicesAsked(mig=tuple(sorted((profile_of(name), count) for name, count in asked.items())))
+        return DevicesAsked(mig=_slices(asked))
     name, count = next(iter(asked.items()))
     if name != SHARED_GPU:
         return DevicesAsked(gpus=count, resource=name)
     if count > 1:
         told = f"it asks for {count} {SHARED_GPU}, which would be parts of perhaps one device; ask for 1"
         return Refusal(RefusalName.SHARED_COUNT, told)
-    return DevicesAsked(share=max(MILLI, WHOLE // max(1, settings.replicas)), resource=name)
+    return DevicesAsked(share=_replica(settings), resource=name)
+
+
+def held_by(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked:
+    """The same of a pod that has its node already. One that could not be had here holds devices all the same: whole
+    ones if it asks for any, else slices, else parts, of which several count as parts of one device."""
+    asked = asked_for(needs, metadata, settings)
+    if isinstance(asked, DevicesAsked):
+        return asked
+    if whole := sum(needs.get(name, 0) for name in WHOLE_GPUS):
+        return DevicesAsked(gpus=min(whole, MANY))
+    if slices := {name: needs[name] for name in sorted(needs) if name.startswith(MIG_PREFIX) and needs[name]}:
+        return DevicesAsked(mig=_slices(slices))
+    parts = min(needs.get(SHARED_GPU, 0), MANY)
+    return DevicesAsked(share=min(WHOLE, parts * _replica(settings)))
+
+
+def _slices(asked: Needs) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((profile_of(name), min(count, MANY)) for name, count in asked.items()))
+
+
+def _replica(settings: ReadingSettings) -> int:
+    """The part of a device that each of those is that share it."""
+    return max(MILLI, WHOLE // max(1, settings.replicas))
 
 
 def _part(part: str, memory: str, settings: ReadingSettings) -> DevicesAsked | Refusal:

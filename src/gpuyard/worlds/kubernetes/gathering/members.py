@@ -86,7 +86,7 @@ def _kinds(
         if isinstance(found, Refusal):
             if not settled:
                 return found
-            found = TaskGroup()  # it runs, whatever we think of it
+            found = TaskGroup(request=pods.held_by(member[0], settings))  # it runs, whatever we think of it
         same = next(
             (alike for known, alike in kinds if known == found or (settled and _as_devices(known, found))), None
         )
