@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.files import parse_snapshot, snapshot_document
 from gpuyard.files.reading.fleet import ONLY_QUEUE
 from gpuyard.model.job import Placement
 from gpuyard.model.snapshot import Snapshot
 from tests.unit.kube.test_observing import Seen
+
+AS_GANG = {"gpuyard.dev/gang": "web"}
 
 
 class Followed(Seen):
@@ -111,3 +115,16 @@ def test_one_who_leads_again_knows_nothing_of_devices_that_are_gone(followed: Fo
     followed.observer.forget()
     followed.fleet = Fleet(replace(Snapshot(now=0.0), topology=("zone",), queues=(ONLY_QUEUE,)))
     assert followed.free() == 0
+
+
+def test_a_cluster_whose_pods_hold_devices_that_are_gone_is_read_from_its_own_snapshot(followed: Followed):
+    for index in range(3):
+        followed.pod(f"web-{index}", notes=AS_GANG)
+    slices = {"requests": {"nvidia.com/mig-1g.10gb": "2"}}
+    followed.pod("sliced", notes=AS_GANG, containers=[{"name": "main", "resources": slices}])
+    followed.node(gpus=2)
+    assert followed.free() == 0
+    nodes, jobs = tuple(followed.observer.nodes.values()), tuple(followed.observer.jobs.values())
+    assert sorted(len(place.gpus) for job in jobs for place in job.placements) == [0, 0, 1, 1]
+    moment = Snapshot(now=0.0, topology=("zone",), queues=(ONLY_QUEUE,), nodes=nodes, jobs=jobs)
+    assert parse_snapshot(json.dumps(snapshot_document(moment)), "cluster", 0.0) == moment

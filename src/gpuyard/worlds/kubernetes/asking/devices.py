@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,6 +24,9 @@ from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 MIB = 1 << 20
 MANY = 10_000
 """Devices that no node has; more of them need no counting."""
+MANY_SLICES = 448
+"""Seven of each device of the largest node."""
+_SLICE = re.compile(r"[1-7]g\.[0-9]{1,4}gb(\+[a-z.]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,13 @@ PARTS = (FRACTION, KAI_FRACTION, GPU_MEMORY, KAI_MEMORY)
 
 def is_device(resource: str) -> bool:
     """Whether a resource is a GPU, or part of one."""
-    return resource in WHOLE_GPUS or resource == SHARED_GPU or resource.startswith(MIG_PREFIX)
+    return resource in WHOLE_GPUS or resource == SHARED_GPU or is_slice(resource)
+
+
+def is_slice(resource: str) -> bool:
+    """Whether it is a MIG slice of a size that is known; whatever else is called like one is counted as any other
+    resource is, for nobody knows how much of a device it takes."""
+    return resource.startswith(MIG_PREFIX) and _SLICE.fullmatch(profile_of(resource)) is not None
 
 
 def profile_of(resource: str) -> str:
@@ -57,7 +67,7 @@ def profile_of(resource: str) -> str:
 def asked_for(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked | Refusal:
     """The devices among a pod's needs, and what its annotations say of parts."""
     asked = {name: min(amount, MANY) for name, amount in sorted(needs.items()) if amount and is_device(name)}
-    kinds = {MIG_PREFIX if name.startswith(MIG_PREFIX) else name for name in asked}
+    kinds = {MIG_PREFIX if is_slice(name) else name for name in asked}
     part = metadata.annotation(FRACTION) or metadata.annotation(KAI_FRACTION)
     memory = metadata.annotation(GPU_MEMORY) or metadata.annotation(KAI_MEMORY)
     if len(kinds) + bool(part) + bool(memory) > 1:
@@ -88,14 +98,14 @@ def held_by(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> Devi
         return asked
     if whole := sum(needs.get(name, 0) for name in WHOLE_GPUS):
         return DevicesAsked(gpus=min(whole, MANY))
-    if slices := {name: needs[name] for name in sorted(needs) if name.startswith(MIG_PREFIX) and needs[name]}:
+    if slices := {name: needs[name] for name in sorted(needs) if is_slice(name) and needs[name]}:
         return DevicesAsked(mig=_slices(slices))
     parts = min(needs.get(SHARED_GPU, 0), MANY)
     return DevicesAsked(share=min(WHOLE, parts * _replica(settings)))
 
 
 def _slices(asked: Needs) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((profile_of(name), min(count, MANY)) for name, count in asked.items()))
+    return tuple(sorted((profile_of(name), min(count, MANY_SLICES)) for name, count in asked.items()))
 
 
 def _replica(settings: ReadingSettings) -> int:
