@@ -128,3 +128,19 @@ def test_a_cluster_whose_pods_hold_devices_that_are_gone_is_read_from_its_own_sn
     assert sorted(len(place.gpus) for job in jobs for place in job.placements) == [0, 0, 1, 1]
     moment = Snapshot(now=0.0, topology=("zone",), queues=(ONLY_QUEUE,), nodes=nodes, jobs=jobs)
     assert parse_snapshot(json.dumps(snapshot_document(moment)), "cluster", 0.0) == moment
+
+
+def test_a_device_that_the_kubelet_holds_back_is_given_to_nobody_when_its_holder_leaves(followed: Followed):
+    for index in range(8):
+        followed.pod(f"web-{index}")
+    assert followed.free() == 0
+    followed.node(gpus=8, offered=7)  # one of them is sick, and whoever has it runs on
+    assert followed.free() == 0
+    followed.cache.pods.drop("default/web-3")
+    assert followed.free() == 0
+    followed.cache.pods.drop("default/web-4")
+    assert followed.free() == 1
+    followed.pod("web-8")
+    assert followed.free() == 0
+    followed.node(gpus=8)
+    assert followed.free() == 1

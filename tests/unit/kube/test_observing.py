@@ -27,9 +27,12 @@ class Seen:
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, DEFAULTS, StillClock(0.0))
 
-    def node(self, name: str = "n0", gpus: int = 8, labels: dict[str, str] | None = None) -> None:
+    def node(
+        self, name: str = "n0", gpus: int = 8, labels: dict[str, str] | None = None, offered: int | None = None
+    ) -> None:
         amounts = FakeNode(name, gpus=gpus).amounts
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
+        allocatable = amounts | ({} if offered is None else {"nvidia.com/gpu": str(offered)})
+        status = {"capacity": amounts, "allocatable": allocatable, "conditions": [condition()]}
         metadata = {"name": name, "uid": name, "labels": labels or {}}
         self.cache.nodes.put(msgspec.convert({"metadata": metadata, "status": status}, NodeObject))
 

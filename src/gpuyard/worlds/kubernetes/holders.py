@@ -63,7 +63,7 @@ class Holders:
 
     def held_on(self, node: str) -> Holding:
         """The devices that somebody has, as far as it is known."""
-        there = (*self._others_on(node), *self._ours_on(node))
+        there = (*self._others_on(node), *self._ours_on(node), *self._coming_to(node))
         held = (index for pod in there for index in self._cache.devices.get(pod.metadata.uid, ((), ()))[0])
         return Holding(frozenset(held))
 

@@ -168,6 +168,13 @@ def _devices(node: NodeObject, amounts: Amounts | None, resource: str) -> int:
     return max(0, min(count, DEVICES_MAX))
 
 
+def withheld(node: NodeObject) -> int:
+    """How many of its devices its kubelet does not offer."""
+    resource = _resource(node)
+    there, usable = _devices(node, node.status.capacity, resource), _devices(node, node.status.allocatable, resource)
+    return max(0, there - usable)
+
+
 def _plain(there: int, sick: int, holding: Holding) -> list[Gpu]:
     """Whole devices; so many of those that nobody holds are sick, the last first, until an agent tells which."""
     idle = [index for index in range(there) if index not in holding.held]

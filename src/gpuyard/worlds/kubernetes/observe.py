@@ -90,6 +90,9 @@ class ClusterObserver:
         self._site = settings
         self._meant: frozenset[tuple[Expression, ...]] = frozenset()
         """Neighbours that somebody seeks, shuns or lies evenly among: of others' pods these are told, too."""
+        self._guessed: dict[str, frozenset[int]] = {}
+        """Nodes whose kubelet holds devices back, which are guessed to be among those that nobody has: by those that
+        somebody had then."""
         self._left: dict[str, set[str]] = {}
         """Names of what pods of refused gangs hold all the same, by gang."""
 
@@ -132,6 +135,8 @@ class ClusterObserver:
                 yield from self._load(dirty.loads.pop())
             while dirty.gangs:
                 yield from self._gang(dirty.gangs.popitem()[0])
+        for name in [name for name, held in self._guessed.items() if held != self._holders.held_on(name).held]:
+            yield from self._node(name)
         yield from self._budgets()
 
     @property
@@ -177,6 +182,7 @@ class ClusterObserver:
     def _node(self, name: str) -> Iterator[Event]:
         seen = self.cache.nodes.get(name)
         before = self.nodes.get(name)
+        self._guessed.pop(name, None)
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
                 del self.nodes[name]
@@ -185,7 +191,10 @@ class ClusterObserver:
             return
         if before is None:
             self._look_at_those_on(name)
-        node = nodes.node_of(seen, self._holders.taken(name), before, self.settings, self._holders.held_on(name))
+        holding = self._holders.held_on(name)
+        if nodes.withheld(seen):
+            self._guessed[name] = holding.held
+        node = nodes.node_of(seen, self._holders.taken(name), before, self.settings, holding)
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
