@@ -10,8 +10,10 @@ import pytest
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.files import parse_snapshot, snapshot_document
 from gpuyard.files.reading.fleet import ONLY_QUEUE
+from gpuyard.kube.objects import Metadata
 from gpuyard.model.job import Placement
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.kubernetes.queues import KIND, QueueObject
 from tests.unit.kube.test_observing import Seen
 
 AS_GANG = {"gpuyard.dev/gang": "web"}
@@ -32,7 +34,7 @@ class Followed(Seen):
         self.fleet.apply(self.told())
         nodes, jobs = tuple(observer.nodes.values()), tuple(observer.jobs.values())
         levels = tuple(level for level, _ in observer.settings.levels)
-        later = Fleet(Snapshot(now=0.0, topology=levels, queues=(ONLY_QUEUE,), nodes=nodes, jobs=jobs))
+        later = Fleet(Snapshot(now=0.0, topology=levels, queues=observer.queues, nodes=nodes, jobs=jobs))
         assert int(self.fleet.columns.whole.sum()) == int(later.columns.whole.sum())
         return int(self.fleet.columns.whole.sum())
 
@@ -144,3 +146,17 @@ def test_a_device_that_the_kubelet_holds_back_is_given_to_nobody_when_its_holder
     assert followed.free() == 0
     followed.node(gpus=8)
     assert followed.free() == 1
+
+
+def test_a_node_that_shrinks_while_the_queue_of_its_pods_goes_is_followed(followed: Followed):
+    queues = followed.cache.sink_of(KIND)
+    for name in ("default", "other"):
+        queues.put(QueueObject(Metadata(name=name, uid=name)))
+    for index in range(2):
+        followed.pod(f"web-{index}")
+    assert followed.free() == 6
+    queues.drop("default")
+    followed.node(gpus=1)
+    assert followed.free() == 0
+    followed.node(gpus=8)
+    assert followed.free() == 6

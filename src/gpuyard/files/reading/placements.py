@@ -30,7 +30,9 @@ def placements_of(
         _check_count(members, groups[name], at, problems)
         for place, number in zip(places, task_numbers(members, groups[name].tasks), strict=True):
             entry, here = entries[place], (*at, place)
-            if number >= groups[name].tasks:
+            if (
+                number >= groups[name].tasks and not entry.uid
+            ):  # one that there really is has the number that it was told
                 problems.tell((*here, "task"), f"is {number}, and the tasks are 0 to {groups[name].tasks - 1}")
             mig = _slices(entry, groups[name].request, here, problems)
             made[place] = Placement(

@@ -215,7 +215,11 @@ class ClusterObserver:
         self._forget_devices(name)
         for key in self.cache.assumed.coming_to(name):
             self.cache.look_at(self.cache.gang_of(key))
+        queues = {"", *(queue.name for queue in self.queues)}
         for job in [job for job in self.jobs.values() if any(place.node == name for place in job.placements)]:
+            if job.queue not in queues:  # the brain would not hear of it any more
+                yield from self._tell(job.name, None)
+                continue
             elsewhere = tuple(place for place in job.placements if place.node != name)
             self.jobs[job.name] = replace(job, placements=elsewhere)
             yield JobSeen(self.jobs[job.name])
