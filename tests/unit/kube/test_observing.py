@@ -318,6 +318,19 @@ def test_a_pod_that_goes_from_one_refused_gang_to_another_holds_what_it_holds(se
     assert held(seen, "default/pod/moved")["gpus"] == 1
 
 
+def test_a_bound_pod_whose_refused_group_is_known_last_holds_what_it_holds(seen: Seen):
+    jobs, groups = seen.cache.owner_kind("Job.batch"), seen.cache.owner_kind(VOLCANO)
+    for order in ("late", "later"):
+        seen.pod(order, notes=NO_QUEUE | {"scheduling.k8s.io/group-name": order})
+        metadata = {"name": order, "namespace": "default", "uid": order}
+        jobs.put(msgspec.convert({"metadata": metadata, "spec": {"parallelism": 1}}, JobObject))
+        groups.put(msgspec.convert({"metadata": metadata, "spec": {"minMember": 1}}, PodGroupObject))
+        if order == "later":
+            seen.cache.dirty.gangs = dict(reversed(seen.cache.dirty.gangs.items()))
+        seen.told()
+        assert [place.gpus for place in seen.observer.jobs[f"default/pod/{order}"].placements] != []
+
+
 def test_pods_of_others_that_could_not_be_had_here_hold_their_devices(seen: Seen):
     seen.node("cut", gpus=2)
     amounts = {"nvidia.com/gpu": "2", "nvidia.com/mig-1g.10gb": "2", "cpu": "8", "pods": "9"}

@@ -332,7 +332,8 @@ class ClusterObserver:
             job = self._with_staleness(job, found)
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
-        yield from self._tell(name, job)
+        if job is not None or not self._is_left_by_another(name, name):
+            yield from self._tell(name, job)
         yield from self._tell_of_those_left(name)
 
     def _tell_of_those_left(self, name: str) -> Iterator[Event]:
@@ -343,17 +344,21 @@ class ClusterObserver:
             gangs.left_of(pod, *self._devices(pod, node), self.settings) for pod, node in placed if node is not None
         ]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
-            if not self._is_told_elsewhere(gone):
+            if gone != self._gang_of_left(gone) and not self._is_left_by_another(gone, name):
                 yield from self._tell(gone, None)
         if jobs:
             self._left[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
 
-    def _is_told_elsewhere(self, left: str) -> bool:
-        """Whether the pod of that name is in a gang by now that says of it what is to be said."""
-        gang = self.cache.gang_of(left.replace("/pod/", "/", 1))
-        return left == gang or left in self._left.get(gang, ())
+    def _gang_of_left(self, told: str) -> str:
+        """The gang that the pod is in by now which was told by that name."""
+        return self.cache.gang_of(told.replace("/pod/", "/", 1))
+
+    def _is_left_by_another(self, told: str, name: str) -> bool:
+        """Whether another gang than this says what that pod holds."""
+        other = self._gang_of_left(told)
+        return other != name and told in self._left.get(other, ())
 
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""

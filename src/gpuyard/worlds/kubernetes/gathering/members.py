@@ -36,6 +36,8 @@ class Seating:
     chairs: tuple[Chair, ...]
 
 
+TASKS_MAX = 1_000_000
+"""No gang has more; of one that says so nobody counts further, for it can never be had."""
 Places = Mapping[str, Placement]
 """Where pods are or will be, by uid, as the world knows or assumes it; group and number are found here."""
 
@@ -185,7 +187,7 @@ def _group(role: GangRole, prototype: TaskGroup, chairs: Sequence[Chair], elsewh
     ended = set(role.ended) | {c.task for c in chairs if c.pod.status.phase == "Succeeded"}
     there = {c.task for c in chairs if not pods.is_over(c.pod) and not pods.is_leaving(c.pod)} - ended
     ready = {c.task for c in chairs if c.task in there and not pods.is_gated(c.pod)}
-    wanted = (role.least or 0) if role.tasks is None else role.tasks - elsewhere
+    wanted = min(TASKS_MAX, (role.least or 0) if role.tasks is None else role.tasks - elsewhere)
     tasks = max(1, wanted, len(there | ended))
     absent = 0 if layout.promised else max(0, tasks - len(ended) - len(ready))
     return replace(
@@ -205,7 +207,7 @@ def _with_minimum(groups: tuple[TaskGroup, ...], layout: Layout) -> tuple[TaskGr
     least = layout.least
     if least is None or not groups or any(role.least is not None for role in layout.roles):
         return groups
-    lacking = least - sum(group.tasks for group in groups)
+    lacking = min(least, TASKS_MAX) - sum(group.tasks for group in groups)
     if lacking > 0:
         first = max(groups, key=lambda group: group.tasks)
         more = replace(first, tasks=first.tasks + lacking, absent=first.absent + (0 if layout.promised else lacking))
