@@ -160,3 +160,18 @@ def test_a_node_that_shrinks_while_the_queue_of_its_pods_goes_is_followed(follow
     assert followed.free() == 0
     followed.node(gpus=8)
     assert followed.free() == 6
+
+
+def test_who_is_on_its_way_to_a_node_that_goes_and_comes_back_has_its_place_again(followed: Followed):
+    followed.pod("ours", node="")
+    assert followed.free() == 8
+    followed.cache.assumed.put(Placement("n0", (0,), uid="ours", assigned=True), "default/ours")
+    followed.cache.devices["ours"] = ((0,), ())
+    followed.cache.look_at("default/ours")
+    assert followed.free() == 7
+    followed.cache.nodes.drop("n0")
+    assert followed.free() == 0
+    followed.node()
+    assert followed.free() == 7
+    followed.pod("ours")
+    assert followed.free() == 7

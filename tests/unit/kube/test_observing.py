@@ -318,6 +318,18 @@ def test_a_pod_that_goes_from_one_refused_gang_to_another_holds_what_it_holds(se
     assert held(seen, "default/pod/moved")["gpus"] == 1
 
 
+def test_a_pod_that_is_on_its_way_while_its_gang_is_refused_holds_its_place(seen: Seen):
+    seen.pod("ours", "", notes=NO_QUEUE)
+    seen.cache.assumed.put(Placement("n0", (3,), uid="ours", assigned=True), "default/ours")
+    seen.cache.devices["ours"] = ((3,), ())
+    seen.told()
+    told = seen.observer.jobs["default/pod/ours"]
+    assert ([place.gpus for place in told.placements], told.task_groups()[0].request.gpus) == ([(3,)], 1)
+    seen.pod("ours", "n0", notes=NO_QUEUE)
+    seen.told()
+    assert [place.gpus for place in seen.observer.jobs["default/pod/ours"].placements] == [(3,)]
+
+
 def test_a_bound_pod_whose_refused_group_is_known_last_holds_what_it_holds(seen: Seen):
     jobs, groups = seen.cache.owner_kind("Job.batch"), seen.cache.owner_kind(VOLCANO)
     for order in ("late", "later"):

@@ -14,11 +14,11 @@ import msgspec
 
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
-from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
+from gpuyard.kube.objects import BudgetObject, Metadata, NodeObject, PodObject, PodSpec, Projection
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.kube.sharing import SharedParts
 from gpuyard.model.node import NO_LOAD
-from gpuyard.worlds.kubernetes import gangs, pods, queues
+from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
 from gpuyard.worlds.kubernetes.asking import amounts, marks
 from gpuyard.worlds.kubernetes.gathering import kept_back
 from gpuyard.worlds.kubernetes.gathering.controllers import JOB, is_suspended, name_alone
@@ -30,6 +30,8 @@ from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.queues import QueueObject
 
 S = TypeVar("S", bound=ApiObject)
+BY_BINDING = frozenset((marks.JOB, marks.TASK, marks.GPUS, *marks.STAY))
+"""Annotations that come with a Binding."""
 
 
 class Objects(Generic[S]):
@@ -298,8 +300,14 @@ class Cache:
         assumed = self.assumed.get(now.metadata.uid)
         if assumed is not None and now.node_name == assumed.node:
             self.assumed.end(now.metadata.uid)
-            return now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
+            going = now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
+            return going and self._is_kept(now.node_name) and is_bound_alone(before, now)
         return matters(before) == matters(now)
+
+    def _is_kept(self, node: str) -> bool:
+        """Whether it is there, and is looked after."""
+        found = self.nodes.get(node)
+        return found is not None and nodes.is_managed(found)
 
     def _group(self, pod: PodObject, key: str) -> None:
         """Into its gang, which may be another than before."""
@@ -460,6 +468,22 @@ def is_refused(pod: PodObject) -> bool:
     """Whether its kubelet would not have it, which no second try on the same node would change soon."""
     reason = pod.status.reason
     return reason in ("UnexpectedAdmissionError", "TopologyAffinityError") or reason.startswith("OutOf")
+
+
+def is_bound_alone(before: PodObject, now: PodObject) -> bool:
+    """Whether nothing is other than it was but what a Binding writes."""
+    one, other = before.metadata, now.metadata
+    if one.labels != other.labels or (before.spec is not now.spec and _bare(before) != _bare(now)):
+        return False
+    return one.annotations is other.annotations or _others_notes(one) == _others_notes(other)
+
+
+def _bare(pod: PodObject) -> PodSpec:
+    return msgspec.structs.replace(pod.spec, node_name="")
+
+
+def _others_notes(metadata: Metadata) -> dict[str, str]:
+    return {key: told for key, told in (metadata.annotations or {}).items() if key not in BY_BINDING}
 
 
 def matters(pod: PodObject) -> tuple[object, ...]:

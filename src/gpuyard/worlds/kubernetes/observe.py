@@ -262,7 +262,7 @@ class ClusterObserver:
 
     def _look_at_those_on(self, node: str) -> None:
         """Pods may precede their node, and outlive it."""
-        for key in self.cache.on.of(node):
+        for key in (*self.cache.on.of(node), *self.cache.assumed.coming_to(node)):
             self.cache.look_at(self.cache.gang_of(key))
         if node in self.cache.strangers or node in self.foreign:
             self.cache.dirty.loads.add(node)
@@ -337,12 +337,10 @@ class ClusterObserver:
         yield from self._tell_of_those_left(name)
 
     def _tell_of_those_left(self, name: str) -> Iterator[Event]:
-        """Pods of a gang that is refused now and was not when they were bound hold what they hold."""
+        """Pods of a gang that is refused now and was not when they were sent to their nodes hold what they hold."""
         there = self.cache.gang(name) if name in self.refused else []
-        placed = [(pod, self.nodes.get(pod.node_name)) for pod in there if not pods.is_over(pod)]
-        jobs = [
-            gangs.left_of(pod, *self._devices(pod, node), self.settings) for pod, node in placed if node is not None
-        ]
+        placed = [(pod, place) for pod in there if (place := self._place(pod)) is not None]
+        jobs = [gangs.left_of(pod, place, self.settings) for pod, place in placed]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
             if gone != self._gang_of_left(gone) and not self._is_left_by_another(gone, name):
                 yield from self._tell(gone, None)
@@ -431,8 +429,8 @@ class ClusterObserver:
         """Where it will be, on the devices that there are by now."""
         place = self.cache.assumed.get(pod.metadata.uid)
         node = self.nodes.get(place.node) if place is not None else None
-        if place is None or node is None:
-            return place
+        if place is None or node is None:  # nobody stands on a node that is gone
+            return None
         gpus, mig = self._devices(pod, node)
         return place if (place.gpus, place.mig) == (gpus, mig) else replace(place, gpus=gpus, mig=mig)
 
