@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.nodes.demand import Demand, DemandClass, Proportion, as_class, demand_known, proportion
 from gpuyard.brain.engine.nodes.remainders import values
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing.fragmentation import follow_demand, stranded_now
 from gpuyard.model.policy import DemandView, Weigh
 from gpuyard.model.resources import UNLIMITED, WHOLE
@@ -112,6 +114,13 @@ def test_memory_is_demand_by_the_largest_card_it_could_lie_on():
     fleet = Fleet(moment(text + "jobs: [{name: a, tasks: 4, gpu_memory: 20Gi}, {name: b, gpus: 1}]"))
     seen = fleet.seen.outline(fleet.shapes)
     assert [(o.weight, as_class(fleet.shapes, o).share) for o in seen] == [(16, WHOLE // 4), (16, 0)]
+
+
+@pytest.mark.parametrize("part", ["fraction: 0.5", "gpu_memory: 10Gi"])
+def test_parts_of_gpus_are_waited_for_also_where_there_are_no_nodes_yet(part: str):
+    fleet = Fleet(moment(f"nodes: []\njobs: [{{name: a, {part}}}]"))
+    decided = decide(fleet, Memory(), 0.0).plan
+    assert [waiting.job for waiting in decided.waiting] == ["a"]
 
 
 @pytest.mark.parametrize(

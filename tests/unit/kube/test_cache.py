@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.kube.objects import PodObject
+from gpuyard.kube.objects import Metadata, NodeObject, NodeStatus, PodObject
 from gpuyard.kube.owners import JobObject
+from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.cache import Cache, Objects
 from tests.support.kube.fake_kubelet import indexed_job, pod
 
@@ -74,14 +75,34 @@ def test_another_pod_of_the_same_name_is_another_pod():
     assert filed(cache) == {"default/gang": {"default/gang-0"}}
 
 
-def test_our_own_binding_come_true_wakes_nobody():
-    from gpuyard.model.job import Placement
-
+def on_its_way(*there: str) -> Cache:
+    """A member that was sent to n0, and the nodes that there are."""
     cache, jobs = kept()
     jobs.put(job())
+    for name in there:
+        cache.nodes.put(NodeObject(Metadata(name=name), status=NodeStatus({"nvidia.com/gpu": "1"})))
     cache.pods.put(member(0))
     cache.dirty.gangs.clear()
     cache.assumed.put(Placement("n0", (0,), uid="u0"), "default/gang-0")
+    return cache
+
+
+def test_a_binding_that_comes_true_on_a_node_that_is_gone_is_looked_at():
+    cache = on_its_way()
+    cache.pods.put(member(0, node="n0"))
+    assert (list(cache.dirty.gangs), len(cache.assumed)) == (["default/gang"], 0)
+
+
+def test_a_binding_that_is_heard_of_together_with_another_change_is_looked_at():
+    notes = {"batch.kubernetes.io/job-completion-index": "0", "gpuyard.dev/class": "batch"}
+    for change in ({"labels": {"app": "x"}}, {"annotations": notes}):
+        cache, now = on_its_way("n0"), member(0, node="n0")
+        cache.pods.put(msgspec.structs.replace(now, metadata=msgspec.structs.replace(now.metadata, **change)))
+        assert (list(cache.dirty.gangs), len(cache.assumed)) == (["default/gang"], 0)
+
+
+def test_our_own_binding_come_true_wakes_nobody():
+    cache = on_its_way("n0")
     cache.pods.put(member(0, node="n0"))
     assert (list(cache.dirty.gangs), len(cache.assumed), cache.assumed.coming_to("n0")) == ([], 0, ())
     cache.pods.put(member(0, node="n0", phase="Running"))

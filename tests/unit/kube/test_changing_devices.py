@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.files import parse_snapshot, snapshot_document
 from gpuyard.files.reading.fleet import ONLY_QUEUE
+from gpuyard.kube.objects import Metadata
 from gpuyard.model.job import Placement
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.kubernetes.queues import KIND, QueueObject
 from tests.unit.kube.test_observing import Seen
+
+AS_GANG = {"gpuyard.dev/gang": "web"}
 
 
 class Followed(Seen):
@@ -28,7 +34,7 @@ class Followed(Seen):
         self.fleet.apply(self.told())
         nodes, jobs = tuple(observer.nodes.values()), tuple(observer.jobs.values())
         levels = tuple(level for level, _ in observer.settings.levels)
-        later = Fleet(Snapshot(now=0.0, topology=levels, queues=(ONLY_QUEUE,), nodes=nodes, jobs=jobs))
+        later = Fleet(Snapshot(now=0.0, topology=levels, queues=observer.queues, nodes=nodes, jobs=jobs))
         assert int(self.fleet.columns.whole.sum()) == int(later.columns.whole.sum())
         return int(self.fleet.columns.whole.sum())
 
@@ -111,3 +117,61 @@ def test_one_who_leads_again_knows_nothing_of_devices_that_are_gone(followed: Fo
     followed.observer.forget()
     followed.fleet = Fleet(replace(Snapshot(now=0.0), topology=("zone",), queues=(ONLY_QUEUE,)))
     assert followed.free() == 0
+
+
+def test_a_cluster_whose_pods_hold_devices_that_are_gone_is_read_from_its_own_snapshot(followed: Followed):
+    for index in range(3):
+        followed.pod(f"web-{index}", notes=AS_GANG)
+    slices = {"requests": {"nvidia.com/mig-1g.10gb": "2"}}
+    followed.pod("sliced", notes=AS_GANG, containers=[{"name": "main", "resources": slices}])
+    followed.node(gpus=2)
+    assert followed.free() == 0
+    nodes, jobs = tuple(followed.observer.nodes.values()), tuple(followed.observer.jobs.values())
+    assert sorted(len(place.gpus) for job in jobs for place in job.placements) == [0, 0, 1, 1]
+    moment = Snapshot(now=0.0, topology=("zone",), queues=(ONLY_QUEUE,), nodes=nodes, jobs=jobs)
+    assert parse_snapshot(json.dumps(snapshot_document(moment)), "cluster", 0.0) == moment
+
+
+def test_a_device_that_the_kubelet_holds_back_is_given_to_nobody_when_its_holder_leaves(followed: Followed):
+    for index in range(8):
+        followed.pod(f"web-{index}")
+    assert followed.free() == 0
+    followed.node(gpus=8, offered=7)  # one of them is sick, and whoever has it runs on
+    assert followed.free() == 0
+    followed.cache.pods.drop("default/web-3")
+    assert followed.free() == 0
+    followed.cache.pods.drop("default/web-4")
+    assert followed.free() == 1
+    followed.pod("web-8")
+    assert followed.free() == 0
+    followed.node(gpus=8)
+    assert followed.free() == 1
+
+
+def test_a_node_that_shrinks_while_the_queue_of_its_pods_goes_is_followed(followed: Followed):
+    queues = followed.cache.sink_of(KIND)
+    for name in ("default", "other"):
+        queues.put(QueueObject(Metadata(name=name, uid=name)))
+    for index in range(2):
+        followed.pod(f"web-{index}")
+    assert followed.free() == 6
+    queues.drop("default")
+    followed.node(gpus=1)
+    assert followed.free() == 0
+    followed.node(gpus=8)
+    assert followed.free() == 6
+
+
+def test_who_is_on_its_way_to_a_node_that_goes_and_comes_back_has_its_place_again(followed: Followed):
+    followed.pod("ours", node="")
+    assert followed.free() == 8
+    followed.cache.assumed.put(Placement("n0", (0,), uid="ours", assigned=True), "default/ours")
+    followed.cache.devices["ours"] = ((0,), ())
+    followed.cache.look_at("default/ours")
+    assert followed.free() == 7
+    followed.cache.nodes.drop("n0")
+    assert followed.free() == 0
+    followed.node()
+    assert followed.free() == 7
+    followed.pod("ours")
+    assert followed.free() == 7

@@ -9,7 +9,7 @@ import pytest
 
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
-from gpuyard.kube.owners import PodGroupObject
+from gpuyard.kube.owners import JobObject, PodGroupObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
@@ -27,9 +27,12 @@ class Seen:
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, DEFAULTS, StillClock(0.0))
 
-    def node(self, name: str = "n0", gpus: int = 8, labels: dict[str, str] | None = None) -> None:
+    def node(
+        self, name: str = "n0", gpus: int = 8, labels: dict[str, str] | None = None, offered: int | None = None
+    ) -> None:
         amounts = FakeNode(name, gpus=gpus).amounts
-        status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
+        allocatable = amounts | ({} if offered is None else {"nvidia.com/gpu": str(offered)})
+        status = {"capacity": amounts, "allocatable": allocatable, "conditions": [condition()]}
         metadata = {"name": name, "uid": name, "labels": labels or {}}
         self.cache.nodes.put(msgspec.convert({"metadata": metadata, "status": status}, NodeObject))
 
@@ -244,3 +247,110 @@ def test_a_pod_of_others_that_keeps_apart_is_told_and_ours_are_known_by_what_it_
     seen.stranger("loner", affinity=apart_from("db"))
     assert neighbours(seen) == {"kube-system/pod/loner"}
     assert ("app", "db") in seen.observer.jobs["default/ours"].task_groups()[0].labels
+
+
+def given(cpu: str) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
+
+
+def test_what_a_pod_still_holds_while_it_is_resized_is_counted_until_its_kubelet_has_taken_it_back(seen: Seen):
+    def pod_of(name: str, sink: Any, status: dict[str, Any]) -> None:
+        main = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+        document = pod(name, 0, nodeName="n0") | {"status": {"phase": "Running"} | status}
+        document["metadata"] |= {"namespace": "default", "uid": name}
+        document["spec"]["containers"] = main
+        sink.put(msgspec.convert(document, PodObject))
+
+    def taken() -> int:
+        seen.told()
+        return seen.observer.nodes["n0"].taken.cpu
+
+    for sink, asked in ((seen.cache.pods, 0), (seen.cache.others, 1000)):
+        pod_of("p", sink, {})
+        assert taken() == asked
+        pod_of("p", sink, given("8"))
+        assert taken() == asked + 7000
+        pod_of("p", sink, given("1"))
+        assert taken() == asked
+        pod_of("p", sink, given("8"))
+        sink.drop("default/p")
+        assert taken() == 0
+
+
+def held(seen: Seen, key: str) -> dict[str, Any]:
+    """What a bound pod of ours is told to hold, as one who comes later is told too."""
+    seen.told()
+    later = ClusterObserver(seen.cache, DEFAULTS, StillClock(0.0))
+    later.forget()
+    list(later.events())
+    assert later.jobs == seen.observer.jobs
+    request = seen.observer.jobs[key].task_groups()[0].request
+    return {"gpus": request.gpus, "mig": request.mig, "cpu": request.cpu, **dict(request.extras)}
+
+
+NO_QUEUE = {"gpuyard.dev/queue": "nobody-has-it"}
+
+
+def test_a_pod_of_a_gang_that_is_refused_by_now_keeps_all_that_it_holds(seen: Seen):
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    asked = {"requests": {"nvidia.com/gpu": "1", "cpu": "2", "ephemeral-storage": "1Gi"}}
+    odd = [{"key": "a", "operator": "Lt", "value": "1"}]
+    for name, spec in (("queue", dict[str, Any]()), ("toleration", {"tolerations": odd})):
+        document = pod(name, 1, nodeName="n0", **spec)
+        document["metadata"] |= {"namespace": "default", "uid": name, "annotations": NO_QUEUE if not spec else {}}
+        document["spec"]["containers"] = [{"name": "main", "resources": asked, "ports": ports}]
+        seen.cache.pods.put(msgspec.convert(document | {"status": {"phase": "Running"}}, PodObject))
+        extras = {"ephemeral-storage": 1 << 30, "pods": 1, "port/TCP/80": 1}
+        assert held(seen, f"default/pod/{name}" if not spec else f"default/{name}") == {
+            "gpus": 1, "mig": (), "cpu": 2000, **extras,
+        }  # fmt: skip
+
+
+def test_a_pod_that_goes_from_one_refused_gang_to_another_holds_what_it_holds(seen: Seen):
+    seen.pod("moved", notes=NO_QUEUE | {"gpuyard.dev/gang": "one"})
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+    seen.pod("moved", notes=NO_QUEUE)
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+    job = {"metadata": {"name": "moved", "namespace": "default", "uid": "j"}, "spec": {"parallelism": 1}}
+    seen.cache.owner_kind("Job.batch").put(msgspec.convert(job, JobObject))
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+    seen.pod("moved")
+    assert held(seen, "default/pod/moved")["gpus"] == 1
+
+
+def test_a_pod_that_is_on_its_way_while_its_gang_is_refused_holds_its_place(seen: Seen):
+    seen.pod("ours", "", notes=NO_QUEUE)
+    seen.cache.assumed.put(Placement("n0", (3,), uid="ours", assigned=True), "default/ours")
+    seen.cache.devices["ours"] = ((3,), ())
+    seen.told()
+    told = seen.observer.jobs["default/pod/ours"]
+    assert ([place.gpus for place in told.placements], told.task_groups()[0].request.gpus) == ([(3,)], 1)
+    seen.pod("ours", "n0", notes=NO_QUEUE)
+    seen.told()
+    assert [place.gpus for place in seen.observer.jobs["default/pod/ours"].placements] == [(3,)]
+
+
+def test_a_bound_pod_whose_refused_group_is_known_last_holds_what_it_holds(seen: Seen):
+    jobs, groups = seen.cache.owner_kind("Job.batch"), seen.cache.owner_kind(VOLCANO)
+    for order in ("late", "later"):
+        seen.pod(order, notes=NO_QUEUE | {"scheduling.k8s.io/group-name": order})
+        metadata = {"name": order, "namespace": "default", "uid": order}
+        jobs.put(msgspec.convert({"metadata": metadata, "spec": {"parallelism": 1}}, JobObject))
+        groups.put(msgspec.convert({"metadata": metadata, "spec": {"minMember": 1}}, PodGroupObject))
+        if order == "later":
+            seen.cache.dirty.gangs = dict(reversed(seen.cache.dirty.gangs.items()))
+        seen.told()
+        assert [place.gpus for place in seen.observer.jobs[f"default/pod/{order}"].placements] != []
+
+
+def test_pods_of_others_that_could_not_be_had_here_hold_their_devices(seen: Seen):
+    seen.node("cut", gpus=2)
+    amounts = {"nvidia.com/gpu": "2", "nvidia.com/mig-1g.10gb": "2", "cpu": "8", "pods": "9"}
+    document = {"metadata": {"name": "cut", "uid": "cut"}, "status": {"capacity": amounts, "allocatable": amounts}}
+    seen.cache.nodes.put(msgspec.convert(document, NodeObject))
+    both = [{"name": "a", "resources": {"requests": {"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}}}]
+    seen.stranger("both", "cut", containers=both)
+    sliced = [{"name": "a", "resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}}]
+    seen.stranger("sliced", "cut", containers=sliced, tolerations=[{"key": "a", "operator": "Lt", "value": "1"}])
+    assert held(seen, "kube-system/pod/both")["gpus"] == 1
+    assert held(seen, "kube-system/pod/sliced")["mig"] == (("1g.10gb", 1),)

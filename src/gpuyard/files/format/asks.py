@@ -115,7 +115,7 @@ class MigAsk(Kind):
     """`1g.10gb`, or profiles with counts: `{1g.10gb: 2}`."""
 
     profile: Text
-    count: Whole = Whole(1, 64)
+    count: Whole = Whole(1, 448)
 
     def read(self, value: Any, at: Path, problems: Problems) -> tuple[tuple[str, int], ...]:
         if not isinstance(value, dict):

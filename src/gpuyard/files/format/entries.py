@@ -121,7 +121,7 @@ class NodeEntry:
     model: str = slot(LABEL, "Model of its GPUs, e.g. H100-SXM5-80GB.", "")
     gpu_memory: int = slot(Bytes(), "Memory of one GPU; known by itself for the usual models.", 0)
     architecture: str = slot(Word(ARCHITECTURES), "Architecture of its GPUs; known by itself for the usual models.", "")
-    uuids: tuple[str, ...] = slot(ListOf(Text(least=1), distinct=True), "The GPUs' UUIDs, in order.", ())
+    uuids: tuple[str, ...] = slot(ListOf(Text()), "The GPUs' UUIDs, in order; empty where one is not known.", ())
     cpu: int = slot(Cpu(unlimited=True), "Cores that tasks may use.", UNLIMITED)
     memory: int = slot(Bytes(unlimited=True), "Memory that tasks may use.", UNLIMITED)
     islands: tuple[tuple[int, ...], ...] = slot(

@@ -108,6 +108,10 @@ def _gpus(entry: NodeEntry, at: Path, problems: Problems) -> tuple[Gpu, ...]:
     closed = _closed_gpus(entry, at, problems)
     if entry.uuids and len(entry.uuids) != entry.gpus:
         problems.blame((*at, "uuids"), f"has {counted(entry.gpus, 'GPU')} but {counted(len(entry.uuids), 'uuid')}")
+    known = [uuid for uuid in entry.uuids if uuid]
+    if len(set(known)) < len(known):
+        doubled = next(uuid for place, uuid in enumerate(known) if uuid in known[:place])
+        problems.tell((*at, "uuids"), f"names {doubled} twice")
     if problems.count > before:
         return ()
     uuids = entry.uuids or ("",) * entry.gpus

@@ -6,6 +6,7 @@ free is for `crosscheck`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 
@@ -29,7 +30,9 @@ def placements_of(
         _check_count(members, groups[name], at, problems)
         for place, number in zip(places, task_numbers(members, groups[name].tasks), strict=True):
             entry, here = entries[place], (*at, place)
-            if number >= groups[name].tasks:
+            if (
+                number >= groups[name].tasks and not entry.uid
+            ):  # one that there really is has the number that it was told
                 problems.tell((*here, "task"), f"is {number}, and the tasks are 0 to {groups[name].tasks - 1}")
             mig = _slices(entry, groups[name].request, here, problems)
             made[place] = Placement(
@@ -89,17 +92,19 @@ def _check_count(entries: Sequence[PlacementEntry], group: TaskGroup, at: Path, 
 
 
 def _slices(entry: PlacementEntry, request: Request, at: Path, problems: Problems) -> tuple[str, ...]:
-    """The MIG slices of a placement, after checking that it names as many GPUs as the task asks for."""
+    """The MIG slices of a placement, after checking that it names as many GPUs as the task asks for; fewer only where a
+    task that there really is, known by its uid, stands on a node that has lost some."""
     wanted = [profile for profile, number in request.mig for _ in range(number)]
     needed = len(wanted) or request.gpus or int(request.shared)
-    if len(entry.gpus) != needed:
+    lacks = bool(entry.uid) and len(entry.gpus) < needed
+    if len(entry.gpus) != needed and not lacks:
         asked = counted(needed, "slice" if wanted else "GPU")
         problems.tell((*at, "gpus"), f"names {counted(len(entry.gpus), 'GPU')}, and the task asks for {asked}")
-    elif not wanted and len(set(entry.gpus)) < needed:
+    elif not wanted and len(set(entry.gpus)) < len(entry.gpus):
         problems.tell((*at, "gpus"), "names a GPU twice")
     # Which slice is meant goes without saying where all are of one profile.
-    mig = entry.mig or (tuple(wanted) if len(request.mig) == 1 else ())
-    if sorted(mig) != wanted:
+    mig = entry.mig or (tuple(wanted)[: len(entry.gpus)] if len(request.mig) == 1 else ())
+    if sorted(mig) != wanted and not (lacks and len(mig) == len(entry.gpus) and Counter(mig) <= Counter(wanted)):
         asked = ", ".join(wanted) or "none"
         problems.tell((*at, "mig"), f"must list the slices the task asks for ({asked}), one for each GPU named")
     return mig

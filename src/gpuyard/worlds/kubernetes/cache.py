@@ -14,11 +14,12 @@ import msgspec
 
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
-from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
+from gpuyard.kube.objects import BudgetObject, Metadata, NodeObject, PodObject, PodSpec, Projection
 from gpuyard.kube.reflector import ApiObject
 from gpuyard.kube.sharing import SharedParts
-from gpuyard.worlds.kubernetes import gangs, pods, queues
-from gpuyard.worlds.kubernetes.asking import marks
+from gpuyard.model.node import NO_LOAD
+from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
+from gpuyard.worlds.kubernetes.asking import amounts, marks
 from gpuyard.worlds.kubernetes.gathering import kept_back
 from gpuyard.worlds.kubernetes.gathering.controllers import JOB, is_suspended, name_alone
 from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Seat
@@ -29,6 +30,8 @@ from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.queues import QueueObject
 
 S = TypeVar("S", bound=ApiObject)
+BY_BINDING = frozenset((marks.JOB, marks.TASK, marks.GPUS, *marks.STAY))
+"""Annotations that come with a Binding."""
 
 
 class Objects(Generic[S]):
@@ -262,6 +265,7 @@ class Cache:
 
     def _pod_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         self.pod_seen(before, now)
+        self._hear_of_resize(before, now)
         if now is None:
             assert before is not None
             self._forget(before)
@@ -282,13 +286,28 @@ class Cache:
                 self._group(now, key)
             self.look_at(self.gang_of(key))
 
+    def _hear_of_resize(self, before: PodObject | None, now: PodObject | None) -> None:
+        """What a pod holds above what it asks for is counted with its node, as long as it is resized."""
+        if before is not None and now is not None and (before.spec, before.status) == (now.spec, now.status):
+            return  # who has just come to its node was given nothing yet
+        for seen in (before, now):
+            if seen is not None and seen.node_name and pods.excess_of(seen) != NO_LOAD:
+                self.dirty.loads.add(seen.node_name)
+                self.news()
+
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
         """Our own binding come true: everybody has known it since it was decided."""
         assumed = self.assumed.get(now.metadata.uid)
         if assumed is not None and now.node_name == assumed.node:
             self.assumed.end(now.metadata.uid)
-            return now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
+            going = now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
+            return going and self._is_kept(now.node_name) and is_bound_alone(before, now)
         return matters(before) == matters(now)
+
+    def _is_kept(self, node: str) -> bool:
+        """Whether it is there, and is looked after."""
+        found = self.nodes.get(node)
+        return found is not None and nodes.is_managed(found)
 
     def _group(self, pod: PodObject, key: str) -> None:
         """Into its gang, which may be another than before."""
@@ -451,11 +470,26 @@ def is_refused(pod: PodObject) -> bool:
     return reason in ("UnexpectedAdmissionError", "TopologyAffinityError") or reason.startswith("OutOf")
 
 
+def is_bound_alone(before: PodObject, now: PodObject) -> bool:
+    """Whether nothing is other than it was but what a Binding writes."""
+    one, other = before.metadata, now.metadata
+    if one.labels != other.labels or (before.spec is not now.spec and _bare(before) != _bare(now)):
+        return False
+    return one.annotations is other.annotations or _others_notes(one) == _others_notes(other)
+
+
+def _bare(pod: PodObject) -> PodSpec:
+    return msgspec.structs.replace(pod.spec, node_name="")
+
+
+def _others_notes(metadata: Metadata) -> dict[str, str]:
+    return {key: told for key, told in (metadata.annotations or {}).items() if key not in BY_BINDING}
+
+
 def matters(pod: PodObject) -> tuple[object, ...]:
     """All of a pod that a decision or an account of it could rest on."""
-    status = pod.status
-    told = status.phase, status.reason, pod.start_time, status.allocated_resources, status.resources
-    metadata = pod.metadata
+    status, metadata = pod.status, pod.metadata
+    told = status.phase, status.reason, pod.start_time, amounts.given_to(pod)
     return pod.spec, pod.node_name, told, metadata.deletion_timestamp, metadata.labels, metadata.annotations
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpuyard.kube.objects import PodObject, moment
-from gpuyard.model.job import AffinityTerm, Bundle, Expression, Job, TaskGroup, one_group
+from gpuyard.model.job import MAIN, AffinityTerm, Bundle, Expression, Job, Placement, TaskGroup, one_group
+from gpuyard.model.resources import Request
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking import company
@@ -177,26 +178,24 @@ def kept_off(job: Job, nodes: tuple[str, ...]) -> Job:
     return replace(job, gang=_gang(groups, job.gang.topology))
 
 
-def left_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
-    """A pod of ours that runs and whose gang is refused by now: it keeps what it holds, CPU and memory too."""
-    found = pods.task_of(pod)
-    job = foreign_of(pod, gpus, mig, settings)
-    if not isinstance(found, TaskGroup):
-        return job
-    [group] = job.task_groups()
-    request = replace(group.request, cpu=found.request.cpu, memory=found.request.memory)
-    return replace(job, gang=one_group(replace(group, request=request)))
+def left_of(pod: PodObject, place: Placement, settings: ReadingSettings) -> Job:
+    """A pod of ours that has its place, or is on its way there, and whose gang is refused by now: it keeps what it
+    holds, not its devices alone."""
+    request = pods.with_devices(pods.held_by(pod, settings), place.gpus, place.mig)
+    return _standing(pod, request, replace(place, group=MAIN, task=0), settings)
 
 
 def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
-    """A pod that is not ours and holds GPUs, or is a neighbour that matters: not ours to move. Its CPU and memory are
+    """A pod that is not ours and holds GPUs, or is a neighbour that matters: not ours to move. What else it takes is
     counted with its node."""
+    request = pods.with_devices(pods.devices_of(pod, settings), gpus, mig)
+    return _standing(pod, request, place_of(pod, gpus, mig), settings)
+
+
+def _standing(pod: PodObject, request: Request, place: Placement, settings: ReadingSettings) -> Job:
     name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}"
-    found = pods.task_of(pod)
-    request = found.request if isinstance(found, TaskGroup) else TaskGroup().request
     known = company.known_as(pod.spec, pod.metadata, settings)
-    group = TaskGroup(request=pods.devices_alone(request, len(gpus)), labels=known.labels, apart=known.apart)
-    place, made = place_of(pod, gpus, mig), pods.submitted(pod)
+    group, made = TaskGroup(request=request, labels=known.labels, apart=known.apart), pods.submitted(pod)
     return Job(name, one_group(group), queue="", submitted=made, started=made, placements=(place,), foreign=True)
 
 

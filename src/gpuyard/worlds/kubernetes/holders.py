@@ -8,10 +8,8 @@ from gpuyard.kube.objects import PodObject
 from gpuyard.model.node import NO_LOAD, Load, Node
 from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import pods
-from gpuyard.worlds.kubernetes.asking import amounts, devices
 from gpuyard.worlds.kubernetes.asking.amounts import Needs
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
-from gpuyard.worlds.kubernetes.asking.refusals import Refusal
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.keeping.alike import ByParts
 from gpuyard.worlds.kubernetes.keeping.seats import NO_DEVICES, Held, seats_on
@@ -65,7 +63,7 @@ class Holders:
 
     def held_on(self, node: str) -> Holding:
         """The devices that somebody has, as far as it is known."""
-        there = (*self._others_on(node), *self._ours_on(node))
+        there = (*self._others_on(node), *self._ours_on(node), *self._coming_to(node))
         held = (index for pod in there for index in self._cache.devices.get(pod.metadata.uid, ((), ()))[0])
         return Holding(frozenset(held))
 
@@ -79,7 +77,7 @@ class Holders:
             for each, asked in holders:  # also those that hold none, or each of them would be looked at for itself
                 held = seats.get(each.metadata.uid, NO_DEVICES)
                 held = known.setdefault(each.metadata.uid, self._held.setdefault(held, held))
-                if len(held[0]) < devices_wanted(asked):
+                if len(held[0]) < pods.devices_wanted(asked):
                     self.crowded.add(node.name)
         return known.setdefault(pod.metadata.uid, NO_DEVICES)
 
@@ -93,7 +91,7 @@ class Holders:
         """Those on a crowded node who went without: there may be devices for them by now, which is to be worked out."""
         self.crowded.discard(node)
         known, there = self._cache.devices, (*self._others_on(node), *self._ours_on(node), *self._coming_to(node))
-        wanted = {pod.metadata.uid: devices_wanted(self._devices_of(pod, settings)) for pod in there}
+        wanted = {pod.metadata.uid: pods.devices_wanted(self._devices_of(pod, settings)) for pod in there}
         found = [pod for pod in there if len(known.get(pod.metadata.uid, ((), ()))[0]) < wanted[pod.metadata.uid]]
         for pod in found:
             known.pop(pod.metadata.uid, None)
@@ -102,22 +100,9 @@ class Holders:
     def _devices_of(self, pod: PodObject, settings: ReadingSettings) -> Request:
         parts = pod.spec, pod.metadata.annotations, settings
         known = self._asked.get(parts)
-        return self._asked.put(parts, devices_of(pod, settings)) if known is None else known
+        return self._asked.put(parts, pods.devices_of(pod, settings)) if known is None else known
 
     def _coming_to(self, node: str) -> list[PodObject]:
         """Those that we have sent there and that have not arrived."""
         found = map(self._cache.pods.get, self._cache.assumed.coming_to(node))
         return [pod for pod in found if pod is not None]
-
-
-def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
-    """The GPUs that it asks for, whatever else it may ask for that we cannot give."""
-    asked = devices.asked_for(amounts.needs_of(pod.spec), pod.metadata, settings)
-    if isinstance(asked, Refusal):
-        return Request()
-    return Request(gpus=asked.gpus, share=asked.share, gpu_memory=asked.gpu_memory, mig=asked.mig)
-
-
-def devices_wanted(request: Request) -> int:
-    """How many devices, slices or parts of one a pod is to have."""
-    return request.gpus + bool(request.shared) + sum(count for _, count in request.mig)

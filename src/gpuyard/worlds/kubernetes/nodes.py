@@ -21,12 +21,11 @@ from gpuyard.kube.quantities import whole
 from gpuyard.model.node import CORDONED, NO_LOAD, Alignment, Closure, Effect, Gpu, Health, Load, Node, Taint
 from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY, amount_of
-from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, profile_of
+from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, is_slice, profile_of
 from gpuyard.worlds.kubernetes.asking.marks import (
     DEFAULTS,
     DRAIN,
     GPUS,
-    MIG_PREFIX,
     POOL,
     SHARED_GPU,
     WHOLE_GPUS,
@@ -126,7 +125,7 @@ def _resource(node: NodeObject) -> str:
     there = [name for name in (*WHOLE_GPUS, SHARED_GPU) if whole(known.get(name))]
     if there:
         return there[0]
-    return WHOLE_GPUS[0] if _has_count(node) and not any(name.startswith(MIG_PREFIX) for name in known) else ""
+    return WHOLE_GPUS[0] if _has_count(node) and not any(map(is_slice, known)) else ""
 
 
 def _inventory(
@@ -169,6 +168,13 @@ def _devices(node: NodeObject, amounts: Amounts | None, resource: str) -> int:
     return max(0, min(count, DEVICES_MAX))
 
 
+def withheld(node: NodeObject) -> int:
+    """How many of its devices its kubelet does not offer."""
+    resource = _resource(node)
+    there, usable = _devices(node, node.status.capacity, resource), _devices(node, node.status.allocatable, resource)
+    return max(0, there - usable)
+
+
 def _plain(there: int, sick: int, holding: Holding) -> list[Gpu]:
     """Whole devices; so many of those that nobody holds are sick, the last first, until an agent tells which."""
     idle = [index for index in range(there) if index not in holding.held]
@@ -179,7 +185,7 @@ def _plain(there: int, sick: int, holding: Holding) -> list[Gpu]:
 def _sliced(node: NodeObject, first: int) -> tuple[Gpu, ...]:
     """MIG slices laid on devices: which slice is on which is not told, only that no device has more than it can."""
     amounts = node.status.allocatable or {}
-    slices = [profile_of(name) for name in sorted(amounts) if name.startswith(MIG_PREFIX) for _ in _each(amounts[name])]
+    slices = [profile_of(name) for name in sorted(amounts) if is_slice(name) for _ in _each(amounts[name])]
     laid: list[list[str]] = []
     room: list[int] = []
     for profile in sorted(slices, key=lambda profile: (-_width(profile), profile)):

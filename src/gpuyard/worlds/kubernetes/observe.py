@@ -90,6 +90,9 @@ class ClusterObserver:
         self._site = settings
         self._meant: frozenset[tuple[Expression, ...]] = frozenset()
         """Neighbours that somebody seeks, shuns or lies evenly among: of others' pods these are told, too."""
+        self._guessed: dict[str, frozenset[int]] = {}
+        """Nodes whose kubelet holds devices back, which are guessed to be among those that nobody has: by those that
+        somebody had then."""
         self._left: dict[str, set[str]] = {}
         """Names of what pods of refused gangs hold all the same, by gang."""
 
@@ -132,6 +135,8 @@ class ClusterObserver:
                 yield from self._load(dirty.loads.pop())
             while dirty.gangs:
                 yield from self._gang(dirty.gangs.popitem()[0])
+        for name in [name for name, held in self._guessed.items() if held != self._holders.held_on(name).held]:
+            yield from self._node(name)
         yield from self._budgets()
 
     @property
@@ -177,6 +182,7 @@ class ClusterObserver:
     def _node(self, name: str) -> Iterator[Event]:
         seen = self.cache.nodes.get(name)
         before = self.nodes.get(name)
+        self._guessed.pop(name, None)
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
                 del self.nodes[name]
@@ -185,7 +191,10 @@ class ClusterObserver:
             return
         if before is None:
             self._look_at_those_on(name)
-        node = nodes.node_of(seen, self._holders.taken(name), before, self.settings, self._holders.held_on(name))
+        holding = self._holders.held_on(name)
+        if nodes.withheld(seen):
+            self._guessed[name] = holding.held
+        node = nodes.node_of(seen, self._holders.taken(name), before, self.settings, holding)
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
@@ -206,7 +215,11 @@ class ClusterObserver:
         self._forget_devices(name)
         for key in self.cache.assumed.coming_to(name):
             self.cache.look_at(self.cache.gang_of(key))
+        queues = {"", *(queue.name for queue in self.queues)}
         for job in [job for job in self.jobs.values() if any(place.node == name for place in job.placements)]:
+            if job.queue not in queues:  # the brain would not hear of it any more
+                yield from self._tell(job.name, None)
+                continue
             elsewhere = tuple(place for place in job.placements if place.node != name)
             self.jobs[job.name] = replace(job, placements=elsewhere)
             yield JobSeen(self.jobs[job.name])
@@ -249,7 +262,7 @@ class ClusterObserver:
 
     def _look_at_those_on(self, node: str) -> None:
         """Pods may precede their node, and outlive it."""
-        for key in self.cache.on.of(node):
+        for key in (*self.cache.on.of(node), *self.cache.assumed.coming_to(node)):
             self.cache.look_at(self.cache.gang_of(key))
         if node in self.cache.strangers or node in self.foreign:
             self.cache.dirty.loads.add(node)
@@ -319,22 +332,31 @@ class ClusterObserver:
             job = self._with_staleness(job, found)
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
-        yield from self._tell(name, job)
+        if job is not None or not self._is_left_by_another(name, name):
+            yield from self._tell(name, job)
         yield from self._tell_of_those_left(name)
 
     def _tell_of_those_left(self, name: str) -> Iterator[Event]:
-        """Pods of a gang that is refused now and was not when they were bound hold what they hold."""
+        """Pods of a gang that is refused now and was not when they were sent to their nodes hold what they hold."""
         there = self.cache.gang(name) if name in self.refused else []
-        placed = [(pod, self.nodes.get(pod.node_name)) for pod in there if not pods.is_over(pod)]
-        jobs = [
-            gangs.left_of(pod, *self._devices(pod, node), self.settings) for pod, node in placed if node is not None
-        ]
+        placed = [(pod, place) for pod in there if (place := self._place(pod)) is not None]
+        jobs = [gangs.left_of(pod, place, self.settings) for pod, place in placed]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
-            yield from self._tell(gone, None)
+            if gone != self._gang_of_left(gone) and not self._is_left_by_another(gone, name):
+                yield from self._tell(gone, None)
         if jobs:
             self._left[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
+
+    def _gang_of_left(self, told: str) -> str:
+        """The gang that the pod is in by now which was told by that name."""
+        return self.cache.gang_of(told.replace("/pod/", "/", 1))
+
+    def _is_left_by_another(self, told: str, name: str) -> bool:
+        """Whether another gang than this says what that pod holds."""
+        other = self._gang_of_left(told)
+        return other != name and told in self._left.get(other, ())
 
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""
@@ -407,8 +429,8 @@ class ClusterObserver:
         """Where it will be, on the devices that there are by now."""
         place = self.cache.assumed.get(pod.metadata.uid)
         node = self.nodes.get(place.node) if place is not None else None
-        if place is None or node is None:
-            return place
+        if place is None or node is None:  # nobody stands on a node that is gone
+            return None
         gpus, mig = self._devices(pod, node)
         return place if (place.gpus, place.mig) == (gpus, mig) else replace(place, gpus=gpus, mig=mig)
 

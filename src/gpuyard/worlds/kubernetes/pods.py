@@ -7,7 +7,9 @@ brain) or a `Refusal`; `load_of(pods)` what pods that are not ours take of a nod
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import msgspec
 
@@ -169,8 +171,32 @@ def excess_of(pod: PodObject) -> Load:
     return Load(cpu, memory)
 
 
-def devices_alone(request: Request, held: int) -> Request:
-    """The GPUs of a request and nothing else; so many as are held, where they are whole."""
-    if request.mig or request.shared:
-        return Request(share=request.share, gpu_memory=request.gpu_memory, mig=request.mig)
-    return Request(gpus=held)
+def held_by(pod: PodObject, settings: ReadingSettings) -> Request:
+    """What a bound pod asks its node for, whatever else of it could not be had here."""
+    needs = amounts.needs_of(pod.spec)
+    return _request(needs, devices.held_by(needs, pod.metadata, settings), pod.spec)
+
+
+def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
+    """The GPUs of that alone."""
+    return devices_alone(held_by(pod, settings))
+
+
+def devices_alone(request: Request) -> Request:
+    """The GPUs of a request and nothing else."""
+    return Request(gpus=request.gpus, share=request.share, gpu_memory=request.gpu_memory, mig=request.mig)
+
+
+def devices_wanted(request: Request) -> int:
+    """How many devices, slices or parts of one a pod is to have."""
+    return request.gpus + bool(request.shared) + sum(count for _, count in request.mig)
+
+
+def with_devices(request: Request, gpus: tuple[int, ...], mig: tuple[str, ...]) -> Request:
+    """The request of a pod that has these devices, which may be fewer than it asks for."""
+    if mig:
+        slices = tuple(sorted(Counter(mig).items()))
+        return replace(request, gpus=0, share=0, gpu_memory=0, mig=slices)
+    if request.shared and gpus:
+        return replace(request, gpus=0, mig=())
+    return replace(request, gpus=len(gpus), share=0, gpu_memory=0, mig=())

@@ -285,7 +285,6 @@ class KubernetesWorld:
                 self._wake.wait(0.02)
 
     async def _opened(self) -> Snapshot:
-        self._failures()
         self.observer.forget()
         async for _ in self._events():
             pass
@@ -302,11 +301,17 @@ class KubernetesWorld:
         return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs, budgets=self.observer.budgets)
 
     async def _events(self) -> AsyncIterator[Event]:
+        """What failed while the loop did something else is told before what is found out after it: the account of a pod
+        that somebody else has placed meanwhile stands."""
+        for failure in self._failures():
+            yield failure
         begun = self._clock.monotonic()
         for event in self.observer.events():
             yield event
             if self._clock.monotonic() - begun > SLICE_S:
                 await asyncio.sleep(0)
+                for failure in self._failures():
+                    yield failure
                 begun = self._clock.monotonic()
 
     def wait(self, not_before: float = 0.0) -> bool:
@@ -348,7 +353,7 @@ class KubernetesWorld:
             self.taker.forget_all()
             await self.following.list_anew(term)  # who has just come to lead is to have seen all that was done before
             self.settings.takes(await self.keeper.recall())
-        events = [*self._failures(), *[event async for event in self._events()]]
+        events = [event async for event in self._events()]
         if term is not None:
             self.taker.tend()
             events += [event async for event in self._events()]

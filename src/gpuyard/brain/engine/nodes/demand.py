@@ -270,7 +270,12 @@ class Seen:
 
 def gpus_of(nodes: Eligibility, request: TaskRequest) -> int:
     """What one task asks for, in grains; at least, where cards differ."""
-    return request.gpus * WHOLE or int(nodes.need(request).min())
+    return request.gpus * WHOLE or _least_part(nodes, request)
+
+
+def _least_part(nodes: Eligibility, request: TaskRequest) -> int:
+    """Of a device, on the card of which it takes least; a whole one while there are no nodes."""
+    return int(nodes.need(request).min(initial=WHOLE))
 
 
 def as_class(nodes: Eligibility, seen: Outline) -> DemandClass:
@@ -281,7 +286,7 @@ def as_class(nodes: Eligibility, seen: Outline) -> DemandClass:
 
 
 def _class(nodes: Eligibility, request: TaskRequest, cpu: int, weight: float, tasks: float) -> DemandClass:
-    share = min(int(nodes.need(request).min()), WHOLE) if request.shared else 0
+    share = _least_part(nodes, request) if request.shared else 0
     return DemandClass(request.gpus, share, cpu, nodes.static(request, (has_model, has_labels)), weight, tasks)
 
 

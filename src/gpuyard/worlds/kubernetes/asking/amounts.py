@@ -57,9 +57,19 @@ def held_by(pod: PodObject) -> Needs:
     return _HELD.of((*asked, *given, _resize_is_infeasible(pod)), lambda: _held_by(pod))
 
 
+def given_to(pod: PodObject) -> tuple[object, ...]:
+    """What is told of a resize: as much of a pod's status as what it holds rests on."""
+    status = pod.status
+    each = [(one.name, one.allocated_resources, one.resources) for one in _statuses(pod)]
+    return each, status.allocated_resources, _resize_is_infeasible(pod)
+
+
+def _statuses(pod: PodObject) -> list[ContainerStatus]:
+    return [*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())]
+
+
 def _held_by(pod: PodObject) -> Needs:
-    statuses = [*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())]
-    given = {status.name: status for status in statuses}
+    given = {status.name: status for status in _statuses(pod)}
     hopeless = _resize_is_infeasible(pod)
 
     def holds(container: Container) -> Needs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,6 +24,9 @@ from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 MIB = 1 << 20
 MANY = 10_000
 """Devices that no node has; more of them need no counting."""
+MANY_SLICES = 448
+"""Seven of each device of the largest node."""
+_SLICE = re.compile(r"[1-7]g\.[0-9]{1,4}gb(\+[a-z.]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,13 @@ PARTS = (FRACTION, KAI_FRACTION, GPU_MEMORY, KAI_MEMORY)
 
 def is_device(resource: str) -> bool:
     """Whether a resource is a GPU, or part of one."""
-    return resource in WHOLE_GPUS or resource == SHARED_GPU or resource.startswith(MIG_PREFIX)
+    return resource in WHOLE_GPUS or resource == SHARED_GPU or is_slice(resource)
+
+
+def is_slice(resource: str) -> bool:
+    """Whether it is a MIG slice of a size that is known; whatever else is called like one is counted as any other
+    resource is, for nobody knows how much of a device it takes."""
+    return resource.startswith(MIG_PREFIX) and _SLICE.fullmatch(profile_of(resource)) is not None
 
 
 def profile_of(resource: str) -> str:
@@ -57,7 +67,7 @@ def profile_of(resource: str) -> str:
 def asked_for(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked | Refusal:
     """The devices among a pod's needs, and what its annotations say of parts."""
     asked = {name: min(amount, MANY) for name, amount in sorted(needs.items()) if amount and is_device(name)}
-    kinds = {MIG_PREFIX if name.startswith(MIG_PREFIX) else name for name in asked}
+    kinds = {MIG_PREFIX if is_slice(name) else name for name in asked}
     part = metadata.annotation(FRACTION) or metadata.annotation(KAI_FRACTION)
     memory = metadata.annotation(GPU_MEMORY) or metadata.annotation(KAI_MEMORY)
     if len(kinds) + bool(part) + bool(memory) > 1:
@@ -70,14 +80,37 @@ def asked_for(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> De
     if not kinds:
         return NONE
     if MIG_PREFIX in kinds:
-        return DevicesAsked(mig=tuple(sorted((profile_of(name), count) for name, count in asked.items())))
+        return DevicesAsked(mig=_slices(asked))
     name, count = next(iter(asked.items()))
     if name != SHARED_GPU:
         return DevicesAsked(gpus=count, resource=name)
     if count > 1:
         told = f"it asks for {count} {SHARED_GPU}, which would be parts of perhaps one device; ask for 1"
         return Refusal(RefusalName.SHARED_COUNT, told)
-    return DevicesAsked(share=max(MILLI, WHOLE // max(1, settings.replicas)), resource=name)
+    return DevicesAsked(share=_replica(settings), resource=name)
+
+
+def held_by(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked:
+    """The same of a pod that has its node already. One that could not be had here holds devices all the same: whole
+    ones if it asks for any, else slices, else parts, of which several count as parts of one device."""
+    asked = asked_for(needs, metadata, settings)
+    if isinstance(asked, DevicesAsked):
+        return asked
+    if whole := sum(needs.get(name, 0) for name in WHOLE_GPUS):
+        return DevicesAsked(gpus=min(whole, MANY))
+    if slices := {name: needs[name] for name in sorted(needs) if is_slice(name) and needs[name]}:
+        return DevicesAsked(mig=_slices(slices))
+    parts = min(needs.get(SHARED_GPU, 0), MANY)
+    return DevicesAsked(share=min(WHOLE, parts * _replica(settings)))
+
+
+def _slices(asked: Needs) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((profile_of(name), min(count, MANY_SLICES)) for name, count in asked.items()))
+
+
+def _replica(settings: ReadingSettings) -> int:
+    """The part of a device that each of those is that share it."""
+    return max(MILLI, WHOLE // max(1, settings.replicas))
 
 
 def _part(part: str, memory: str, settings: ReadingSettings) -> DevicesAsked | Refusal:

@@ -1,7 +1,7 @@
 """Pods of one gang as task groups: who is of which group, which number, and who is still to come.
 
-Members of one role are one group as long as they are alike to the brain. A pod that differs gets a group of its own;
-one that runs and was resized meanwhile does not, for what it holds beyond its group's request is counted with its node.
+Members of one role are one group as long as they are alike to the brain. A pod that differs gets a group of its own; of
+one that has its place only what it takes there is looked at, not where else it could be.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import Placement, TaskGroup
-from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
@@ -36,6 +36,8 @@ class Seating:
     chairs: tuple[Chair, ...]
 
 
+TASKS_MAX = 1_000_000
+"""No gang has more; of one that says so nobody counts further, for it can never be had."""
 Places = Mapping[str, Placement]
 """Where pods are or will be, by uid, as the world knows or assumes it; group and number are found here."""
 
@@ -80,31 +82,61 @@ def _kinds(
     """Members that are alike, each kind with one of them; of a role that has none yet, what it will be made from."""
     kinds: list[tuple[TaskGroup, list[Sitting]]] = []
     read: Read = {}
-    for member in sorted(members, key=lambda m: _is_settled(m[0], places)):
-        found = _read(member[0], settings, read)
-        settled = _is_settled(member[0], places)
+    for member in sorted(members, key=lambda m: _course(m[0], places)):
+        found, course = _read(member[0], settings, read), _course(member[0], places)
         if isinstance(found, Refusal):
-            if not settled:
+            if course is _Course.WAITS:
                 return found
-            found = TaskGroup()  # it runs, whatever we think of it
-        same = next(
-            (alike for known, alike in kinds if known == found or (settled and _as_devices(known, found))), None
-        )
+            found = TaskGroup(request=pods.held_by(member[0], settings))  # it runs, whatever we think of it
+        same = next((alike for known, alike in kinds if _is_of(known, found, course)), None)
         if same is None:
             kinds.append((found, [member]))
         else:
             same.append(member)
     if kinds:
-        return kinds
+        order = {id(member): place for place, member in enumerate(members)}
+        return [(known, sorted(alike, key=lambda m: _turn(m, places, order))) for known, alike in kinds]
     if role.template is None:
         return [(TaskGroup(), [])]  # what they will ask for is told when the first of them comes
     made = pods.group_of(role.template.spec, role.template.metadata, settings)
     return made if isinstance(made, Refusal) else [(made, [])]
 
 
-def _is_settled(pod: PodObject, places: Places) -> bool:
-    """Whether nothing is asked any more about where it could be: it has its node, is on its way there, or is over."""
-    return pods.is_bound(pod) or pods.is_over(pod) or pod.metadata.uid in places
+class _Course(IntEnum):
+    """How far a member has come, in the order in which they tell what their group is."""
+
+    WAITS = 0
+    STANDS = 1
+    """It has its node, or is on its way there: nothing is asked any more about where it could be."""
+    LEAVES = 2
+    OVER = 3
+
+
+def _course(pod: PodObject, places: Places) -> _Course:
+    if pods.is_over(pod):
+        return _Course.OVER
+    if pods.is_bound(pod):
+        return _Course.LEAVES if pods.is_leaving(pod) else _Course.STANDS
+    return _Course.STANDS if pod.metadata.uid in places else _Course.WAITS
+
+
+def _turn(member: Sitting, places: Places, order: Mapping[int, int]) -> tuple[bool, int]:
+    """When its number is found: those who wait come first, the older before the younger."""
+    return _course(member[0], places) is not _Course.WAITS, order[id(member)]
+
+
+def _is_of(known: TaskGroup, found: TaskGroup, course: _Course) -> bool:
+    """Whether a member that was read so is of that group. One that is over takes nothing and counts with the others;
+    one that leaves counts with whoever comes in its stead."""
+    match course:
+        case _Course.WAITS:
+            return known == found
+        case _Course.STANDS:
+            return known.request == found.request
+        case _Course.LEAVES:
+            return pods.devices_alone(known.request) == pods.devices_alone(found.request)
+        case _Course.OVER:
+            return True
 
 
 def is_away(pod: PodObject, places: Places) -> bool:
@@ -122,15 +154,6 @@ def _read(pod: PodObject, settings: ReadingSettings, read: Read) -> TaskGroup | 
     if alike is None or alike not in read:
         read[alike] = pods.task_of(pod, settings)
     return read[alike]
-
-
-def _as_devices(known: TaskGroup, found: TaskGroup) -> bool:
-    """Whether they hold the same GPUs, whatever else has been changed since."""
-    return _gpus(known.request) == _gpus(found.request)
-
-
-def _gpus(request: Request) -> object:
-    return request.gpus, request.share, request.gpu_memory, request.mig
 
 
 def _other_name(role: GangRole, prototype: TaskGroup) -> str:
@@ -164,7 +187,7 @@ def _group(role: GangRole, prototype: TaskGroup, chairs: Sequence[Chair], elsewh
     ended = set(role.ended) | {c.task for c in chairs if c.pod.status.phase == "Succeeded"}
     there = {c.task for c in chairs if not pods.is_over(c.pod) and not pods.is_leaving(c.pod)} - ended
     ready = {c.task for c in chairs if c.task in there and not pods.is_gated(c.pod)}
-    wanted = (role.least or 0) if role.tasks is None else role.tasks - elsewhere
+    wanted = min(TASKS_MAX, (role.least or 0) if role.tasks is None else role.tasks - elsewhere)
     tasks = max(1, wanted, len(there | ended))
     absent = 0 if layout.promised else max(0, tasks - len(ended) - len(ready))
     return replace(
@@ -184,7 +207,7 @@ def _with_minimum(groups: tuple[TaskGroup, ...], layout: Layout) -> tuple[TaskGr
     least = layout.least
     if least is None or not groups or any(role.least is not None for role in layout.roles):
         return groups
-    lacking = least - sum(group.tasks for group in groups)
+    lacking = min(least, TASKS_MAX) - sum(group.tasks for group in groups)
     if lacking > 0:
         first = max(groups, key=lambda group: group.tasks)
         more = replace(first, tasks=first.tasks + lacking, absent=first.absent + (0 if layout.promised else lacking))
