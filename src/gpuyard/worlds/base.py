@@ -1,6 +1,6 @@
 """What every world must bring, so that one driver drives them all and the brain cannot tell them apart.
 
-Implemented by `worlds.local`, `worlds.sim` and later `worlds.kubernetes`; called by `runtime.driver` and its loop.
+Implemented by `worlds.local`, `worlds.kubernetes` and `worlds.sim`; called by `runtime.driving` alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class World(Protocol):
 
     Obligations: events are reported in the order in which they happened, each once; applying a plan never blocks on a
     task's end; what an action really did comes back as events, also when it failed (`ActionFailed`). A plan may be
-    applied in part (the world changed meanwhile): the world then simply reports what is true.
+    applied in part (the world changed meanwhile): the world then simply reports what is true. Whatever cannot be read
+    of one job is left out and told to its owner: an error is for what concerns everybody, and costs the turn.
     """
 
     def open(self) -> Snapshot:

@@ -96,13 +96,13 @@ class Recovery:
 
     def _name_culprit(self, error: Exception) -> bool:
         """Set the job apart that the failure comes from; whether there is one."""
-        name = getattr(error, "job", "")
-        if not name and self._loop.stage == "decide":
-            try:
-                moment = self._loop.world.open()
-                name = culprit(moment, self._loop.memory, self._loop.set_apart, self._steps)
-            except Exception:  # the world cannot be opened now: there is nobody to look among
-                return False
+        if self._loop.stage != "decide":
+            return False  # what cannot be read of one job the world leaves out; applying is tried one by one
+        try:
+            moment = self._loop.world.open()
+            name = culprit(moment, self._loop.memory, self._loop.set_apart, self._steps)
+        except Exception:  # the world cannot be opened now: there is nobody to look among
+            return False
         if name:
             self._loop.set_apart[name] = f"{type(error).__name__}: {error}"
         return bool(name)
