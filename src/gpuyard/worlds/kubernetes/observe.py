@@ -7,7 +7,7 @@ it; nothing here follows single changes of the API.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gpuyard.kube.definitions import gpu_nodes
@@ -31,9 +31,9 @@ from gpuyard.model.node import Budget, Node
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.queue import Queue
 from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
-from gpuyard.worlds.kubernetes.asking import company
+from gpuyard.worlds.kubernetes.asking import company, refusals
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
-from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.avoiding import Avoidance
 from gpuyard.worlds.kubernetes.budgets import BudgetBook
@@ -52,6 +52,7 @@ PART_BOUND_S = 20.0
 NEVER = -1.0
 Free = dict[tuple[str, int], str]
 """Uids of pods that could be placed, by group and number."""
+Read = Callable[[str], Iterator[Event]]
 
 
 class ClusterObserver:
@@ -92,6 +93,8 @@ class ClusterObserver:
         """Neighbours that somebody seeks, shuns or lies evenly among: of others' pods these are told, too."""
         self._left: dict[str, set[str]] = {}
         """Names of what pods of refused gangs hold all the same, by gang."""
+        self.stumbled: Callable[[str, Exception], None] = lambda _name, _error: None
+        """Called with what cannot be read by a mistake of ours, a gang or a node, and how that went."""
 
     def _know_storage(self, storage: Storage) -> None:
         self.settings = replace(self.settings, storage=storage)
@@ -124,15 +127,38 @@ class ClusterObserver:
             yield QueuesChanged(self.queues)
         self._hear_of_budgets()
         while dirty.nodes:
-            yield from self._node(dirty.nodes.pop())
+            yield from self._tried(self._node, dirty.nodes.pop(), self._node_unread)
         if dirty:
             self._look_at_the_crowded()
         while dirty.loads or dirty.gangs:  # each may make others of the other kind interesting
             while dirty.loads:
-                yield from self._load(dirty.loads.pop())
+                yield from self._tried(self._load, dirty.loads.pop(), self._node_unread)
             while dirty.gangs:
-                yield from self._gang(dirty.gangs.popitem()[0])
+                yield from self._tried(self._gang, dirty.gangs.popitem()[0], self._gang_unread)
         yield from self._budgets()
+
+    # --- what cannot be read, by a mistake of ours -----------------------------------------------------
+
+    def _tried(self, read: Read, name: str, unread: Callable[[str, Exception], Iterator[Event]]) -> Iterator[Event]:
+        """Whoever cannot be read keeps nobody else from being heard of; tried again once something of it changes."""
+        try:
+            yield from read(name)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is about this one alone
+            self.stumbled(name, error)
+            yield from unread(name, error)
+
+    def _gang_unread(self, name: str, error: Exception) -> Iterator[Event]:
+        """It is not placed, and told why; those of it that have their nodes hold what they hold."""
+        self.refused[name] = refusals.unread(error)
+        yield from self._tell(name, None)
+        yield from self._tell_of_those_left(name)
+
+    def _node_unread(self, name: str, error: Exception) -> Iterator[Event]:
+        """What it has, or what others use of it, is not known: nothing new goes there."""
+        before = self.nodes.get(name)
+        if before is not None and before.closed is None:
+            self.nodes[name] = nodes.avoided(before, refusals.unread(error).message, 0.0)
+            yield NodeSeen(self.nodes[name])
 
     @property
     def queues(self) -> tuple[Queue, ...]:
@@ -326,15 +352,19 @@ class ClusterObserver:
         """Pods of a gang that is refused now and was not when they were bound hold what they hold."""
         there = self.cache.gang(name) if name in self.refused else []
         placed = [(pod, self.nodes.get(pod.node_name)) for pod in there if not pods.is_over(pod)]
-        jobs = [
-            gangs.left_of(pod, *self._devices(pod, node), self.settings) for pod, node in placed if node is not None
-        ]
+        jobs = [self._left_of(pod, node, self.refused[name]) for pod, node in placed if node is not None]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
         if jobs:
             self._left[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
+
+    def _left_of(self, pod: PodObject, node: Node, refusal: Refusal) -> Job:
+        devices = self._devices(pod, node)
+        if refusal.reason is RefusalName.SET_APART:
+            return gangs.unread_of(pod, *devices)
+        return gangs.left_of(pod, *devices, self.settings)
 
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""
