@@ -53,7 +53,14 @@ class World(Protocol):
         """Let go; what runs goes on running."""
 
 
-class Archive(Protocol):
+class Reports(Protocol):
+    """Where failures are kept for whoever mends them."""
+
+    def report(self, name: str, document: Any) -> str:
+        """Keep something for a bug report; where it can be found."""
+
+
+class Archive(Reports, Protocol):
     """Where the journal, what the brain remembers and reports of failures are kept. Soon is enough, lost is not."""
 
     def begin(self, at: float, content: bytes) -> None:
@@ -70,9 +77,6 @@ class Archive(Protocol):
 
     def kept(self, name: str) -> Any:
         """What was kept last under that name; None if nothing was."""
-
-    def report(self, name: str, document: Any) -> str:
-        """Keep something for a bug report; where it can be found."""
 
 
 class Leadership(Protocol):

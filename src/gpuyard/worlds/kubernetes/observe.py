@@ -93,8 +93,10 @@ class ClusterObserver:
         """Neighbours that somebody seeks, shuns or lies evenly among: of others' pods these are told, too."""
         self._left: dict[str, set[str]] = {}
         """Names of what pods of refused gangs hold all the same, by gang."""
+        self.unread: set[str] = set()
+        """Gangs and nodes that cannot be read by a mistake of ours."""
         self.stumbled: Callable[[str, Exception], None] = lambda _name, _error: None
-        """Called with what cannot be read by a mistake of ours, a gang or a node, and how that went."""
+        """Called with each of them, and how that went."""
 
     def _know_storage(self, storage: Storage) -> None:
         self.settings = replace(self.settings, storage=storage)
@@ -112,7 +114,7 @@ class ClusterObserver:
         """Nothing was told: all there is is to be looked at."""
         self.nodes, self.jobs, self.free, self.foreign, self.refused, self._left = {}, {}, {}, {}, {}, {}
         self._read_queues()
-        self.budgets, self._book = (), BudgetBook()
+        self.budgets, self._book, self.unread = (), BudgetBook(), set()
         self.cache.devices.clear()  # nodes may have others by now
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
@@ -144,8 +146,11 @@ class ClusterObserver:
         try:
             yield from read(name)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is about this one alone
+            self.unread.add(name)
             self.stumbled(name, error)
             yield from unread(name, error)
+        else:
+            self.unread.discard(name)
 
     def _gang_unread(self, name: str, error: Exception) -> Iterator[Event]:
         """It is not placed, and told why; those of it that have their nodes hold what they hold."""

@@ -248,6 +248,10 @@ class KubernetesWorld:
         """Why the cluster is not followed now, if it is not."""
         return self.following.trouble()
 
+    def trouble_aside(self) -> str:
+        """What is wrong beside that, and keeps nobody from being placed."""
+        return self.keeper.trouble or (self.election.trouble if self.settings.elects else "")
+
     # --- the right to act ------------------------------------------------------------------------------
 
     def held(self) -> bool:
