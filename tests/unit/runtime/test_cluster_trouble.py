@@ -97,6 +97,26 @@ def test_a_pod_that_we_stumble_over_is_named_and_kept_for_a_report_once(tmp_path
     lived(tmp_path, acts)
 
 
+def test_a_part_of_the_world_that_ends_by_a_mistake_begins_again_and_it_is_told(tmp_path: Path):
+    def acts(scheduler: ClusterScheduler) -> None:
+        expire, ended = scheduler.world.taker.expire, list[str]()
+
+        def stumbles() -> None:
+            if not ended:
+                ended.append("once")
+                raise KeyError("expire")
+            ended.append("again")
+            expire()
+
+        scheduler.world.taker.expire = stumbles  # type: ignore[method-assign]
+        until(lambda: "KeyError: 'expire'" in scheduler.trouble(), PATIENCE_S, "it is told")
+        until(lambda: "again" in ended, PATIENCE_S, "it goes on")
+        (kept,) = tmp_path.iterdir()
+        assert json.loads(kept.read_text())["about"] == "the scheduler itself"
+
+    lived(tmp_path, acts)
+
+
 def test_a_folder_keeps_the_newest_reports_and_only_its_owner_reads_them(tmp_path: Path):
     folder = ReportFolder(tmp_path / "reports")
     kept = [folder.report(f"turn-{number}", {"number": number}) for number in range(KEPT + 2)]

@@ -48,13 +48,24 @@ class Objects(Generic[S]):
             self.drop(key)
             before = None
         self.objects[key] = seen
-        self._changed(before, seen)
+        try:
+            self._changed(before, seen)
+        except Exception:
+            self._take_back(key, before)
+            raise
 
     def drop(self, key: str) -> None:
         """Gone."""
         before = self.objects.pop(key, None)
         if before is not None:
             self._changed(before, None)
+
+    def _take_back(self, key: str, before: S | None) -> None:
+        """It was not taken in: whatever is told of it next is told as if it had not been seen."""
+        if before is None:
+            del self.objects[key]
+        else:
+            self.objects[key] = before
 
     def keys(self) -> Iterable[str]:
         """All there are."""

@@ -36,6 +36,8 @@ class Following:
         self._clock = clock
         self._dice = dice
         self._do = do
+        self._known: frozenset[str] = frozenset()
+        """Kinds that are followed."""
         self._found = False
         """Whether it is known what there is to follow."""
         self._trouble = ""
@@ -44,10 +46,9 @@ class Following:
 
     async def run(self, scheduler: str) -> None:
         """Owners first, so that few pods come before theirs; until it is cancelled."""
-        known: frozenset[str] = frozenset()
         while True:
             try:
-                found = await kinds.served(self._client, known)
+                found = await kinds.served(self._client, self._known)
             except (GpuYardError, msgspec.MsgspecError) as error:
                 self._trouble = str(error)
                 await self._clock.sleep(1.0)
@@ -55,7 +56,7 @@ class Following:
             for kind in found:
                 self._cache.owners.paths[kind.name] = kind.objects.path
                 self.follow(kind.objects, self._cache.sink_of(kind.name))
-            known |= {kind.name for kind in found}
+            self._known |= {kind.name for kind in found}
             if not self._found:
                 self._follow_cluster(scheduler)
             self._found, self._trouble = True, ""
@@ -108,6 +109,13 @@ class Following:
     def heard_s(self) -> float:
         """How long ago the server was last heard, of the kind of objects that was heard of least."""
         return self._clock.monotonic() - min((each.heard_at for each in self.reflectors), default=0.0)
+
+    def unread(self) -> str:
+        """An object that cannot be read, if there is one, and why."""
+        for each in self.reflectors:
+            for key, why in list(each.unread.items())[:1]:
+                return f"{key} of {each.kind.path} is passed over, because it cannot be read: {why}"
+        return ""
 
     def trouble(self) -> str:
         """Why something is not followed now, if it is not."""

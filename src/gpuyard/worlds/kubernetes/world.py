@@ -59,6 +59,9 @@ PARTING_S = 0.5
 LOOK_S = 1.0
 """So often whoever waits for the loop looks whether there still is one."""
 IDLE_S = 5.0
+AGAIN_S = 1.0
+FALTERED_S = 60.0
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 T = TypeVar("T")
 
@@ -123,6 +126,8 @@ class KubernetesWorld:
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._up = threading.Event()
+        self._faltered = "", -math.inf
+        """What last went wrong in the loop that nobody foresaw, and when."""
 
     # --- up and down ---------------------------------------------------------------------------------
 
@@ -166,21 +171,44 @@ class KubernetesWorld:
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
         self._up.set()
-        works = [self._follow()]
-        if self.settings.identity:
-            works += [self.teller.run(self._may_act, self._moment, self.settings.explain), self._tend()]
-            works.append(self.keeper.run(self._may_act, self.settings.gives))
-            works.append(Nominator(self.client, self.observer, self._clock).run(self._may_act))
-            if self.settings.elects:
-                works.append(self.election.run())
-        for work in works:
-            self._do(work)
+        for work in self._works():
+            self._do(self._keep_going(work))
         await self._stopping.wait()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
+
+    def _works(self) -> list[Work]:
+        """What is done as long as the world is up."""
+        if not self.settings.identity:
+            return [self._follow]
+        nominator = Nominator(self.client, self.observer, self._clock)
+        works: list[Work] = [
+            self._follow,
+            partial(self.teller.run, self._may_act, self._moment, self.settings.explain),
+            self._tend,
+            partial(self.keeper.run, self._may_act, self.settings.gives),
+            partial(nominator.run, self._may_act),
+        ]
+        if self.settings.elects:
+            works.append(self.election.run)
+        return works
+
+    async def _keep_going(self, work: Work) -> None:
+        """Until it is over. A mistake of ours in one of them would end it for good, and nobody would renew the Lease or
+        tell those who wait: it is told, and begun again."""
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it goes on
+                words = f"{type(error).__name__}: {error}; this is a bug of GPUYard: please report it"
+                self._faltered = words, self._clock.monotonic()
+                self.observer.stumbled("the scheduler itself", error)
+                await self._clock.sleep(AGAIN_S)
+            else:
+                return
 
     async def _follow(self) -> None:
         """Who finds the Lease free has it before it lists the cluster, and lists it once."""
@@ -250,7 +278,9 @@ class KubernetesWorld:
 
     def trouble_aside(self) -> str:
         """What is wrong beside that, and keeps nobody from being placed."""
-        return self.keeper.trouble or (self.election.trouble if self.settings.elects else "")
+        told = self.keeper.trouble or (self.election.trouble if self.settings.elects else "")
+        faltered = "" if self._clock.monotonic() - self._faltered[1] > FALTERED_S else self._faltered[0]
+        return self.following.unread() or faltered or told
 
     # --- the right to act ------------------------------------------------------------------------------
 
