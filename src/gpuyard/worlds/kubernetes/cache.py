@@ -215,6 +215,8 @@ class Cache:
         """Keys of pods of ours that are bound, by node."""
         self.unbegun: set[str] = set()
         """Keys of pods of ours that are bound and have not begun."""
+        self.leaving: set[str] = set()
+        """Keys of pods of ours that are bound and were told to go."""
         self.holding_news: set[str] = set()
         """Keys of pods of ours whose kubelet told something of what they hold, since `device_watch` last looked."""
         self.strangers = Bags()
@@ -279,6 +281,8 @@ class Cache:
             return
         key, node = now.metadata.key, now.node_name
         (self.unbegun.add if pods.is_to_begin(now) else self.unbegun.discard)(key)
+        if pods.is_leaving(now) and node:
+            self.leaving.add(key)
         if node and (before is None or not before.node_name):
             self.on.add(node, key)
         self._hear_of_eviction(now)
@@ -333,6 +337,7 @@ class Cache:
         self.assumed.end(uid)
         self.sent_away.discard(uid)
         self.unbegun.discard(key)
+        self.leaving.discard(key)
         self.devices.pop(uid, None)
         self.on.discard(pod.node_name, key)
         self.owners.forget(key)

@@ -37,7 +37,7 @@ from gpuyard.worlds.kubernetes.acting.nominate import Nominator
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
 from gpuyard.worlds.kubernetes.acting.remember import Give, Keepsake, MemoryKeeper
-from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch
+from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch, StopWatch
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller, Explain
@@ -109,6 +109,7 @@ class KubernetesWorld:
         self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self.starter, clock, self._do)
         self.start_watch = StartWatch(self.observer, self.taker.take, clock, settings.start_timeout)
+        self.stop_watch = StopWatch(self.cache, clock)
         self.device_watch = DeviceWatch(self.cache)
         self.ender = Ender(self.observer, self._do)
         self.taker.breaks_budgets = settings.site.policy.pdb is not PdbRule.NEVER
@@ -237,6 +238,8 @@ class KubernetesWorld:
         with contextlib.suppress(ApiUnreachable):
             for pod, words in causes:
                 await self.teller.write_event(pod, "StartTimeout", words)
+            for pod, words in self.stop_watch.look():
+                await self.teller.write_event(pod, "StopTimeout", words)
             for pod, reason, words in self.device_watch.look():
                 await self.teller.write_event(pod, reason, words, once=reason == OTHER_GPUS)
 
