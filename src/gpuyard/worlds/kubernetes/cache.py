@@ -332,6 +332,11 @@ class Cache:
         self.dirty.nodes.add(name)
         self.news()
 
+    def look_at_load(self, node: str) -> None:
+        """What others use of it is to be added up anew."""
+        self.dirty.loads.add(node)
+        self.news()
+
     def _forget(self, pod: PodObject) -> None:
         uid, key = pod.metadata.uid, pod.metadata.key
         self.assumed.end(uid)

@@ -15,7 +15,7 @@ import msgspec
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.reflector import ObjectKind, Reflector, Sink
-from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject, VolumeObject
+from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.errors import GpuYardError
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.worlds.kubernetes import kinds
@@ -85,6 +85,7 @@ class Following:
             (ObjectKind("/api/v1/persistentvolumeclaims", VolumeClaimObject), storage.claims),
             (ObjectKind("/api/v1/persistentvolumes", VolumeObject), storage.volumes),
             (ObjectKind("/apis/storage.k8s.io/v1/storageclasses", StorageClassObject), storage.classes),
+            (ObjectKind("/apis/storage.k8s.io/v1/csinodes", CsiNodeObject), storage.nodes),
         )
         self._unknown += 1
         self._do(self._once_known([self.follow(kind, sink) for kind, sink in kinds_of], storage.watch))

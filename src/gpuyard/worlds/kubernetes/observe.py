@@ -216,7 +216,8 @@ class ClusterObserver:
             return
         if before is None:
             self._look_at_those_on(name)
-        node = nodes.node_of(seen, self._holders.taken(name), before, self.settings, self._holders.held_on(name))
+        load = self._holders.taken(name, self.settings.storage)
+        node = nodes.node_of(seen, load, before, self.settings, self._holders.held_on(name))
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
@@ -289,7 +290,7 @@ class ClusterObserver:
         node = self.nodes.get(name)
         here = self._holders.strangers(name) if node is not None else []
         self._hear_of_labels(pod for pod in here if company.keeps_apart(pod.spec))
-        if node is not None and (taken := self._holders.taken(name)) != node.taken:
+        if node is not None and (taken := self._holders.taken(name, self.settings.storage)) != node.taken:
             self.nodes[name] = node = replace(node, taken=taken)
             yield NodeLoaded(name, taken)
         held = {pod.metadata.uid: self._devices(pod, node) for pod in here} if node is not None else {}
