@@ -164,13 +164,13 @@ def _label(access: KubeAccess, prefix: str, taint: str) -> None:
 
 def _door(running: ClusterScheduler, clock: Clock, given: dict[str, Any]) -> ClusterDoor:
     """Where callers with tokens of the cluster are answered."""
-    from gpuyard.runtime.clustered.tenants import TenantDesk
+    from gpuyard.runtime.clustered.tenants import TenantAnswers
     from gpuyard.server.clustered import ClusterDoor
     from gpuyard.server.doors.listening import Tcp
 
     host, port = _address("--listen", given["listen"])
     where = Tcp(host, port, given["certificate"], given["key"])
-    return ClusterDoor(TenantDesk(running.world, clock), where)
+    return ClusterDoor(TenantAnswers(running.world, clock), where)
 
 
 def _until_told(running: ClusterScheduler, door: ClusterDoor | None, probes: ProbeDoor | None) -> None:
