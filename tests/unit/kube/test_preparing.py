@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gpuyard.kube.client import ApiReply
-from gpuyard.kube.objects import NodeObject, PodObject
+from gpuyard.kube.objects import DeviceClaimObject, NodeObject, PodObject
 from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.acting.preparing import LIMIT_S, STOPPED, Unprepared, VolumePreparer
@@ -251,3 +251,32 @@ def test_limits_of_attaching_are_followed_for_those_who_wait_and_for_pods_of_oth
     ground.storage.nodes.drop("n0")
     assert DISKS not in asked()
     assert DISKS not in taken()
+
+
+def test_a_claim_on_devices_is_followed_from_the_first_pod_that_names_one_and_binds_it_where_they_are():
+    ground = Ground()
+    asked: list[int] = []
+    ground.storage.devices_needed = lambda: asked.append(1)
+    document = pod("p", 0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    document["metadata"] |= {"namespace": "default", "uid": "p"}
+    ground.cache.pods.put(msgspec.convert(document | {"status": {}}, PodObject))
+    assert asked == [1]
+
+    def claim(**status: Any) -> None:
+        document = {"metadata": {"name": "mine", "namespace": "default", "uid": "mine"}, "status": status}
+        ground.storage.devices.put(msgspec.convert(document, DeviceClaimObject))
+
+    def terms() -> object:
+        list(ground.observer.events())
+        job = ground.observer.jobs.get("default/p")
+        return job.task_groups()[0].terms if job is not None else ground.observer.refused["default/p"].reason.value
+
+    assert terms() == "ClaimUnsupported"
+    claim()
+    ground.storage.watch_devices()
+    assert terms() == "ClaimUnsupported"
+    here = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    claim(allocation={"nodeSelector": here})
+    assert "n1" in str(terms())
+    ground.storage.devices.drop("default/mine")
+    assert terms() == "ClaimUnsupported"

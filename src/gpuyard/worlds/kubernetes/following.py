@@ -7,13 +7,14 @@ later; storage is followed once somebody needs it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 
 from gpuyard.kube.client import KubeClient
-from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
+from gpuyard.kube.objects import BudgetObject, DeviceClaimObject, NodeObject, PodObject
 from gpuyard.kube.reflector import ObjectKind, Reflector, Sink
 from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.errors import GpuYardError
@@ -22,6 +23,8 @@ from gpuyard.worlds.kubernetes import kinds
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.storage import KnownStorage
 
+DEVICE_CLAIM = "ResourceClaim.resource.k8s.io"
+MOMENT_S = 0.02
 Do = Callable[[Coroutine[Any, Any, None]], None]
 """Has the loop do something beside everything else."""
 
@@ -89,6 +92,35 @@ class Following:
         )
         self._unknown += 1
         self._do(self._once_known([self.follow(kind, sink) for kind, sink in kinds_of], storage.watch))
+
+    def follow_devices(self, storage: KnownStorage) -> None:
+        """Claims on devices, from now on, where the server has any and tells us of them: few need them, and what it
+        tells instead keeps nobody else waiting."""
+        self._unknown += 1
+        self._do(self._follow_devices(storage))
+
+    async def _follow_devices(self, storage: KnownStorage) -> None:
+        path = await self._path_of_devices()
+        if not path:
+            self._unknown -= 1
+        while not path:
+            await self._clock.sleep(kinds.EVERY_S)
+            if path := await self._path_of_devices():
+                self._unknown += 1
+        claims = Reflector(self._client, ObjectKind(path, DeviceClaimObject), storage.devices, self._clock, self._dice)
+        self._do(claims.run())
+        while not (claims.synced.is_set() or claims.trouble):
+            await self._clock.sleep(MOMENT_S)
+        refused = not claims.synced.is_set()
+        self._unknown -= refused
+        await claims.synced.wait()
+        storage.watch_devices()
+        self._unknown -= not refused
+
+    async def _path_of_devices(self) -> str:
+        with contextlib.suppress(GpuYardError, msgspec.MsgspecError):
+            return await kinds.path_of(self._client, DEVICE_CLAIM)
+        return ""
 
     async def _once_known(self, reflectors: list[Reflector[Any]], then: Callable[[], None]) -> None:
         for each in reflectors:

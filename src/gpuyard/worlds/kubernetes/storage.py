@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from gpuyard.kube.objects import PodObject
+from gpuyard.kube.objects import DeviceClaimObject, PodObject
 from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking import volumes
@@ -25,6 +25,12 @@ class KnownStorage:
         self.claims: Objects[VolumeClaimObject] = Objects(self._claim_changed)
         self.volumes: Objects[VolumeObject] = Objects(self._volume_changed)
         self.classes: Objects[StorageClassObject] = Objects(self._class_changed)
+        self.devices: Objects[DeviceClaimObject] = Objects(self._device_claim_changed)
+        self.devices_needed: Callable[[], None] = lambda: None
+        """Called when the first pod of ours is seen that claims devices."""
+        self._claimers: dict[str, set[str]] = {}
+        """Keys of pods of ours by the claim on devices that they name."""
+        self._devices_asked = False
         self.nodes: Objects[CsiNodeObject] = Objects(self._node_changed)
         self.needed: Callable[[], None] = lambda: None
         """Called when the first pod of ours with a claim is seen."""
@@ -44,8 +50,8 @@ class KnownStorage:
     def picture(self) -> Storage:
         """As it is now, and as it comes to be: nothing is copied."""
         return Storage(
-            self.claims.objects, self.volumes.objects, self.classes.objects, {}, self.nodes.objects, self._limited,
-            self._in_use, self._watched,
+            self.claims.objects, self.volumes.objects, self.classes.objects, self.devices.objects,
+            self.nodes.objects, self._limited, self._in_use, self._watched,
         )  # fmt: skip
 
     def watch(self) -> None:
@@ -61,6 +67,8 @@ class KnownStorage:
     def _pod_seen(self, before: PodObject | None, now: PodObject | None) -> None:
         seen = now or before
         assert seen is not None
+        if seen.spec.resource_claims:
+            self._hear_of_devices(seen, now is not None)
         if not seen.spec.volumes:
             return  # most pods
         key = seen.metadata.key
@@ -79,6 +87,35 @@ class KnownStorage:
         if not self._asked and now is not None and key in self._cache.pods.objects:
             self._asked = True
             self.needed()
+
+    def _hear_of_devices(self, pod: PodObject, there: bool) -> None:
+        """Whoever names a claim is looked at when that changes."""
+        key = pod.metadata.key
+        for claim in volumes.device_claims_of(pod.spec, pod.metadata):
+            claimers = self._claimers.setdefault(claim, set())
+            claimers.add(key) if there else claimers.discard(key)
+            if not claimers:
+                del self._claimers[claim]
+        if not self._devices_asked and there and key in self._cache.pods.objects:
+            self._devices_asked = True
+            self.devices_needed()
+
+    def watch_devices(self) -> None:
+        """All claims on devices have been seen; from now on every change is followed."""
+        self._known(self.picture())
+        for claim in list(self._claimers):
+            self._look_at_claimers(claim)
+
+    def _device_claim_changed(self, before: DeviceClaimObject | None, now: DeviceClaimObject | None) -> None:
+        if before is not None and now is not None and before.status == now.status:
+            return
+        seen = now or before
+        assert seen is not None
+        self._look_at_claimers(seen.metadata.key)
+
+    def _look_at_claimers(self, claim: str) -> None:
+        for pod in self._claimers.get(claim, ()):
+            self._cache.look_at(self._cache.gang_of(pod))
 
     def assumed(self, pod: PodObject) -> None:
         """It was sent to a node, or is so no longer: whoever else wants its claim for himself hears of it."""

@@ -171,6 +171,7 @@ class KubernetesWorld:
         self.clerk = QueueClerk(self.client, self.cache, self._clock)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
+        self.observer.storage.devices_needed = partial(self.following.follow_devices, self.observer.storage)
         self._up.set()
         for work in self._works():
             self._do(self._keep_going(work))

@@ -11,7 +11,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpuyard.kube.objects import DeviceClaimObject, Metadata, NodeTerm, NodeTerms, PodSpec, Requirement, Volume
+from gpuyard.kube.objects import (
+    DeviceClaimObject,
+    Metadata,
+    NodeTerm,
+    NodeTerms,
+    PodClaim,
+    PodSpec,
+    Requirement,
+    Volume,
+)
 from gpuyard.kube.quantities import whole
 from gpuyard.kube.storage import AllowedTopologies, CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.resources import ATTACHABLE
@@ -65,13 +74,22 @@ def reach(spec: PodSpec, metadata: Metadata, storage: Storage) -> list[NodeTerms
             return terms
         found += terms
     for asked in spec.resource_claims or ():
-        claim = storage.devices.get(f"{metadata.namespace}/{asked.resource_claim_name or ''}")
+        claim = storage.devices.get(_device_claim(asked, metadata))
         if claim is None or claim.status.allocation is None:
             told = f"it claims devices ({asked.name}) that are not allocated, and nobody allocates them here"
             return Refusal(RefusalName.CLAIM_UNSUPPORTED, told)
         if claim.status.allocation.node_selector is not None:
             found.append(claim.status.allocation.node_selector)
     return found
+
+
+def device_claims_of(spec: PodSpec, metadata: Metadata) -> list[str]:
+    """Keys of the claims on devices that it names; one made of a template is its own, and nobody allocates it."""
+    return [_device_claim(asked, metadata) for asked in spec.resource_claims or () if asked.resource_claim_name]
+
+
+def _device_claim(asked: PodClaim, metadata: Metadata) -> str:
+    return f"{metadata.namespace}/{asked.resource_claim_name or ''}"
 
 
 def claims_of(spec: PodSpec, metadata: Metadata) -> Iterator[str]:
