@@ -26,6 +26,7 @@ same.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -51,7 +52,7 @@ from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import company
 from gpuyard.worlds.kubernetes.asking.levels import DEFAULT_LEVELS, Levels, labels_of
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
-from gpuyard.worlds.kubernetes.asking.volumes import Storage
+from gpuyard.worlds.kubernetes.asking.volumes import Storage, limits_of
 from gpuyard.worlds.kubernetes.budgets import budgets_of
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.controllers import KUBEFLOW
@@ -172,6 +173,8 @@ class Cluster:
             {found.metadata.name: found for found in self.of(storage.VolumeObject)},
             {found.metadata.name: found for found in self.of(storage.StorageClassObject)},
             {found.metadata.key: found for found in self.of(shapes.DeviceClaimObject)},
+            {found.metadata.name: found for found in self.of(storage.CsiNodeObject)},
+            Counter(driver for found in self.of(storage.CsiNodeObject) for driver in limits_of(found)),
             in_use,
         )
 
@@ -184,7 +187,8 @@ class Cluster:
         known = {}
         for node in self.of(NodeObject):
             if nodes.is_managed(node):
-                load = pods.load_of(pod for pod in others if pod.spec.node_name == node.metadata.name)
+                there = [pod for pod in others if pod.spec.node_name == node.metadata.name]
+                load = pods.load_of(there, self._taken_by)
                 told = self.objects.get((gpu_nodes.KIND, node.metadata.name))
                 agent = told if isinstance(told, gpu_nodes.GpuNodeObject) else None
                 plain = nodes.node_of(node, load, settings=self.settings)
@@ -204,6 +208,9 @@ class Cluster:
         levels = tuple(level for level, _ in self.settings.levels)
         budgets = budgets_of(self.of(shapes.BudgetObject), gathered.values())
         return Read(known, gathered, parked, foreign, levels, tuple(self.settings.queues), budgets)
+
+    def _taken_by(self, pod: PodObject) -> dict[str, int]:
+        return pods.taken_by(pod) | pods.attached_by(pod, self.settings.storage)
 
     def _seats(self, bound: list[PodObject], known: Mapping[str, Node]) -> dict[str, Any]:
         seats: dict[str, Any] = {}

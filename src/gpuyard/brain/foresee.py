@@ -197,7 +197,7 @@ class Foresight:
         kept, policy = self.memory.of(alarms.AlarmsKept), self.draft.policy
         kept = replace(kept, looked_at=0.0 if measured else self.now)
         self.draft.policy = replace(policy, alerts=replace(policy.alerts, fragmentation_after=0.0))
-        alarms.look(self.draft, kept, waits.Telling(self.explain, len(self.fleet.rolls.short), 0.0))
+        alarms.look(self.draft, kept, waits.Inquiry(self.explain, len(self.fleet.rolls.short), 0.0))
         self.draft.policy = policy
         return self.draft.said.alerts
 

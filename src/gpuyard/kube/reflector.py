@@ -50,6 +50,11 @@ class _TroubleEvent(msgspec.Struct, gc=False):
     object: _Trouble
 
 
+class _Page(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: dict[str, Any] | None = None
+
+
 class ApiObject(Protocol):
     """Any projection of an object."""
 
@@ -110,6 +115,8 @@ class Reflector(Generic[S]):
         self.events = 0
         """How many changes were told in all."""
         self.relists = 0
+        self.unread: dict[str, str] = {}
+        """Objects that were passed over because they cannot be read, and why; what was known of them before stays."""
         self.silent_s = SILENT_S
         self._client = client
         self._sink = sink
@@ -211,7 +218,7 @@ class Reflector(Generic[S]):
 
     def _complete(self, missing: set[str], asked: float) -> None:
         for key in sorted(missing):
-            self._sink.drop(key)
+            self._drop(key)
         self.listed_from = asked
         self._heard()
         self.synced.set()
@@ -241,15 +248,41 @@ class Reflector(Generic[S]):
 
     def _change(self, told: str, line: bytes, missing: set[str] | None) -> None:
         self.events += 1
-        seen: S = self._decoder.decode(line).object
-        if told == "DELETED":
-            self._sink.drop(seen.metadata.key)
+        try:
+            seen: S = self._decoder.decode(line).object
+        except (msgspec.MsgspecError, RecursionError) as error:
+            metadata = msgspec.json.decode(line, type=_BareEvent).object.metadata
+            self._pass_over(metadata.key, error)
         else:
-            self._sink.put(seen)
+            metadata = seen.metadata
+            if told != "DELETED":
+                self._put(seen)
+        if told == "DELETED":
+            self._drop(metadata.key)
         if missing is None:
-            self._version = seen.metadata.resource_version
+            self._version = metadata.resource_version
         elif missing:  # none are, the first time
-            missing.discard(seen.metadata.key)
+            missing.discard(metadata.key)
+
+    def _put(self, seen: S) -> None:
+        """One that nobody can take in keeps none of the others from being known."""
+        try:
+            self._sink.put(seen)
+        except Exception as error:  # noqa: BLE001 -- a mistake of ours about this one, whatever it is
+            self._pass_over(seen.metadata.key, error)
+        else:
+            if self.unread:
+                self.unread.pop(seen.metadata.key, None)
+
+    def _drop(self, key: str) -> None:
+        self.unread.pop(key, None)
+        try:
+            self._sink.drop(key)
+        except Exception as error:  # noqa: BLE001 -- as in `_put`
+            self._pass_over(key, error)
+
+    def _pass_over(self, key: str, error: Exception) -> None:
+        self.unread[key] = f"{type(error).__name__}: {error}"
 
     # --- in pages --------------------------------------------------------------------------------
 
@@ -258,30 +291,36 @@ class Reflector(Generic[S]):
         self.relists += 1
         missing = set(self._sink.keys())
         params = self.kind.params | {"limit": str(PAGE)}
-        decoder = msgspec.json.Decoder(_page_shape(self.kind.shape))
+        decoder, one = msgspec.json.Decoder(_Page), msgspec.json.Decoder(self.kind.shape)
         while True:
             reply = await self._client.get(self.kind.path, params)
             self._check(reply, False)
             page = decoder.decode(reply.body)
-            for seen in page.items or ():
-                self._sink.put(seen)
-                missing.discard(seen.metadata.key)
+            for item in page.items or ():
+                missing.discard(self._put_item(item, one))
             more = (page.metadata or {}).get("continue")
             if not more:
                 break
             params["continue"] = str(more)
-        self._version = str(page.metadata["resourceVersion"])
+        self._version = str((page.metadata or {})["resourceVersion"])
         self._complete(missing, asked)
+
+    def _put_item(self, item: msgspec.Raw, decoder: msgspec.json.Decoder[S]) -> str:
+        """One of a page; its key."""
+        try:
+            seen = decoder.decode(item)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            key = msgspec.json.decode(item, type=AnyObject).metadata.key
+            self._pass_over(key, error)
+            return key
+        self._put(seen)
+        return seen.metadata.key
 
 
 def _is_cancelled() -> bool:
     """Whether we are to end, and not only the watch that we wait for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _page_shape(shape: Any) -> Any:
-    return msgspec.defstruct("Page", [("items", list[shape] | None, None), ("metadata", dict[str, Any] | None, None)])
 
 
 def _kind_of(line: bytes) -> str:

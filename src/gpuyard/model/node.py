@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gpuyard.model.resources import PORT, UNLIMITED, Extras
+from gpuyard.model.resources import ATTACHABLE, PORT, UNLIMITED, Extras
 
 HOURS_A_MONTH = 730.0
 ARCHITECTURES = (
@@ -152,7 +152,10 @@ class Node:
 
     def extra(self, name: str) -> int:
         """How much of something else it has, used or not."""
-        return next((amount for known, amount in self.extras if known == name), int(name.startswith(PORT)))
+        listed = next((amount for known, amount in self.extras if known == name), None)
+        if listed is not None:
+            return listed
+        return UNLIMITED if name.startswith(ATTACHABLE) else int(name.startswith(PORT))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ Extras = tuple[tuple[str, int], ...]
 PORT = "port/"
 """Extras that every node has once, whether it lists them or not: `port/TCP/80`."""
 
+ATTACHABLE = "attachable-volumes-csi-"
+"""Extras of which a node that does not list them has as many as one likes: volumes that a storage driver attaches."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

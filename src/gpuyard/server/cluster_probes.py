@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, "not found\n")
             return
         now = self.server.ask()
-        well = now.turns if path == "/livez" else now.turns and now.synced and now.heard_s <= HEARD_S
+        well = now.turns if path == "/livez" else _is_ready(now)
         self._answer(200 if well else 503, verdict(now))
 
     def _answer(self, code: int, text: str) -> None:
@@ -94,10 +94,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is worth a line."""
 
 
+def _is_ready(now: ClusterReadiness) -> bool:
+    return now.turns and not now.fails and now.synced and now.heard_s <= HEARD_S
+
+
 def verdict(now: ClusterReadiness) -> str:
     """For whoever looks."""
     heard = f"{now.heard_s:.1f} s ago" if now.synced else "never all of it"
-    return f"leads: {_yes(now.leads)}\nsynced: {_yes(now.synced)}\nheard: {heard}\nturns: {_yes(now.turns)}\n"
+    turns = "fail" if now.turns and now.fails else _yes(now.turns)
+    return f"leads: {_yes(now.leads)}\nsynced: {_yes(now.synced)}\nheard: {heard}\nturns: {turns}\n"
 
 
 def _yes(holds: bool) -> str:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from gpuyard.files import snapshot_document
 from gpuyard.model.errors import GpuYardError
-from gpuyard.runtime.clustered.tenants import Stranger, TenantDesk
+from gpuyard.runtime.clustered.tenants import Stranger, TenantAnswers
 from gpuyard.server import answers
 from gpuyard.server.doors import descriptors, listening
 from gpuyard.server.doors.access import BEARER
@@ -30,16 +30,16 @@ TOKEN_MAX = 64 << 10
 class ClusterDoor:
     """Open from `start` to `stop`."""
 
-    def __init__(self, desk: TenantDesk, where: Tcp) -> None:
+    def __init__(self, tenants: TenantAnswers, where: Tcp) -> None:
         bound, self.port = listening.open_tcp(where)
         _, remote = descriptors.limits_of(descriptors.raise_limit())
         self.url = where.url(self.port)
-        self._listener = Listener(build(desk), [Door(bound, remote)], where)
+        self._listener = Listener(build(tenants), [Door(bound, remote)], where)
         self.start: Callable[[], None] = self._listener.start
         self.stop: Callable[[], None] = self._listener.stop
 
 
-def build(desk: TenantDesk) -> Starlette:
+def build(tenants: TenantAnswers) -> Starlette:
     """The application. What it tells takes a moment to work out, so one question of a caller is answered at a time.
 
     Who the caller is is asked in another line, by address: whoever shows tokens of nobody stands in their own way.
@@ -52,11 +52,11 @@ def build(desk: TenantDesk) -> Starlette:
         if not token or len(token) > TOKEN_MAX:
             return answers.mistake(401, "No token was shown.", "`yard --kube` shows that of your kubeconfig.")
         source = request.client.host if request.client is not None else ""
-        desk.admit(token, source)
+        tenants.admit(token, source)
         async with strangers.take(source):
-            tenant = await run_in_threadpool(desk.tenant, token)
+            tenant = await run_in_threadpool(tenants.tenant, token)
         async with turns.take(tenant.user, slow=True):
-            moment = await run_in_threadpool(desk.snapshot, tenant)
+            moment = await run_in_threadpool(tenants.snapshot, tenant)
             return await run_in_threadpool(lambda: answers.encoded(snapshot_document(moment)))
 
     async def unknown(request: Request, error: Exception) -> Response:

@@ -1,6 +1,6 @@
 """What every world must bring, so that one driver drives them all and the brain cannot tell them apart.
 
-Implemented by `worlds.local`, `worlds.sim` and later `worlds.kubernetes`; called by `runtime.driver` and its loop.
+Implemented by `worlds.local`, `worlds.kubernetes` and `worlds.sim`; called by `runtime.driving` alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class World(Protocol):
 
     Obligations: events are reported in the order in which they happened, each once; applying a plan never blocks on a
     task's end; what an action really did comes back as events, also when it failed (`ActionFailed`). A plan may be
-    applied in part (the world changed meanwhile): the world then simply reports what is true.
+    applied in part (the world changed meanwhile): the world then simply reports what is true. Whatever cannot be read
+    of one job is left out and told to its owner: an error is for what concerns everybody, and costs the turn.
     """
 
     def open(self) -> Snapshot:
@@ -52,7 +53,14 @@ class World(Protocol):
         """Let go; what runs goes on running."""
 
 
-class Archive(Protocol):
+class Reports(Protocol):
+    """Where failures are kept for whoever mends them."""
+
+    def report(self, name: str, document: Any) -> str:
+        """Keep something for a bug report; where it can be found."""
+
+
+class Archive(Reports, Protocol):
     """Where the journal, what the brain remembers and reports of failures are kept. Soon is enough, lost is not."""
 
     def begin(self, at: float, content: bytes) -> None:
@@ -69,9 +77,6 @@ class Archive(Protocol):
 
     def kept(self, name: str) -> Any:
         """What was kept last under that name; None if nothing was."""
-
-    def report(self, name: str, document: Any) -> str:
-        """Keep something for a bug report; where it can be found."""
 
 
 class Leadership(Protocol):

@@ -5,10 +5,19 @@ from __future__ import annotations
 
 import pytest
 
+from gpuyard.worlds.kubernetes import kinds
+from gpuyard.worlds.kubernetes.acting import tell
 from tests.e2e.kube.conftest import Scheduling, bound, wait_for, wait_for_words
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
-from tests.support.kube.foreign_kinds import JOBSET, KAI_GROUP, VOLCANO_GROUP, serve
+from tests.support.kube.foreign_kinds import (
+    JOBSET,
+    KAI_GROUP,
+    LEADER_WORKER_SET,
+    VOLCANO_GROUP,
+    serve,
+    serve_no_more,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +96,27 @@ def test_the_subgroups_of_a_kai_group_start_together_in_its_queue(
     assert bound(served) == {}
     kubelets.add(FakeNode("n1", gpus=8))
     wait_for(lambda: len(bound(served)) == 3, "all of it is bound")
+
+
+def test_a_kind_that_is_installed_later_is_found_and_says_how_many_belong_to_pods_that_came_before_it(
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
+):
+    serve_no_more(cluster, LEADER_WORKER_SET)
+    monkeypatch.setattr(kinds, "EVERY_S", 0.2)
+    monkeypatch.setattr(tell, "REWORD_S", 0.2)
+    kubelets.add(FakeNode("n0", gpus=2))
+    cluster.create(pod("theirs", 1, scheduler="default-scheduler", nodeName="n0"))
+    scheduling()
+    group, version, kind = LEADER_WORKER_SET
+    marks = {"name": "serve", "group-index": "0", "worker-index": "0"}
+    leader = pod("serve-0", 2, labels={f"leaderworkerset.sigs.k8s.io/{key}": told for key, told in marks.items()})
+    cluster.create(leader)
+    gang = "default/leaderworkerset/serve-0"
+    wait_for_words(cluster, "serve", gang, "needs 2 GPUs together")
+    serve(cluster, (LEADER_WORKER_SET,))
+    template = {"workerTemplate": {"spec": pod("w", 2)["spec"]}, "size": 2}
+    spec = {"replicas": 1, "startupPolicy": "LeaderReady", "leaderWorkerTemplate": template}
+    cluster.create({"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": "serve"}, "spec": spec})
+    wait_for_words(cluster, "serve", gang, "needs 4 GPUs")
+    kubelets.add(FakeNode("n1", gpus=4))
+    wait_for(lambda: bound(cluster).get("serve-0") == "n1", "it goes where there is room for both")

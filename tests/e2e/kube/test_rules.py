@@ -55,6 +55,28 @@ def test_what_cannot_be_promised_is_refused_by_name(cluster: Cluster, kubelets: 
     assert bound(cluster) == {}
 
 
+def test_a_claim_on_devices_that_somebody_has_allocated_is_met_where_they_are(
+    cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+):
+    kubelets.add(FakeNode("n0"), FakeNode("n1"))
+    schedulers()
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpus.example.com"}}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "mine"}}
+    cluster.call("POST", claims, claim | {"spec": {"devices": {"requests": [request]}}})
+    try:
+        cluster.create(pod("claims", 0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]))
+        wait_for(lambda: told(cluster, "claims") == "ClaimUnsupported", "nobody has allocated it")
+        here = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+        had = {"request": "gpu", "driver": "gpus.example.com", "pool": "n1", "device": "gpu-0"}
+        status = {"allocation": {"devices": {"results": [had]}, "nodeSelector": here}}
+        cluster.merge(f"{claims}/mine/status", {"status": status})
+        wait_for(lambda: bound(cluster) == {"claims": "n1"}, "it is bound where its devices are")
+    finally:
+        cluster.delete("/api/v1/namespaces/default/pods/claims", 0)
+        cluster.delete(f"{claims}/mine")
+
+
 def test_pods_with_one_mark_are_one_gang_though_they_come_one_by_one(
     cluster: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
 ):

@@ -8,7 +8,8 @@ from http import HTTPStatus
 import pytest
 from aiohttp import web
 
-from tests.e2e.kube.conftest import PATIENCE_S, Schedulers, bound, wait_for
+from gpuyard.worlds.kubernetes.acting import start_watch
+from tests.e2e.kube.conftest import PATIENCE_S, Schedulers, Scheduling, bound, wait_for
 from tests.support.kube.cluster import Cluster
 from tests.support.kube.fake_kubelet import FakeKubelets, FakeNode, indexed_job, pod
 from tests.support.kube.faults import FaultProxy, Refusal, Verdict, is_bind
@@ -84,3 +85,26 @@ def test_a_gang_that_is_bound_and_does_not_begin_is_tried_elsewhere_once_and_its
     assert all("ErrImagePull: no such image" in note for note in told())
     assert sum("taken back" in note for note in told()) == 1
     assert not cluster.get("/apis/batch/v1/namespaces/default/jobs/gang")["status"].get("failed")
+
+
+def test_a_pod_that_was_told_to_go_and_does_not_is_named_and_keeps_its_gpus_until_it_goes(
+    cluster: Cluster, kubelets: FakeKubelets, scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(start_watch, "OVERDUE_S", 1.0)
+    kubelets.add(FakeNode("n0", gpus=1))
+    scheduling()
+    cluster.create(pod("stays", 1, notes={"linger": "until let go"}))
+    wait_for(lambda: bound(cluster) == {"stays": "n0"}, "it is bound")
+    cluster.create(pod("next", 1))
+    cluster.delete("/api/v1/namespaces/default/pods/stays")
+
+    def told() -> list[str]:
+        events = cluster.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        return [each["note"] for each in events if each["reason"] == "StopTimeout"]
+
+    wait_for(told, "it is named")
+    assert told()[0].startswith("stays was told to go and is still there on n0")
+    assert "next" not in bound(cluster)
+    kubelets.let_go.set()
+    wait_for(lambda: bound(cluster) == {"next": "n0"}, "its GPU is given on once it is gone")
+    assert len(told()) == 1

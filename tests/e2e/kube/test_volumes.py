@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 CLAIMS, VOLUMES = "/api/v1/namespaces/default/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 SELECTED = "volume.kubernetes.io/selected-node"
 
 
@@ -24,7 +25,7 @@ def storage(cluster: Cluster) -> Iterator[Cluster]:
     """Nothing of it is left afterwards, whoever would protect it."""
     yield cluster
     cluster.delete("/api/v1/namespaces/default/pods?gracePeriodSeconds=0", 0)
-    for folder in (CLAIMS, VOLUMES, CLASSES):
+    for folder in (CLAIMS, VOLUMES, CLASSES, CSI_NODES):
         for each in cluster.get(folder)["items"]:
             with contextlib.suppress(ApiError):
                 cluster.merge(f"{folder}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
@@ -123,3 +124,31 @@ def test_a_gang_gets_the_volumes_that_are_free_on_its_nodes_and_who_comes_later_
 
     wait_for(lambda: told().get("reason") == "VolumeUnbound", "who finds no free volume is told so")
     assert "no free volume of the class local" in told()["message"]
+
+
+def test_a_node_attaches_as_many_volumes_as_its_driver_says_and_who_comes_then_waits_for_it(
+    storage: Cluster, kubelets: FakeKubelets, schedulers: Schedulers
+):
+    kubelets.add(FakeNode("n0"))
+    drivers = [{"name": "disks.test", "nodeID": "n0", "allocatable": {"count": 1}}]
+    csi_node = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n0"}}
+    storage.call("POST", CSI_NODES, csi_node | {"spec": {"drivers": drivers}})
+    storage.create(storage_class("local", "kubernetes.io/no-provisioner"))
+    for index in range(2):
+        source = {"local": None, "csi": {"driver": "disks.test", "volumeHandle": f"disk{index}"}}
+        storage.create(volume(f"disk{index}", "local", "n0", **source))
+        storage.create(claim(f"data{index}", "local"))
+    schedulers()
+    storage.create(with_claim("first", "data0"))
+    wait_for(lambda: bound(storage) == {"first": "n0"}, "the first is bound")
+    storage.create(with_claim("second", "data1"))
+
+    def told() -> dict[str, Any]:
+        return condition(next(each for each in storage.pods() if each["metadata"]["name"] == "second"))
+
+    wait_for(
+        lambda: "attachable-volumes-csi-disks.test" in told().get("message", ""), "the second is told why it waits"
+    )
+    assert told()["reason"] == "NotEnoughExtra"
+    storage.delete("/api/v1/namespaces/default/pods/first", 0)
+    wait_for(lambda: bound(storage) == {"second": "n0"}, "it is bound once the first is gone")

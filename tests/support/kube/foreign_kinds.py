@@ -14,6 +14,7 @@ JOBSET: Kind = ("jobset.x-k8s.io", "v1alpha2", "JobSet")
 VOLCANO_GROUP: Kind = ("scheduling.volcano.sh", "v1beta1", "PodGroup")
 VOLCANO_JOB: Kind = ("batch.volcano.sh", "v1alpha1", "Job")
 KAI_GROUP: Kind = ("scheduling.run.ai", "v2alpha2", "PodGroup")
+LEADER_WORKER_SET: Kind = ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
 RAY_CLUSTER: Kind = ("ray.io", "v1", "RayCluster")
 PYTORCH_JOB: Kind = ("kubeflow.org", "v1", "PyTorchJob")
 
@@ -37,6 +38,14 @@ def serve(cluster: Cluster, kinds: Iterable[Kind]) -> None:
         path = f"/apis/{group}/{version}/namespaces/default/{kind.lower()}s"
         until(partial(is_served, cluster, path), 60, f"{kind} of {group} is served")
         cluster.delete(path)
+
+
+def serve_no_more(cluster: Cluster, kind: Kind) -> None:
+    """As if it had never been installed."""
+    group, version, name = kind
+    cluster.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name.lower()}s.{group}")
+    path = f"/apis/{group}/{version}/namespaces/default/{name.lower()}s"
+    until(lambda: not is_served(cluster, path), 60, f"{name} of {group} is not served")
 
 
 def definition(group: str, version: str, kind: str) -> dict[str, Any]:

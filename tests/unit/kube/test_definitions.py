@@ -155,7 +155,7 @@ def test_the_scheduler_may_follow_what_it_follows_write_what_it_writes_and_nothi
     """Kinds are those of the code, so that one that is followed no more loses its right."""
     wanted = {resource: set(verbs) for resource, verbs in WRITES.items()}
     suspended = {"Job.batch", "JobSet.jobset.x-k8s.io", "RayCluster.ray.io", *KUBEFLOW}
-    followed = [plural(kind) for kind in kinds.SHAPES]
+    followed = [plural(kind) for kind in (*kinds.SHAPES, following.DEVICE_CLAIM)]
     always = re.findall(r"ObjectKind\(\"/apis?/([^\"]+)\"", inspect.getsource(following))
     followed += [_resource(path) for path in always]
     for resource in followed:

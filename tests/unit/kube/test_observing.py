@@ -12,6 +12,7 @@ from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.owners import JobObject, PodGroupObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.model.job import Placement
+from gpuyard.worlds.kubernetes import nodes, pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gathering.groups import VOLCANO
@@ -354,3 +355,70 @@ def test_pods_of_others_that_could_not_be_had_here_hold_their_devices(seen: Seen
     seen.stranger("sliced", "cut", containers=sliced, tolerations=[{"key": "a", "operator": "Lt", "value": "1"}])
     assert held(seen, "kube-system/pod/both")["gpus"] == 1
     assert held(seen, "kube-system/pod/sliced")["mig"] == (("1g.10gb", 1),)
+
+
+# --- mistakes of ours ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mistaken(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Reading stumbles over pods that bear a note, and over nodes that bear a label."""
+    group_of, node_of = pods.group_of, nodes.node_of
+
+    def stumbling_group(spec: Any, metadata: Any, *rest: Any) -> Any:
+        if metadata.annotation("odd"):
+            raise KeyError("odd")
+        return group_of(spec, metadata, *rest)
+
+    def stumbling_node(node: Any, *rest: Any) -> Any:
+        if node.metadata.label("odd"):
+            raise KeyError("odd")
+        return node_of(node, *rest)
+
+    monkeypatch.setattr(pods, "group_of", stumbling_group)
+    monkeypatch.setattr(nodes, "node_of", stumbling_node)
+    return seen
+
+
+TOLD = "reading it fails (KeyError: 'odd'); this is a bug of GPUYard: please report it"
+
+
+def test_a_pod_that_cannot_be_read_keeps_nobody_else_from_being_heard_of_and_is_told_so(mistaken: Seen):
+    stumbled: list[str] = []
+    mistaken.observer.stumbled = lambda name, error: stumbled.append(f"{name} {error!r}")
+    for name in ("a", "odd", "z"):
+        mistaken.pod(name, node="", notes={"odd": "x"} if name == "odd" else None)
+    told = [event.job.name for event in mistaken.told() if isinstance(event, JobSeen)]
+    assert sorted(told) == ["default/a", "default/z"]
+    refusal = mistaken.observer.refused["default/odd"]
+    assert (refusal.reason.value, refusal.message) == ("SetApart", TOLD)
+    assert stumbled == ["default/odd KeyError('odd')"]
+    mistaken.pod("odd", node="")
+    assert [event.job.name for event in mistaken.told() if isinstance(event, JobSeen)] == ["default/odd"]
+    assert mistaken.observer.refused == {}
+
+
+def test_a_pod_that_cannot_be_read_any_more_goes_on_holding_its_gpu(mistaken: Seen):
+    mistaken.pod("odd")
+    (job,) = [event.job for event in mistaken.told() if isinstance(event, JobSeen)]
+    mistaken.pod("odd", notes={"odd": "x"})
+    mistaken.pod("other")
+    seen_now = mistaken.told()
+    assert JobGone("default/odd") in seen_now
+    held = {each.job.name: each.job for each in seen_now if isinstance(each, JobSeen)}
+    assert held["default/pod/odd"].placements[0].gpus == job.placements[0].gpus == (0,)
+    assert held["default/pod/odd"].foreign
+    assert held["default/other"].placements[0].gpus == (1,)
+
+
+def test_a_node_that_cannot_be_read_any_more_gets_nothing_new_until_it_can(mistaken: Seen):
+    mistaken.node("n1")
+    mistaken.told()
+    mistaken.node("n1", labels={"odd": "x"})
+    mistaken.node("n2", labels={"odd": "x"})
+    mistaken.node("n3")
+    told = {event.node.name: event.node.closed for event in mistaken.told() if isinstance(event, NodeSeen)}
+    assert told.keys() == {"n1", "n3"}
+    assert (told["n1"] and told["n1"].reason, told["n3"]) == (TOLD, None)
+    mistaken.node("n1")
+    assert [event.node.closed for event in mistaken.told() if isinstance(event, NodeSeen)] == [None]

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from gpuyard.kube.client import ApiReply
-from gpuyard.kube.objects import NodeObject, PodObject
-from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject, VolumeObject
+from gpuyard.kube.objects import DeviceClaimObject, NodeObject, PodObject
+from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes.acting.preparing import LIMIT_S, STOPPED, Unprepared, VolumePreparer
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
@@ -21,6 +21,9 @@ from tests.support.kube.fake_kubelet import pod
 from tests.support.pretend import StillClock
 
 SELECTED = "volume.kubernetes.io/selected-node"
+
+
+DISKS = "attachable-volumes-csi-disks.example"
 
 
 class Ground:
@@ -75,8 +78,15 @@ class Ground:
             "storageClassName": "late",
             "accessModes": ["ReadWriteOnce"],
             "nodeAffinity": {"required": {"nodeSelectorTerms": here}},
+            "csi": {"driver": "disks.example"},
         }
         self.storage.volumes.put(msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec}, VolumeObject))
+
+    def csi_node(self, name: str, count: int) -> None:
+        drivers = [{"name": "disks.example", "allocatable": {"count": count}}, {"name": "files.example"}]
+        self.storage.nodes.put(
+            msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": {"drivers": drivers}}, CsiNodeObject)
+        )
 
     def pod(self, name: str, claim: str, node: str = "") -> PodObject:
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
@@ -208,3 +218,65 @@ def test_storage_is_followed_from_the_first_pod_of_ours_that_needs_it_and_once()
     ground.cache.pods.drop("default/p")
     ground.pod("q", "data")
     assert asked == [1]
+
+
+def test_limits_of_attaching_are_followed_for_those_who_wait_and_for_pods_of_others():
+    ground = Ground()
+    labels = {"gpuyard.dev/pool": "disks", "kubernetes.io/hostname": "n0"}
+    ground.cache.nodes.put(msgspec.convert({"metadata": {"name": "n0", "uid": "n0", "labels": labels}}, NodeObject))
+    ground.volume("disk", "n0")
+    ground.claim("data", "disk")
+    ground.pod("p", "data")
+    theirs = pod("theirs", 0, scheduler="default-scheduler", nodeName="n0")
+    theirs["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    theirs["metadata"] |= {"namespace": "default", "uid": "theirs"}
+    ground.cache.others.put(msgspec.convert(theirs | {"status": {"phase": "Running"}}, PodObject))
+    ground.storage.watch()
+    list(ground.observer.events())
+
+    def asked() -> dict[str, int]:
+        list(ground.observer.events())
+        return dict(ground.observer.jobs["default/p"].task_groups()[0].request.extras)
+
+    def taken() -> dict[str, int]:
+        return dict(ground.observer.nodes["n0"].taken.extras)
+
+    assert DISKS not in asked()
+    ground.csi_node("n0", 3)
+    assert asked()[DISKS] == taken()[DISKS] == 1
+    assert ground.observer.nodes["n0"].extra(DISKS) == 3
+    ground.csi_node("n0", 2)
+    list(ground.observer.events())
+    assert ground.observer.nodes["n0"].extra(DISKS) == 2
+    ground.storage.nodes.drop("n0")
+    assert DISKS not in asked()
+    assert DISKS not in taken()
+
+
+def test_a_claim_on_devices_is_followed_from_the_first_pod_that_names_one_and_binds_it_where_they_are():
+    ground = Ground()
+    asked: list[int] = []
+    ground.storage.devices_needed = lambda: asked.append(1)
+    document = pod("p", 0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    document["metadata"] |= {"namespace": "default", "uid": "p"}
+    ground.cache.pods.put(msgspec.convert(document | {"status": {}}, PodObject))
+    assert asked == [1]
+
+    def claim(**status: Any) -> None:
+        document = {"metadata": {"name": "mine", "namespace": "default", "uid": "mine"}, "status": status}
+        ground.storage.devices.put(msgspec.convert(document, DeviceClaimObject))
+
+    def terms() -> object:
+        list(ground.observer.events())
+        job = ground.observer.jobs.get("default/p")
+        return job.task_groups()[0].terms if job is not None else ground.observer.refused["default/p"].reason.value
+
+    assert terms() == "ClaimUnsupported"
+    claim()
+    ground.storage.watch_devices()
+    assert terms() == "ClaimUnsupported"
+    here = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    claim(allocation={"nodeSelector": here})
+    assert "n1" in str(terms())
+    ground.storage.devices.drop("default/mine")
+    assert terms() == "ClaimUnsupported"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from gpuyard.kube.client import KubeClient
@@ -60,9 +61,15 @@ class Kept:
         return {each.metadata.name for each in self.objects.values()}
 
 
-async def following(server: FakeServer, kept: Kept, until: Any, silent_s: float = 90.0) -> Reflector[AnyObject]:
+class Counted(AnyObject, frozen=True):
+    """An object with something in it that may be other than we think."""
+
+    count: int = 0
+
+
+async def following(server: FakeServer, kept: Kept, until: Any, silent_s: float = 90.0) -> Reflector[Counted]:
     client = await KubeClient(server.access, SystemClock()).open()
-    kind = ObjectKind("/api/v1/pods", AnyObject, (("fieldSelector", "x=y"),))
+    kind = ObjectKind("/api/v1/pods", Counted, (("fieldSelector", "x=y"),))
     reflector = Reflector(client, kind, kept, SystemClock(), Half())
     reflector.silent_s = silent_s
     task = asyncio.create_task(reflector.run())
@@ -212,3 +219,51 @@ def test_it_is_known_when_the_list_was_asked_for_that_came_and_not_when_it_came(
 
     listed_from, asked = asyncio.run(play())
     assert listed_from <= asked
+
+
+def odd(name: str, version: int) -> dict[str, Any]:
+    """An object that cannot be read."""
+    return thing(name, version) | {"count": "many"}
+
+
+def test_an_object_that_cannot_be_read_is_passed_over_and_what_was_known_of_it_stays():
+    first = stream(
+        added("a", 1), {"type": "ADDED", "object": odd("b", 2)}, added("c", 3), bookmark(9, ends=True), then=1
+    )
+    second = stream({"type": "MODIFIED", "object": odd("a", 10)}, added("d", 11), then=30)
+    kept, server, reflector = played(first, second, until=lambda k, *_: "d" in k.names)
+    assert kept.told == ["+a", "+c", "+d"]
+    assert reflector.unread.keys() == {"d/a", "d/b"}
+    assert "str" in reflector.unread["d/a"]
+    assert len(server.asked) == 2
+
+
+def test_one_that_cannot_be_read_and_goes_is_gone_and_one_that_can_be_again_is_known():
+    told = [{"type": kind, "object": odd("a", version)} for version, kind in enumerate(("ADDED", "DELETED"), 1)]
+    events = (added("a", 1), *told, {"type": "ADDED", "object": odd("b", 3)}, bookmark(9, ends=True), added("b", 10))
+    kept, _, reflector = played(stream(*events, then=30), until=lambda k, *_: "b" in k.names)
+    assert kept.told == ["+a", "-a", "+b"]
+    assert reflector.unread == {}
+
+
+def test_of_a_page_only_those_are_passed_over_that_cannot_be_read():
+    page = document({"metadata": {"resourceVersion": "7"}, "items": [odd("a", 1), thing("b", 2)]})
+    kept, _, reflector = played(status(422), page, stream(then=30), until=lambda _k, _s, r: r.synced.is_set())
+    assert (kept.names, reflector.unread.keys()) == ({"b"}, {"d/a"})
+
+
+def test_one_over_which_whoever_keeps_it_stumbles_keeps_none_of_the_others_from_being_known(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    put = Kept.put
+
+    def stumbles(self: Kept, seen: AnyObject) -> None:
+        if seen.metadata.name == "a":
+            raise KeyError("a")
+        put(self, seen)
+
+    monkeypatch.setattr(Kept, "put", stumbles)
+    events = (added("a", 1), added("b", 2), bookmark(9, ends=True))
+    kept, server, reflector = played(stream(*events, then=30), until=lambda _k, _s, r: r.synced.is_set())
+    assert (kept.names, reflector.unread) == ({"b"}, {"d/a": "KeyError: 'a'"})
+    assert len(server.asked) == 1

@@ -1,4 +1,4 @@
-"""Bound is not running: who does not begin is named with its cause, and its gang is tried elsewhere, once."""
+"""Who is late is named: who does not begin with its cause, and its gang is tried elsewhere, once; who does not go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gpuyard.kube.objects import NodeObject, PodObject
 from gpuyard.kube.owners import JobObject
 from gpuyard.model.actions import Evict, Move
-from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch, cause_of
+from gpuyard.worlds.kubernetes.acting.start_watch import OVERDUE_S, StartWatch, StopWatch, cause_of
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
@@ -127,3 +127,49 @@ def test_a_cause_is_what_is_wrong_and_not_what_is_under_way():
 
     assert told(MAKING, PULL) == "ErrImagePull: no such image"
     assert told(MAKING) == "its containers are still being made"
+
+
+class Leaving:
+    """A pod that was told to go."""
+
+    def __init__(self, ready: str = "True") -> None:
+        self.clock, self.cache = StillClock(0.0), Cache()
+        self.watch = StopWatch(self.cache, self.clock)
+        node = {"metadata": {"name": "n0", "uid": "n0"}, "status": {"conditions": [condition(ready)]}}
+        self.cache.nodes.put(msgspec.convert(node, NodeObject))
+        self.pod(deletionTimestamp="2026-01-01T00:00:00Z")
+
+    def pod(self, node: str = "n0", **metadata: Any) -> None:
+        document = pod("p", 1, terminationGracePeriodSeconds=5, **({"nodeName": node} if node else {}))
+        document["metadata"] |= {"namespace": "d", "uid": "u", **metadata}
+        self.cache.pods.put(msgspec.convert(document | {"status": {"phase": "Running"}}, PodObject))
+
+    def after(self, seconds: float) -> list[str]:
+        self.watch.look()
+        self.clock.at += seconds
+        return [words for _, words in self.watch.look()]
+
+
+HELD = "what it holds stays its own until it is gone"
+
+
+def test_who_is_there_long_after_its_grace_is_told_once_and_nothing_is_forced():
+    leaving = Leaving()
+    assert leaving.after(OVERDUE_S) == []
+    grace = f"p was told to go and is still there on n0, {OVERDUE_S:g} s after its grace of 5 s"
+    assert leaving.after(5.0) == [f"{grace}; {HELD}"]
+    assert leaving.after(1000.0) == []
+    leaving.cache.pods.drop("d/p")
+    assert leaving.cache.leaving == set()
+
+
+def test_that_its_kubelet_does_not_answer_is_said():
+    (told,) = Leaving(ready="Unknown").after(1000.0)
+    assert "; its kubelet does not answer; " in told
+
+
+def test_who_goes_in_time_or_never_had_a_node_is_not_spoken_of():
+    leaving = Leaving()
+    leaving.cache.pods.drop("d/p")
+    leaving.pod(node="", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert leaving.after(1000.0) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from gpuyard.runtime.driving.driver import Driver
 from gpuyard.runtime.driving.journal import Journal, read, replay
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.recovery import Recovery
-from tests.support import yards
+from tests.support import toy_world, yards
 from tests.support.pretend import StillClock
 from tests.support.toy_world import ToyWorld
 
@@ -175,7 +176,7 @@ def test_the_exception_and_the_moment_are_kept_once_for_a_report(part: str):
     assert place.recovery.last.times >= 2
 
 
-@pytest.mark.parametrize("part", ["observe", "decide"])
+@pytest.mark.parametrize("part", ["observe", "decide", "apply"])
 def test_what_fails_always_is_tried_ever_more_patiently_and_goes_on_when_it_is_mended(part: str):
     place, left = failing(part, 10**9)
     place.submit("a")
@@ -187,6 +188,7 @@ def test_what_fails_always_is_tried_ever_more_patiently_and_goes_on_when_it_is_m
     assert rests == sorted(rests)
     assert rests[0] < 1
     assert rests[-1] == 60
+    assert place.loop.set_apart == {}
     left[0] = 0
     place.turn()
     assert place.running() == ["a"]
@@ -215,20 +217,54 @@ def test_a_job_that_the_brain_fails_on_is_set_apart_and_everybody_else_goes_on()
     assert place.loop.set_apart == {}
 
 
-def test_a_job_whose_action_cannot_be_applied_is_set_apart_and_everybody_else_goes_on():
-    class Choosy(ToyWorld):
-        def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
-            if any(getattr(action, "job", "") == "bad" for action in plan.actions):
-                raise ZeroDivisionError("bad")
-            return super().apply(plan, turn)
+class Choosy(ToyWorld):
+    """Cannot carry out anything about some."""
 
-    place = Place(world=Choosy(yards.fleet(FLEET)))
+    def __init__(self, *bad: str) -> None:
+        super().__init__(yards.fleet(FLEET))
+        self.bad = {*bad}
+
+    def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
+        if any(getattr(action, "job", "") in self.bad for action in plan.actions):
+            raise ZeroDivisionError("bad")
+        return super().apply(plan, turn)
+
+
+def test_a_job_whose_action_cannot_be_applied_is_set_apart_and_everybody_else_goes_on():
+    place = Place(world=Choosy("bad"))
     for name in ("a", "bad", "c"):
         place.submit(name)
     place.turn(5)
     assert place.running() == ["a", "c"]
     assert place.driver.trouble() == ""
     assert list(place.loop.set_apart) == ["bad"]
+
+
+def test_where_nobodys_action_can_be_applied_nobody_is_set_apart_and_all_start_once_that_is_over():
+    world = Choosy("a", "b", "c")
+    place = Place(world=world)
+    for name in sorted(world.bad):
+        place.submit(name)
+    place.turn(8)
+    assert place.loop.set_apart == {}
+    assert "failed 8 times" in place.driver.trouble()
+    world.bad.clear()
+    place.turn(2)
+    assert place.running() == ["a", "b", "c"]
+    assert place.driver.trouble() == ""
+
+
+def test_who_alone_cannot_be_started_is_found_out_when_somebody_else_comes():
+    place = Place(world=Choosy("bad"))
+    place.submit("bad")
+    place.turn(6)
+    assert place.loop.set_apart == {}, "it could be the world that fails"
+    place.submit("a")
+    place.turn()
+    assert place.running() == ["a"]
+    assert list(place.loop.set_apart) == ["bad"]
+    place.turn(2)
+    assert place.driver.trouble() == ""
 
 
 def test_without_recovery_a_failure_ends_the_run():
@@ -343,6 +379,12 @@ def test_a_controller_emits_or_proposes_and_remembers(shadow: bool):
     assert [action.nodes for action in told()] == [4]
     assert place.world.plan.look_again_at == place.world.now() + 60.0
     assert place.loop.memory.of(Sizes) == Sizes(4)
+
+
+def test_a_world_takes_a_page_and_a_controller_half_of_one():
+    """What the seams ask for is little, and stays so."""
+    assert len(inspect.getsource(toy_world).splitlines()) < 150
+    assert sum(len(inspect.getsource(part).splitlines()) for part in (Sizes, Autoscaler)) < 40
 
 
 def test_a_turn_that_does_not_end_is_told():

@@ -31,7 +31,7 @@ from gpuyard.model.resources import Request
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.clustered.newcomers import network_of
-from gpuyard.runtime.clustered.tenants import KEPT, KnownTenant, Stranger, TenantDesk
+from gpuyard.runtime.clustered.tenants import KEPT, KnownTenant, Stranger, TenantAnswers
 from gpuyard.runtime.clustered.veiling import masked
 
 
@@ -120,11 +120,11 @@ class FakeCluster:
 
 def test_the_api_server_is_asked_once_for_many_questions():
     cluster = FakeCluster()
-    desk = TenantDesk(cluster, SystemClock())
-    first = desk.snapshot(desk.tenant("good"))
+    tenants = TenantAnswers(cluster, SystemClock())
+    first = tenants.snapshot(tenants.tenant("good"))
     assert {each.name for each in first.jobs} == {"team-a/mine", "somebody-0", "somebody-2"}
     count = len(cluster.asked)
-    assert desk.snapshot(desk.tenant("good")) == first
+    assert tenants.snapshot(tenants.tenant("good")) == first
     assert len(cluster.asked) == count == 4
 
 
@@ -132,12 +132,12 @@ def test_a_scheduler_that_has_not_seen_the_cluster_yet_does_not_say_that_it_is_e
     cluster = FakeCluster()
     cluster.whole = False
     with pytest.raises(Busy):
-        TenantDesk(cluster, SystemClock()).snapshot(KnownTenant("ann"))
+        TenantAnswers(cluster, SystemClock()).snapshot(KnownTenant("ann"))
 
 
 def test_a_token_that_the_cluster_does_not_know_is_refused():
     with pytest.raises(Stranger):
-        TenantDesk(FakeCluster(), SystemClock()).tenant("bad")
+        TenantAnswers(FakeCluster(), SystemClock()).tenant("bad")
 
 
 ONLY = (Expression("kubernetes.io/metadata.namespace", "In", ("team-b",)),)
@@ -190,36 +190,36 @@ def test_who_is_kept_off_by_neighbours_of_another_team_hears_the_same_reason():
 
 def test_a_flood_of_tokens_of_nobody_costs_few_reviews_and_keeps_out_nobody_else():
     cluster = FakeCluster()
-    desk = TenantDesk(cluster, SystemClock())
-    desk.admit("good", "10.0.0.9")
-    desk.tenant("good")
+    tenants = TenantAnswers(cluster, SystemClock())
+    tenants.admit("good", "10.0.0.9")
+    tenants.tenant("good")
     before, refused = len(cluster.asked), 0
     for number in range(3 * KEPT):
         try:
-            desk.admit(f"random-{number}", "10.0.0.1")
+            tenants.admit(f"random-{number}", "10.0.0.1")
         except Busy:
             refused += 1
             continue
         with pytest.raises(Stranger):
-            desk.tenant(f"random-{number}")
+            tenants.tenant(f"random-{number}")
     reviews = len(cluster.asked) - before
     assert reviews == 3 * KEPT - refused
     assert reviews < 500  # by how long this took
     for source in ("10.0.0.1", "10.0.0.2"):  # who was known once is no newcomer, wherever they come from
-        desk.admit("good", source)
-    assert desk.tenant("good").user == "ann"
-    desk.admit("new", "10.0.0.2")
+        tenants.admit("good", source)
+    assert tenants.tenant("good").user == "ann"
+    tenants.admit("new", "10.0.0.2")
     with pytest.raises(Stranger):
-        desk.tenant("new")
+        tenants.tenant("new")
 
 
 def test_a_refusal_is_remembered_and_costs_no_second_review():
     cluster = FakeCluster()
-    desk = TenantDesk(cluster, SystemClock())
+    tenants = TenantAnswers(cluster, SystemClock())
     for _ in range(100):
-        desk.admit("bad", "10.0.0.1")
+        tenants.admit("bad", "10.0.0.1")
         with pytest.raises(Stranger):
-            desk.tenant("bad")
+            tenants.tenant("bad")
     assert len(cluster.asked) == 1
 
 

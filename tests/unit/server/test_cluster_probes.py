@@ -63,6 +63,12 @@ def test_a_turn_that_hangs_is_neither_ready_nor_alive(probed: Probed):
     assert (probed.ask("/readyz")[0], probed.ask("/livez")[0]) == (503, 503)
 
 
+def test_turns_that_fail_and_go_on_are_not_ready_and_alive(probed: Probed):
+    probed.now = replace(WELL, fails=True)
+    assert probed.ask("/readyz") == (503, "leads: yes\nsynced: yes\nheard: 1.2 s ago\nturns: fail\n")
+    assert probed.ask("/livez")[0] == 200
+
+
 def test_nothing_else_is_answered(probed: Probed):
     assert probed.ask("/") == (404, "not found\n")
     assert probed.ask("/api/v1/snapshot")[0] == 404

@@ -13,7 +13,7 @@ from gpuyard.server import clustered
 SHOWN = {"Authorization": "Bearer somebody"}
 
 
-class BrokenDesk:
+class BrokenAnswers:
     """Stumbles over a job of somebody else."""
 
     def admit(self, token: str, source: str) -> None:
@@ -28,7 +28,7 @@ class BrokenDesk:
 
 
 def test_a_mistake_of_ours_names_nobodys_jobs():
-    client = TestClient(clustered.build(BrokenDesk()), raise_server_exceptions=False)  # type: ignore[arg-type]
+    client = TestClient(clustered.build(BrokenAnswers()), raise_server_exceptions=False)  # type: ignore[arg-type]
     told = client.get("/api/v1/snapshot", headers=SHOWN)
     assert told.status_code == 500
     assert "KeyError" in told.text
@@ -36,10 +36,10 @@ def test_a_mistake_of_ours_names_nobodys_jobs():
 
 
 def test_who_shows_no_token_is_told_so_before_anybody_is_asked():
-    client = TestClient(clustered.build(BrokenDesk()))  # type: ignore[arg-type]
+    client = TestClient(clustered.build(BrokenAnswers()))  # type: ignore[arg-type]
     assert client.get("/api/v1/snapshot").status_code == 401
 
 
 def test_who_comes_after_too_many_tokens_of_nobody_is_told_to_ask_again():
-    client = TestClient(clustered.build(BrokenDesk()))  # type: ignore[arg-type]
+    client = TestClient(clustered.build(BrokenAnswers()))  # type: ignore[arg-type]
     assert client.get("/api/v1/snapshot", headers={"Authorization": "Bearer one-too-many"}).status_code == 429

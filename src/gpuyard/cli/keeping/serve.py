@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gpuyard.server.clustered import ClusterDoor
 
 ROLES = ("scheduler", "nodes")
+LOOK_S = 2.0
+"""So often it is looked whether something is wrong."""
 
 
 @options.command(
@@ -53,6 +55,12 @@ ROLES = ("scheduler", "nodes")
     default=True,
     help="Mark members of gangs so that Cluster Autoscaler and Karpenter leave their nodes.  [default: stay-marks]",
 )
+@click.option(
+    "--reports",
+    default="",
+    metavar="FOLDER",
+    help="Where failures are kept for bug reports.  [default: $GPUYARD_STATE/reports, ~/.local/state/gpuyard/reports]",
+)
 @click.option("--probes", default="", metavar="HOST:PORT", help="Answer /livez and /readyz there, for a kubelet.")
 @click.option("--listen", default="", metavar="HOST:PORT", help="Also tell callers what their own tokens let them see.")
 @click.option("--certificate", default="", metavar="FILE", help="TLS certificate for --listen beyond this machine.")
@@ -78,6 +86,10 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) 
         from gpuyard.runtime.clustered import scheduler
     except ModuleNotFoundError as missing:
         raise Refused(f"{missing.name} is not installed, which clusters need; `pip install 'gpuyard[kube]'`") from None
+    from pathlib import Path
+
+    from gpuyard.client import places
+    from gpuyard.files.reports import ReportFolder
     from gpuyard.runtime.clock import SystemClock, SystemDice
 
     clock = SystemClock()
@@ -96,7 +108,8 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) 
         start_timeout=_duration(given["start_timeout"]),
         stay_marks=given["stay_marks"],
     )
-    running = scheduler.ClusterScheduler(settings, clock, SystemDice())
+    reports = ReportFolder(Path(given["reports"]) if given["reports"] else places.state_folder() / "reports")
+    running = scheduler.ClusterScheduler(settings, clock, SystemDice(), reports)
     probes = _probes(running, given["probes"]) if given["probes"] else None
     _until_told(running, _door(running, clock, given) if given["listen"] else None, probes)
 
@@ -151,13 +164,13 @@ def _label(access: KubeAccess, prefix: str, taint: str) -> None:
 
 def _door(running: ClusterScheduler, clock: Clock, given: dict[str, Any]) -> ClusterDoor:
     """Where callers with tokens of the cluster are answered."""
-    from gpuyard.runtime.clustered.tenants import TenantDesk
+    from gpuyard.runtime.clustered.tenants import TenantAnswers
     from gpuyard.server.clustered import ClusterDoor
     from gpuyard.server.doors.listening import Tcp
 
     host, port = _address("--listen", given["listen"])
     where = Tcp(host, port, given["certificate"], given["key"])
-    return ClusterDoor(TenantDesk(running.world, clock), where)
+    return ClusterDoor(TenantAnswers(running.world, clock), where)
 
 
 def _until_told(running: ClusterScheduler, door: ClusterDoor | None, probes: ProbeDoor | None) -> None:
@@ -172,11 +185,21 @@ def _until_told(running: ClusterScheduler, door: ClusterDoor | None, probes: Pro
     if door is not None:
         door.start()
         terminal.say(f"Callers are answered at {door.url}, by what their own tokens let them see.")
-    told.wait()
+    trouble = ""
+    while not told.wait(LOOK_S):
+        trouble = _say_trouble(running, trouble)
     running.close()  # first of all: another may lead at once
     for each in (door, probes):
         if each is not None:
             each.stop()
+
+
+def _say_trouble(running: ClusterScheduler, before: str) -> str:
+    """A line when something goes wrong, and one when that is over; what it is now."""
+    now = running.trouble()
+    if now != before:
+        terminal.say(f"Trouble: {now}" if now else "All is well again.")
+    return now
 
 
 def site_of(path: str, now: float) -> Snapshot:

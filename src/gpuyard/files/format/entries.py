@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpuyard.files.format.asks import AllowanceOf, Fraction, MigAsk
+from gpuyard.files.format.gpu_amounts import AllowanceOf, Fraction, MigAsk
 from gpuyard.files.format.kinds import (
     PATH,
     PROSE,

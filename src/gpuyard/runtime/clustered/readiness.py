@@ -13,3 +13,6 @@ class ClusterReadiness:
     synced: bool
     heard_s: float
     turns: bool
+    """Whether no turn has hung."""
+    fails: bool = False
+    """Whether the last turn failed; they go on."""

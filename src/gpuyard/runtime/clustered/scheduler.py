@@ -6,20 +6,25 @@ Used by `yard serve` and by tests. What must survive lies in the API server; her
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 
 from gpuyard.brain import new_nodes
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.new_nodes import WaitingTold
+from gpuyard.files.reports import ReportFolder
+from gpuyard.files.units import write_time
 from gpuyard.kube import credentials
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.model.actions import Plan, Reserve
 from gpuyard.model.errors import Denied
 from gpuyard.model.outside.collector import collector_resting
+from gpuyard.model.outside.phrases import agreeing, listed
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.snapshot import Reservation, Snapshot
 from gpuyard.runtime.clock import SteadyClock
@@ -35,6 +40,7 @@ __all__ = ["ClusterScheduler", "WorldSettings", "found", "read_cluster"]
 
 SWITCH_S = 0.001
 """Two threads share one interpreter here; the one that binds must not wait five milliseconds for its turn."""
+REPORTED = 100
 HANDED_OVER_S = 60.0
 """So long a new leader keeps free what the one before it kept; every plan of its own works that out anew."""
 
@@ -42,7 +48,9 @@ HANDED_OVER_S = 60.0
 class ClusterScheduler:
     """One scheduler; another may stand by beside it."""
 
-    def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice) -> None:
+    def __init__(self, settings: WorldSettings, clock: Clock, dice: Dice, reports: ReportFolder | None = None) -> None:
+        self._reports = reports
+        self._reported: set[str] = set()
         self._unexplained = ""
         self._settled = False
         """Whether a first plan has been made."""
@@ -52,7 +60,8 @@ class ClusterScheduler:
         self.world = KubernetesWorld(wired, SteadyClock(clock), dice)
         self.loop = Loop(self.world, clock, leadership=self.world)
         self.loop.heard = self._heard
-        self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop))
+        self.world.observer.stumbled = self._stumbled
+        self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop, reports))
 
     def start(self) -> None:
         """Follow the cluster, and place what waits as soon as we lead."""
@@ -70,11 +79,31 @@ class ClusterScheduler:
     def readiness(self) -> ClusterReadiness:
         """How it stands, for whoever watches it; may be asked from any thread and before `start`."""
         synced, heard_s = self.world.sight()
-        return ClusterReadiness(synced and self.world.held(), synced, heard_s, not self.driver.stuck)
+        leads, turns = synced and self.world.held(), not self.driver.stuck
+        return ClusterReadiness(leads, synced, heard_s, turns, self.driver.failing)
 
     def trouble(self) -> str:
-        """What is wrong, in one sentence; nothing if all is well."""
-        return self.world.trouble() or self.driver.trouble() or self._unexplained
+        """What is wrong, in one sentence; nothing if all is well, as it is with one who stands by."""
+        turns = "" if self.driver.standing_by else self.driver.trouble()
+        return self.world.trouble() or turns or self._apart() or self._unexplained or self.world.trouble_aside()
+
+    def _apart(self) -> str:
+        names = sorted({*self.loop.set_apart, *self.world.observer.unread})
+        if not names:
+            return ""
+        bug = "a bug of GPUYard: please report it"
+        return f"{listed(names)} {agreeing(len(names), 'is', 'are')} set apart, because we stumble there; this is {bug}"
+
+    def _stumbled(self, name: str, error: Exception) -> None:
+        """Kept for a report, the same mistake once."""
+        trace = traceback.format_exception(error)
+        where = trace[-2:][0]
+        if self._reports is None or where in self._reported or len(self._reported) >= REPORTED:
+            return
+        self._reported.add(where)
+        told = {"stage": "observe", "about": name, "error": trace[-1].strip(), "traceback": "".join(trace)}
+        with contextlib.suppress(OSError):
+            self._reports.report(f"unread-{write_time(round(self._clock.now()))}", told)
 
     def _heard(self, plan: Plan) -> None:
         if not self._settled:  # all there is is known and stays: looking for garbage in it would hold up everybody

@@ -57,7 +57,7 @@ class KnownTenant:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-class TenantDesk:
+class TenantAnswers:
     """Answers callers; from any thread."""
 
     def __init__(self, cluster: ReviewedCluster, clock: Clock) -> None:

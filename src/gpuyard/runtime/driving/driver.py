@@ -135,6 +135,11 @@ class Driver:
         return f"the turn that began {self._lasts():.0f} s ago does not end" if self.stuck else ""
 
     @property
+    def failing(self) -> bool:
+        """Whether the last turn failed."""
+        return self._recovery is not None and self._recovery.failing
+
+    @property
     def stuck(self) -> bool:
         """Whether a turn has hung."""
         return self._lasts() > STUCK_S

@@ -110,16 +110,25 @@ class Loop:
         return plan
 
     def _apply_each(self, plan: Plan) -> list[Event]:
-        """Every action by itself; whose action cannot be applied is set apart."""
+        """Every action by itself. Whose action cannot be applied while another's can is set apart; where none can be,
+        it is no job's fault."""
         assumed: list[Event] = []
+        failed: dict[str, str] = {}
+        errors: list[Exception] = []
+        applied = 0
         for action in plan.actions:
             try:
                 assumed += self.world.apply(replace(plan, actions=(action,)), self.turns)
+                applied += not isinstance(action, Reserve)  # which nobody carries out
             except Exception as error:
                 name = getattr(action, "job", "")
                 if not name:
                     raise
-                self.set_apart[name] = f"applying {type(action).__name__} failed: {error!r}"
+                failed[name] = f"applying {type(action).__name__} failed: {error!r}"
+                errors.append(error)
+        if errors and not applied:
+            raise errors[0]
+        self.set_apart.update(failed)
         return assumed
 
     # --- who is set apart ------------------------------------------------------------------------

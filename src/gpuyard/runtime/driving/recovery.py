@@ -19,7 +19,7 @@ from gpuyard.model.events import JobSeen
 from gpuyard.model.outside.phrases import counted
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.driving.loop import Loop
-from gpuyard.worlds.base import Archive
+from gpuyard.worlds.base import Reports
 
 BACKOFF_S = 0.5
 BACKOFF_MAX_S = 60.0
@@ -49,11 +49,11 @@ class Failure:
 class Recovery:
     """What has failed, and the way back."""
 
-    def __init__(self, loop: Loop, archive: Archive | None = None, steps: Steps = STEPS) -> None:
+    def __init__(self, loop: Loop, reports: Reports | None = None, steps: Steps = STEPS) -> None:
         self.last: Failure | None = None
         self.failing = False
         self._loop = loop
-        self._archive = archive
+        self._reports = reports
         self._steps = steps
 
     @property
@@ -80,7 +80,7 @@ class Recovery:
 
     def _report(self, failure: Failure, error: Exception) -> str:
         """The exception and the moment; a report that cannot be written must not stop us either."""
-        if self._archive is None:
+        if self._reports is None:
             return ""
         try:
             moment = replace(self._loop.world.snapshot(), memory=self._loop.memory.to_document())
@@ -90,19 +90,19 @@ class Recovery:
         trace = "".join(traceback.format_exception(error))
         told = {"stage": failure.stage, "error": failure.error, "at": write_time(failure.at), "traceback": trace}
         try:
-            return self._archive.report(f"turn-{write_time(round(failure.at))}", told | {"snapshot": document})
+            return self._reports.report(f"turn-{write_time(round(failure.at))}", told | {"snapshot": document})
         except Exception as broken:
             return f"it could not be kept: {broken!r}"
 
     def _name_culprit(self, error: Exception) -> bool:
         """Set the job apart that the failure comes from; whether there is one."""
-        name = getattr(error, "job", "")
-        if not name and self._loop.stage == "decide":
-            try:
-                moment = self._loop.world.open()
-                name = culprit(moment, self._loop.memory, self._loop.set_apart, self._steps)
-            except Exception:  # the world cannot be opened now: there is nobody to look among
-                return False
+        if self._loop.stage != "decide":
+            return False  # what cannot be read of one job the world leaves out; applying is tried one by one
+        try:
+            moment = self._loop.world.open()
+            name = culprit(moment, self._loop.memory, self._loop.set_apart, self._steps)
+        except Exception:  # the world cannot be opened now: there is nobody to look among
+            return False
         if name:
             self._loop.set_apart[name] = f"{type(error).__name__}: {error}"
         return bool(name)

@@ -51,13 +51,24 @@ class Objects(Generic[S]):
             self.drop(key)
             before = None
         self.objects[key] = seen
-        self._changed(before, seen)
+        try:
+            self._changed(before, seen)
+        except Exception:
+            self._take_back(key, before)
+            raise
 
     def drop(self, key: str) -> None:
         """Gone."""
         before = self.objects.pop(key, None)
         if before is not None:
             self._changed(before, None)
+
+    def _take_back(self, key: str, before: S | None) -> None:
+        """It was not taken in: whatever is told of it next is told as if it had not been seen."""
+        if before is None:
+            del self.objects[key]
+        else:
+            self.objects[key] = before
 
     def keys(self) -> Iterable[str]:
         """All there are."""
@@ -207,6 +218,8 @@ class Cache:
         """Keys of pods of ours that are bound, by node."""
         self.unbegun: set[str] = set()
         """Keys of pods of ours that are bound and have not begun."""
+        self.leaving: set[str] = set()
+        """Keys of pods of ours that are bound and were told to go."""
         self.holding_news: set[str] = set()
         """Keys of pods of ours whose kubelet told something of what they hold, since `device_watch` last looked."""
         self.strangers = Bags()
@@ -272,6 +285,8 @@ class Cache:
             return
         key, node = now.metadata.key, now.node_name
         (self.unbegun.add if pods.is_to_begin(now) else self.unbegun.discard)(key)
+        if pods.is_leaving(now) and node:
+            self.leaving.add(key)
         if node and (before is None or not before.node_name):
             self.on.add(node, key)
         self._hear_of_eviction(now)
@@ -336,11 +351,17 @@ class Cache:
         self.dirty.nodes.add(name)
         self.news()
 
+    def look_at_load(self, node: str) -> None:
+        """What others use of it is to be added up anew."""
+        self.dirty.loads.add(node)
+        self.news()
+
     def _forget(self, pod: PodObject) -> None:
         uid, key = pod.metadata.uid, pod.metadata.key
         self.assumed.end(uid)
         self.sent_away.discard(uid)
         self.unbegun.discard(key)
+        self.leaving.discard(key)
         self.devices.pop(uid, None)
         self.on.discard(pod.node_name, key)
         self.owners.forget(key)

@@ -7,21 +7,24 @@ later; storage is followed once somebody needs it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 
 from gpuyard.kube.client import KubeClient
-from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
+from gpuyard.kube.objects import BudgetObject, DeviceClaimObject, NodeObject, PodObject
 from gpuyard.kube.reflector import ObjectKind, Reflector, Sink
-from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject, VolumeObject
+from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.errors import GpuYardError
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.worlds.kubernetes import kinds
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.storage import KnownStorage
 
+DEVICE_CLAIM = "ResourceClaim.resource.k8s.io"
+MOMENT_S = 0.02
 Do = Callable[[Coroutine[Any, Any, None]], None]
 """Has the loop do something beside everything else."""
 
@@ -36,6 +39,8 @@ class Following:
         self._clock = clock
         self._dice = dice
         self._do = do
+        self._known: frozenset[str] = frozenset()
+        """Kinds that are followed."""
         self._found = False
         """Whether it is known what there is to follow."""
         self._trouble = ""
@@ -44,10 +49,9 @@ class Following:
 
     async def run(self, scheduler: str) -> None:
         """Owners first, so that few pods come before theirs; until it is cancelled."""
-        known: frozenset[str] = frozenset()
         while True:
             try:
-                found = await kinds.served(self._client, known)
+                found = await kinds.served(self._client, self._known)
             except (GpuYardError, msgspec.MsgspecError) as error:
                 self._trouble = str(error)
                 await self._clock.sleep(1.0)
@@ -55,7 +59,7 @@ class Following:
             for kind in found:
                 self._cache.owners.paths[kind.name] = kind.objects.path
                 self.follow(kind.objects, self._cache.sink_of(kind.name))
-            known |= {kind.name for kind in found}
+            self._known |= {kind.name for kind in found}
             if not self._found:
                 self._follow_cluster(scheduler)
             self._found, self._trouble = True, ""
@@ -84,9 +88,39 @@ class Following:
             (ObjectKind("/api/v1/persistentvolumeclaims", VolumeClaimObject), storage.claims),
             (ObjectKind("/api/v1/persistentvolumes", VolumeObject), storage.volumes),
             (ObjectKind("/apis/storage.k8s.io/v1/storageclasses", StorageClassObject), storage.classes),
+            (ObjectKind("/apis/storage.k8s.io/v1/csinodes", CsiNodeObject), storage.nodes),
         )
         self._unknown += 1
         self._do(self._once_known([self.follow(kind, sink) for kind, sink in kinds_of], storage.watch))
+
+    def follow_devices(self, storage: KnownStorage) -> None:
+        """Claims on devices, from now on, where the server has any and tells us of them: few need them, and what it
+        tells instead keeps nobody else waiting."""
+        self._unknown += 1
+        self._do(self._follow_devices(storage))
+
+    async def _follow_devices(self, storage: KnownStorage) -> None:
+        path = await self._path_of_devices()
+        if not path:
+            self._unknown -= 1
+        while not path:
+            await self._clock.sleep(kinds.EVERY_S)
+            if path := await self._path_of_devices():
+                self._unknown += 1
+        claims = Reflector(self._client, ObjectKind(path, DeviceClaimObject), storage.devices, self._clock, self._dice)
+        self._do(claims.run())
+        while not (claims.synced.is_set() or claims.trouble):
+            await self._clock.sleep(MOMENT_S)
+        refused = not claims.synced.is_set()
+        self._unknown -= refused
+        await claims.synced.wait()
+        storage.watch_devices()
+        self._unknown -= not refused
+
+    async def _path_of_devices(self) -> str:
+        with contextlib.suppress(GpuYardError, msgspec.MsgspecError):
+            return await kinds.path_of(self._client, DEVICE_CLAIM)
+        return ""
 
     async def _once_known(self, reflectors: list[Reflector[Any]], then: Callable[[], None]) -> None:
         for each in reflectors:
@@ -108,6 +142,13 @@ class Following:
     def heard_s(self) -> float:
         """How long ago the server was last heard, of the kind of objects that was heard of least."""
         return self._clock.monotonic() - min((each.heard_at for each in self.reflectors), default=0.0)
+
+    def unread(self) -> str:
+        """An object that cannot be read, if there is one, and why."""
+        for each in self.reflectors:
+            for key, why in list(each.unread.items())[:1]:
+                return f"{key} of {each.kind.path} is passed over, because it cannot be read: {why}"
+        return ""
 
     def trouble(self) -> str:
         """Why something is not followed now, if it is not."""

@@ -7,6 +7,7 @@ they are or will be. First match of the rules decides. `foreign_of(pod, gpus, ..
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -185,6 +186,15 @@ def left_of(pod: PodObject, place: Placement, settings: ReadingSettings) -> Job:
     return _standing(pod, request, replace(place, group=MAIN, task=0), settings)
 
 
+def unread_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...]) -> Job:
+    """A pod of ours that runs and cannot be read: the devices that it holds are nobody else's."""
+    name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}"
+    request = Request(mig=tuple(sorted(Counter(mig).items()))) if mig else Request(gpus=len(gpus))
+    place, made = place_of(pod, gpus, mig), pods.submitted(pod)
+    group = TaskGroup(request=request)
+    return Job(name, one_group(group), queue="", submitted=made, started=made, placements=(place,), foreign=True)
+
+
 def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
     """A pod that is not ours and holds GPUs, or is a neighbour that matters: not ours to move. What else it takes is
     counted with its node."""
@@ -201,7 +211,7 @@ def _standing(pod: PodObject, request: Request, place: Placement, settings: Read
 
 def refused_job(name: str, gang: Sequence[PodObject], refusal: Refusal, queue: str) -> Job:
     """A gang that cannot be had here, as people are shown it: held, and why. The brain is never asked about it."""
-    found = pods.task_of(gang[0])
+    found = pods.task_of(gang[0]) if refusal.reason is not RefusalName.SET_APART else refusal
     group = replace(found if isinstance(found, TaskGroup) else TaskGroup(), tasks=len(gang), min=len(gang))
     made = min(map(pods.submitted, gang))
     user = gang[0].metadata.namespace

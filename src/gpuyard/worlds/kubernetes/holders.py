@@ -10,6 +10,7 @@ from gpuyard.model.resources import Request
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.amounts import Needs
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
+from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.keeping.alike import ByParts
 from gpuyard.worlds.kubernetes.keeping.seats import NO_DEVICES, Held, seats_on
@@ -29,9 +30,14 @@ class Holders:
         self.crowded: set[str] = set()
         """Nodes where somebody has fewer devices than he asked for: there were not as many."""
 
-    def taken(self, node: str) -> Load:
+    def taken(self, node: str, storage: Storage) -> Load:
         """What others use of it, and what ours hold beyond their requests."""
-        theirs = pods.load_of(there, self._taken_by) if (there := self._others_on(node)) else NO_LOAD
+
+        def taken_by(pod: PodObject) -> Needs:
+            held, attached = self._taken_by(pod), pods.attached_by(pod, storage)
+            return held | attached if attached else held
+
+        theirs = pods.load_of(there, taken_by) if (there := self._others_on(node)) else NO_LOAD
         ours = [each for pod in self._ours_on(node) if (each := self._excess_of(pod)) != NO_LOAD]
         if not ours:
             return theirs

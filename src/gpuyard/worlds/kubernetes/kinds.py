@@ -90,13 +90,32 @@ async def served(client: KubeClient, known: frozenset[str]) -> list[ServedKind]:
     return found
 
 
-async def _of_group(client: KubeClient, group: _Group) -> list[ServedKind]:
+async def path_of(client: KubeClient, name: str) -> str:
+    """Where objects of a kind lie, by `Kind.group`; "" where the server has none."""
+    kind, _, group = name.partition(".")
+    listed = await client.get("/apis")
+    if not listed.ok:
+        raise ApiRefused("asking which kinds there are", listed)
+    for each in msgspec.json.decode(listed.body, type=_Groups).groups:
+        if each.name == group:
+            path, named = await _named(client, each)
+            return f"{path}/{named[kind]}" if kind in named else ""
+    return ""
+
+
+async def _named(client: KubeClient, group: _Group) -> tuple[str, dict[str, str]]:
+    """The path of a group in the version that the server prefers, and its kinds by what they are called there."""
     path = f"/apis/{group.preferred_version.group_version}"
     reply = await client.get(path)
     if reply.status == 404:
-        return []
+        return path, {}
     if not reply.ok:
         raise ApiRefused(f"asking for the kinds of {group.name}", reply)
     resources = msgspec.json.decode(reply.body, type=_Resources).resources
-    named = {f"{each.kind}.{group.name}": each.name for each in resources if "/" not in each.name}
-    return [ServedKind(name, ObjectKind(f"{path}/{named[name]}", SHAPES[name])) for name in named if name in SHAPES]
+    return path, {each.kind: each.name for each in resources if "/" not in each.name}
+
+
+async def _of_group(client: KubeClient, group: _Group) -> list[ServedKind]:
+    path, named = await _named(client, group)
+    found = {f"{kind}.{group.name}": plural for kind, plural in named.items()}
+    return [ServedKind(name, ObjectKind(f"{path}/{found[name]}", SHAPES[name])) for name in found if name in SHAPES]

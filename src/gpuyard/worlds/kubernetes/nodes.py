@@ -31,6 +31,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     WHOLE_GPUS,
     ReadingSettings,
 )  # fmt: skip
+from gpuyard.worlds.kubernetes.asking.volumes import attachable_on
 
 PRODUCT, COUNT, GPU_MEMORY, FAMILY, REPLICAS = (
     f"nvidia.com/gpu.{name}" for name in ("product", "count", "memory", "family", "replicas")
@@ -96,7 +97,7 @@ def node_of(
         taints=tuple(_taint(taint) for taint in node.spec.taints or () if _repels(taint, closed)),
         closed=closed,
         taken=load,
-        extras=tuple(sorted(_extras(node))),
+        extras=tuple(sorted((*_extras(node), *attachable_on(node.metadata.name, settings.storage)))),
     )
 
 

@@ -7,7 +7,7 @@ it; nothing here follows single changes of the API.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gpuyard.kube.definitions import gpu_nodes
@@ -31,9 +31,9 @@ from gpuyard.model.node import Budget, Node
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.queue import Queue
 from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
-from gpuyard.worlds.kubernetes.asking import company
+from gpuyard.worlds.kubernetes.asking import company, refusals
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
-from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.avoiding import Avoidance
 from gpuyard.worlds.kubernetes.budgets import BudgetBook
@@ -52,6 +52,7 @@ PART_BOUND_S = 20.0
 NEVER = -1.0
 Free = dict[tuple[str, int], str]
 """Uids of pods that could be placed, by group and number."""
+Read = Callable[[str], Iterator[Event]]
 
 
 class ClusterObserver:
@@ -95,6 +96,10 @@ class ClusterObserver:
         somebody had then."""
         self._left: dict[str, set[str]] = {}
         """Names of what pods of refused gangs hold all the same, by gang."""
+        self.unread: set[str] = set()
+        """Gangs and nodes that cannot be read by a mistake of ours."""
+        self.stumbled: Callable[[str, Exception], None] = lambda _name, _error: None
+        """Called with each of them, and how that went."""
 
     def _know_storage(self, storage: Storage) -> None:
         self.settings = replace(self.settings, storage=storage)
@@ -112,7 +117,7 @@ class ClusterObserver:
         """Nothing was told: all there is is to be looked at."""
         self.nodes, self.jobs, self.free, self.foreign, self.refused, self._left = {}, {}, {}, {}, {}, {}
         self._read_queues()
-        self.budgets, self._book = (), BudgetBook()
+        self.budgets, self._book, self.unread = (), BudgetBook(), set()
         self.cache.devices.clear()  # nodes may have others by now
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
@@ -127,17 +132,43 @@ class ClusterObserver:
             yield QueuesChanged(self.queues)
         self._hear_of_budgets()
         while dirty.nodes:
-            yield from self._node(dirty.nodes.pop())
+            yield from self._tried(self._node, dirty.nodes.pop(), self._node_unread)
         if dirty:
             self._look_at_the_crowded()
         while dirty.loads or dirty.gangs:  # each may make others of the other kind interesting
             while dirty.loads:
-                yield from self._load(dirty.loads.pop())
+                yield from self._tried(self._load, dirty.loads.pop(), self._node_unread)
             while dirty.gangs:
-                yield from self._gang(dirty.gangs.popitem()[0])
+                yield from self._tried(self._gang, dirty.gangs.popitem()[0], self._gang_unread)
         for name in [name for name, held in self._guessed.items() if held != self._holders.held_on(name).held]:
-            yield from self._node(name)
+            yield from self._tried(self._node, name, self._node_unread)
         yield from self._budgets()
+
+    # --- what cannot be read, by a mistake of ours -----------------------------------------------------
+
+    def _tried(self, read: Read, name: str, unread: Callable[[str, Exception], Iterator[Event]]) -> Iterator[Event]:
+        """Whoever cannot be read keeps nobody else from being heard of; tried again once something of it changes."""
+        try:
+            yield from read(name)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is about this one alone
+            self.unread.add(name)
+            self.stumbled(name, error)
+            yield from unread(name, error)
+        else:
+            self.unread.discard(name)
+
+    def _gang_unread(self, name: str, error: Exception) -> Iterator[Event]:
+        """It is not placed, and told why; those of it that have their nodes hold what they hold."""
+        self.refused[name] = refusals.unread(error)
+        yield from self._tell(name, None)
+        yield from self._tell_of_those_left(name)
+
+    def _node_unread(self, name: str, error: Exception) -> Iterator[Event]:
+        """What it has, or what others use of it, is not known: nothing new goes there."""
+        before = self.nodes.get(name)
+        if before is not None and before.closed is None:
+            self.nodes[name] = nodes.avoided(before, refusals.unread(error).message, 0.0)
+            yield NodeSeen(self.nodes[name])
 
     @property
     def queues(self) -> tuple[Queue, ...]:
@@ -191,10 +222,10 @@ class ClusterObserver:
             return
         if before is None:
             self._look_at_those_on(name)
-        holding = self._holders.held_on(name)
+        load, holding = self._holders.taken(name, self.settings.storage), self._holders.held_on(name)
         if nodes.withheld(seen):
             self._guessed[name] = holding.held
-        node = nodes.node_of(seen, self._holders.taken(name), before, self.settings, holding)
+        node = nodes.node_of(seen, load, before, self.settings, holding)
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
@@ -271,7 +302,7 @@ class ClusterObserver:
         node = self.nodes.get(name)
         here = self._holders.strangers(name) if node is not None else []
         self._hear_of_labels(pod for pod in here if company.keeps_apart(pod.spec))
-        if node is not None and (taken := self._holders.taken(name)) != node.taken:
+        if node is not None and (taken := self._holders.taken(name, self.settings.storage)) != node.taken:
             self.nodes[name] = node = replace(node, taken=taken)
             yield NodeLoaded(name, taken)
         held = {pod.metadata.uid: self._devices(pod, node) for pod in here} if node is not None else {}
@@ -340,7 +371,7 @@ class ClusterObserver:
         """Pods of a gang that is refused now and was not when they were sent to their nodes hold what they hold."""
         there = self.cache.gang(name) if name in self.refused else []
         placed = [(pod, place) for pod in there if (place := self._place(pod)) is not None]
-        jobs = [gangs.left_of(pod, place, self.settings) for pod, place in placed]
+        jobs = [self._left_of(pod, place, self.refused[name]) for pod, place in placed]
         for gone in sorted(self._left.pop(name, set()) - {job.name for job in jobs}):
             if gone != self._gang_of_left(gone) and not self._is_left_by_another(gone, name):
                 yield from self._tell(gone, None)
@@ -357,6 +388,11 @@ class ClusterObserver:
         """Whether another gang than this says what that pod holds."""
         other = self._gang_of_left(told)
         return other != name and told in self._left.get(other, ())
+
+    def _left_of(self, pod: PodObject, place: Placement, refusal: Refusal) -> Job:
+        if refusal.reason is RefusalName.SET_APART:
+            return gangs.unread_of(pod, place.gpus, place.mig)
+        return gangs.left_of(pod, place, self.settings)
 
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""

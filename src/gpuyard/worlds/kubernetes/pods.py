@@ -21,6 +21,7 @@ from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms, v
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.asking.volumes import Storage
 
 _encode = msgspec.msgpack.Encoder().encode
 POD_SLOT = "pods"
@@ -105,7 +106,7 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
     if asked.resource:
         selector[GPUS] = asked.resource
     return TaskGroup(
-        request=_request(needs, asked, spec),
+        request=_request(needs | volumes.attached_by(spec, metadata, settings.storage), asked, spec),
         node_selector=tuple(sorted(selector.items())),
         terms=terms.node_terms(spec, reached),
         likes=terms.node_likes(spec),
@@ -150,6 +151,11 @@ def _ports(spec: PodSpec | None) -> Iterator[str]:
 def taken_by(pod: PodObject) -> amounts.Needs:
     """What one pod takes of its node, ports of the host among it."""
     return amounts.total((amounts.held_by(pod), dict.fromkeys(_ports(pod.spec), 1)))
+
+
+def attached_by(pod: PodObject, storage: Storage) -> amounts.Needs:
+    """Volumes that its node attaches for it, where only so many can be."""
+    return volumes.attached_by(pod.spec, pod.metadata, storage)
 
 
 def load_of(pods: Iterable[PodObject], taken_by: Callable[[PodObject], amounts.Needs] = taken_by) -> Load:

@@ -6,10 +6,11 @@ GPUs need them, and none pays for what it does not need.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
-from gpuyard.kube.objects import PodObject
-from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject, VolumeObject
+from gpuyard.kube.objects import DeviceClaimObject, PodObject
+from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking import volumes
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
@@ -24,6 +25,13 @@ class KnownStorage:
         self.claims: Objects[VolumeClaimObject] = Objects(self._claim_changed)
         self.volumes: Objects[VolumeObject] = Objects(self._volume_changed)
         self.classes: Objects[StorageClassObject] = Objects(self._class_changed)
+        self.devices: Objects[DeviceClaimObject] = Objects(self._device_claim_changed)
+        self.devices_needed: Callable[[], None] = lambda: None
+        """Called when the first pod of ours is seen that claims devices."""
+        self._claimers: dict[str, set[str]] = {}
+        """Keys of pods of ours by the claim on devices that they name."""
+        self._devices_asked = False
+        self.nodes: Objects[CsiNodeObject] = Objects(self._node_changed)
         self.needed: Callable[[], None] = lambda: None
         """Called when the first pod of ours with a claim is seen."""
         self._known = known
@@ -34,25 +42,33 @@ class KnownStorage:
         self._in_use: dict[str, str] = {}
         self._waiting: dict[str, set[str]] = {}
         """Keys of claims that are not bound, by their class."""
+        self._limited: Counter[str] = Counter()
         self._asked = False
         self._watched = False
         cache.pod_seen = self._pod_seen
 
     def picture(self) -> Storage:
         """As it is now, and as it comes to be: nothing is copied."""
-        return Storage(self.claims.objects, self.volumes.objects, self.classes.objects, {}, self._in_use, self._watched)
+        return Storage(
+            self.claims.objects, self.volumes.objects, self.classes.objects, self.devices.objects,
+            self.nodes.objects, self._limited, self._in_use, self._watched,
+        )  # fmt: skip
 
     def watch(self) -> None:
         """All there is has been seen; from now on every change is followed."""
         self._watched = True
         self._known(self.picture())
         self._look_at_users(self._users)
+        for node in self.nodes.objects if self._limited else ():
+            self._cache.look_at_node(node)
 
     # --- who uses what -----------------------------------------------------------------------------------
 
     def _pod_seen(self, before: PodObject | None, now: PodObject | None) -> None:
         seen = now or before
         assert seen is not None
+        if seen.spec.resource_claims:
+            self._hear_of_devices(seen, now is not None)
         if not seen.spec.volumes:
             return  # most pods
         key = seen.metadata.key
@@ -71,6 +87,35 @@ class KnownStorage:
         if not self._asked and now is not None and key in self._cache.pods.objects:
             self._asked = True
             self.needed()
+
+    def _hear_of_devices(self, pod: PodObject, there: bool) -> None:
+        """Whoever names a claim is looked at when that changes."""
+        key = pod.metadata.key
+        for claim in volumes.device_claims_of(pod.spec, pod.metadata):
+            claimers = self._claimers.setdefault(claim, set())
+            claimers.add(key) if there else claimers.discard(key)
+            if not claimers:
+                del self._claimers[claim]
+        if not self._devices_asked and there and key in self._cache.pods.objects:
+            self._devices_asked = True
+            self.devices_needed()
+
+    def watch_devices(self) -> None:
+        """All claims on devices have been seen; from now on every change is followed."""
+        self._known(self.picture())
+        for claim in list(self._claimers):
+            self._look_at_claimers(claim)
+
+    def _device_claim_changed(self, before: DeviceClaimObject | None, now: DeviceClaimObject | None) -> None:
+        if before is not None and now is not None and before.status == now.status:
+            return
+        seen = now or before
+        assert seen is not None
+        self._look_at_claimers(seen.metadata.key)
+
+    def _look_at_claimers(self, claim: str) -> None:
+        for pod in self._claimers.get(claim, ()):
+            self._cache.look_at(self._cache.gang_of(pod))
 
     def assumed(self, pod: PodObject) -> None:
         """It was sent to a node, or is so no longer: whoever else wants its claim for himself hears of it."""
@@ -112,6 +157,26 @@ class KnownStorage:
         for claim in claims:
             for pod in self._users.get(claim, ()):
                 self._cache.look_at(self._cache.gang_of(pod))
+                if (other := self._cache.others.get(pod)) is not None and other.node_name:
+                    self._cache.look_at_load(other.node_name)
+
+    def _node_changed(self, before: CsiNodeObject | None, now: CsiNodeObject | None) -> None:
+        """Who asks for volumes of a driver is told apart once the first node has a limit of them."""
+        gone, come = (volumes.limits_of(each) if each is not None else {} for each in (before, now))
+        if gone == come:
+            return
+        known = {*self._limited}
+        self._limited.update(come.keys())
+        self._limited.subtract(gone.keys())
+        self._limited = +self._limited
+        if not self._watched:
+            return
+        seen = now or before
+        assert seen is not None
+        self._cache.look_at_node(seen.metadata.name)
+        if known != {*self._limited}:
+            self._known(self.picture())
+            self._look_at_users(self._users)
 
     # --- what changes --------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from gpuyard.worlds.kubernetes.acting.nominate import Nominator
 from gpuyard.worlds.kubernetes.acting.preparing import VolumePreparer
 from gpuyard.worlds.kubernetes.acting.queue_states import QueueClerk
 from gpuyard.worlds.kubernetes.acting.remember import Give, Keepsake, MemoryKeeper
-from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch
+from gpuyard.worlds.kubernetes.acting.start_watch import StartWatch, StopWatch
 from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller, Explain
@@ -59,6 +59,9 @@ PARTING_S = 0.5
 LOOK_S = 1.0
 """So often whoever waits for the loop looks whether there still is one."""
 IDLE_S = 5.0
+AGAIN_S = 1.0
+FALTERED_S = 60.0
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 T = TypeVar("T")
 
@@ -106,6 +109,7 @@ class KubernetesWorld:
         self.observer.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self.starter, clock, self._do)
         self.start_watch = StartWatch(self.observer, self.taker.take, clock, settings.start_timeout)
+        self.stop_watch = StopWatch(self.cache, clock)
         self.device_watch = DeviceWatch(self.cache)
         self.ender = Ender(self.observer, self._do)
         self.taker.breaks_budgets = settings.site.policy.pdb is not PdbRule.NEVER
@@ -123,6 +127,8 @@ class KubernetesWorld:
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._up = threading.Event()
+        self._faltered = "", -math.inf
+        """What last went wrong in the loop that nobody foresaw, and when."""
 
     # --- up and down ---------------------------------------------------------------------------------
 
@@ -165,22 +171,46 @@ class KubernetesWorld:
         self.clerk = QueueClerk(self.client, self.cache, self._clock)
         self.following = Following(self.client, self.cache, self._clock, self._dice, self._do)
         self.observer.storage.needed = partial(self.following.follow_storage, self.observer.storage)
+        self.observer.storage.devices_needed = partial(self.following.follow_devices, self.observer.storage)
         self._up.set()
-        works = [self._follow()]
-        if self.settings.identity:
-            works += [self.teller.run(self._may_act, self._moment, self.settings.explain), self._tend()]
-            works.append(self.keeper.run(self._may_act, self.settings.gives))
-            works.append(Nominator(self.client, self.observer, self._clock).run(self._may_act))
-            if self.settings.elects:
-                works.append(self.election.run())
-        for work in works:
-            self._do(work)
+        for work in self._works():
+            self._do(self._keep_going(work))
         await self._stopping.wait()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
+
+    def _works(self) -> list[Work]:
+        """What is done as long as the world is up."""
+        if not self.settings.identity:
+            return [self._follow]
+        nominator = Nominator(self.client, self.observer, self._clock)
+        works: list[Work] = [
+            self._follow,
+            partial(self.teller.run, self._may_act, self._moment, self.settings.explain),
+            self._tend,
+            partial(self.keeper.run, self._may_act, self.settings.gives),
+            partial(nominator.run, self._may_act),
+        ]
+        if self.settings.elects:
+            works.append(self.election.run)
+        return works
+
+    async def _keep_going(self, work: Work) -> None:
+        """Until it is over. A mistake of ours in one of them would end it for good, and nobody would renew the Lease or
+        tell those who wait: it is told, and begun again."""
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it goes on
+                words = f"{type(error).__name__}: {error}; this is a bug of GPUYard: please report it"
+                self._faltered = words, self._clock.monotonic()
+                self.observer.stumbled("the scheduler itself", error)
+                await self._clock.sleep(AGAIN_S)
+            else:
+                return
 
     async def _follow(self) -> None:
         """Who finds the Lease free has it before it lists the cluster, and lists it once."""
@@ -209,6 +239,8 @@ class KubernetesWorld:
         with contextlib.suppress(ApiUnreachable):
             for pod, words in causes:
                 await self.teller.write_event(pod, "StartTimeout", words)
+            for pod, words in self.stop_watch.look():
+                await self.teller.write_event(pod, "StopTimeout", words)
             for pod, reason, words in self.device_watch.look():
                 await self.teller.write_event(pod, reason, words, once=reason == OTHER_GPUS)
 
@@ -247,6 +279,12 @@ class KubernetesWorld:
     def trouble(self) -> str:
         """Why the cluster is not followed now, if it is not."""
         return self.following.trouble()
+
+    def trouble_aside(self) -> str:
+        """What is wrong beside that, and keeps nobody from being placed."""
+        told = self.keeper.trouble or (self.election.trouble if self.settings.elects else "")
+        faltered = "" if self._clock.monotonic() - self._faltered[1] > FALTERED_S else self._faltered[0]
+        return self.following.unread() or faltered or told
 
     # --- the right to act ------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """This machine as a world: what people ask for and what supervisors tell becomes events, plans become processes.
 
-Driven by `runtime.driver` (one thread); what people ask for comes from others.
+Driven by `runtime.driving` (one thread); what people ask for comes from others.
 A node is this machine, or a virtual one of a fleet file whose tasks run here all the same.
 """
 

@@ -18,7 +18,7 @@ from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.sim.traces import openb
 from gpuyard.worlds.sim.traces.reading import text_of
-from gpuyard.worlds.sim.traces.rows import parse
+from gpuyard.worlds.sim.traces.table_lines import parse
 from gpuyard.worlds.sim.traces.trace import Trace
 
 SHAPE = re.compile(r"(?:(?P<model>[\w.-]+):)?(?P<gpus>\d+)x(?P<nodes>\d+)(?:@(?P<rack>\d+))?")

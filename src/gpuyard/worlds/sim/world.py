@@ -1,6 +1,6 @@
 """The simulated world: virtual time, jobs that work as long as their trace says, effects that are instant.
 
-Driven by `runtime.driver` like every other world. It decides nothing: it says what happened and carries out what it is
+Driven by `runtime.driving` like every other world. It decides nothing: it says what happened and carries out what it is
 told. What happened is also told to an `Observer`, which keeps the figures and the placement file.
 """
 

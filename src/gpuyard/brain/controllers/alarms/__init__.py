@@ -33,12 +33,12 @@ class Alarms(Controller[AlarmsKept]):
 
     def act(self, draft: Draft, part: AlarmsKept) -> AlarmsKept:
         """What stands now, in the draft and to be remembered."""
-        return look(draft, part, waits.Telling(_explainer(draft), MOST_EXPLAINED, waits.SOON_S))
+        return look(draft, part, waits.Inquiry(_explainer(draft), MOST_EXPLAINED, waits.SOON_S))
 
 
-def look(draft: Draft, part: AlarmsKept, telling: waits.Telling) -> AlarmsKept:
-    """Let every watch look; `telling` finds out why a job waits, for so many kinds of jobs."""
-    overdue, told, found = waits.watch(draft, part, telling)
+def look(draft: Draft, part: AlarmsKept, inquiry: waits.Inquiry) -> AlarmsKept:
+    """Let every watch look; `inquiry` finds out why a job waits, for so many kinds of jobs."""
+    overdue, told, found = waits.watch(draft, part, inquiry)
     below, asking = promises.below_quota(draft, part.asking)
     broken, promised = promises.broken(draft, part.promised)
     scattered, part = scatter.watch(draft, part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from gpuyard.brain.controllers.alarms.telling import some
+from gpuyard.brain.controllers.alarms.phrasing import some
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.model.actions import Deadlock
 from gpuyard.model.alerts import Alert, AlertKind, Severity

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpuyard.brain.controllers.alarms.telling import duration, moment, some
+from gpuyard.brain.controllers.alarms.phrasing import duration, moment, some
 from gpuyard.brain.engine.giving_way.victims import DAY
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow

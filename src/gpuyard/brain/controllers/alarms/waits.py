@@ -14,8 +14,8 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
+from gpuyard.brain.controllers.alarms.phrasing import duration
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept, Told
-from gpuyard.brain.controllers.alarms.telling import duration
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow, WaitingLine
 from gpuyard.model.alerts import Alert, AlertKind, Severity
@@ -41,7 +41,7 @@ class Overdue(NamedTuple):
 
 
 @dataclass
-class Telling:
+class Inquiry:
     """Who finds out why a job waits, and for how many more kinds there is time."""
 
     explain: Callable[[JobRow], Explanation]
@@ -50,7 +50,7 @@ class Telling:
     """How long after it was found late a kind is looked into: the plan that finds it may have much else to do."""
 
 
-def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert], dict[str, Told], dict[str, float]]:
+def watch(draft: Draft, part: AlarmsKept, inquiry: Inquiry) -> tuple[list[Alert], dict[str, Told], dict[str, float]]:
     """The alerts, why the kinds of jobs wait that are overdue, and since when those are known to be of which nobody
     knows why."""
     told: dict[str, Told] = {}
@@ -61,8 +61,8 @@ def watch(draft: Draft, part: AlarmsKept, telling: Telling) -> tuple[list[Alert]
         known = told.get(kind) or part.told.get(kind)
         since = part.found.get(kind, draft.now)
         if known is None or draft.now >= known.at + AGAIN_S:
-            due = known is not None or draft.now >= since + telling.after
-            known = _told(draft, each, telling) if due and telling.left else known
+            due = known is not None or draft.now >= since + inquiry.after
+            known = _told(draft, each, inquiry) if due and inquiry.left else known
         if known is None:
             found[kind] = since
             draft.look_again(max(since, draft.now) + SOON_S)
@@ -125,10 +125,10 @@ def _spelled(value: object) -> object:
     return [_spelled(each) for each in value] if isinstance(value, tuple | list) else value
 
 
-def _told(draft: Draft, each: Overdue, telling: Telling) -> Told:
+def _told(draft: Draft, each: Overdue, inquiry: Inquiry) -> Told:
     """Looked into now."""
-    telling.left -= 1
-    found = telling.explain(each.row)
+    inquiry.left -= 1
+    found = inquiry.explain(each.row)
     reason, name = found.reason, each.row.name
     helps = next((suggestion.change for suggestion in found.suggestions), "")
     message = str(reason).removeprefix(f"{name} ")

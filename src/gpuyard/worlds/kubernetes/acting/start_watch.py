@@ -1,7 +1,8 @@
-"""Bound is not running: a gang with a pod that does not begin is taken back once, and its cause is named.
+"""Who is late: bound and does not begin, or told to go and does not go; each is told with its cause.
 
-Called by `world` in its loop. The first time it is tried elsewhere; whoever does not begin there either would begin
-nowhere, and is only told about. The same holds for gangs that cannot be taken back without harm.
+Called by `world` in its loop. A gang with a pod that does not begin is taken back once and tried elsewhere; whoever
+does not begin there either would begin nowhere, and is only told about. The same holds for gangs that cannot be taken
+back without harm. Nobody who does not go is forced: as long as its pod is there it may use what it holds.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from gpuyard.model.actions import Evict, Move
 from gpuyard.model.events import Event
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Reason
+from gpuyard.worlds.kubernetes import pods
+from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
 
 NOT_YET = frozenset(("ContainerCreating", "PodInitializing"))
 """What a kubelet says while all goes well."""
 KEPT_S = 86400.0
+GRACE_S = 30
+"""Of a pod that names none."""
+OVERDUE_S = 60.0
+"""So long after its grace is over a kubelet may take to tell that a pod is gone."""
 
 TakeBack = Callable[[list[Evict | Move]], list[Event]]
 
@@ -51,9 +58,9 @@ class StartWatch:
         for uid, since in self._since.items():
             if now - since >= self._limit_s and uid not in self._told:
                 late.setdefault(cache.gang_of(waiting[uid].metadata.key), []).append(waiting[uid])
-        for name, pods in late.items():
-            self._told.update(pod.metadata.uid for pod in pods)
-            self._act(name, sorted(pods, key=lambda pod: pod.metadata.key))
+        for name, slow in late.items():
+            self._told.update(pod.metadata.uid for pod in slow)
+            self._act(name, sorted(slow, key=lambda pod: pod.metadata.key))
 
     def _runs(self, name: str) -> bool:
         """Whether all of it that is there has begun; while it is taken back nothing of it is."""
@@ -73,6 +80,44 @@ class StartWatch:
         for node in sorted({pod.node_name for pod in late}):
             self._observer.avoidance.shun(name, node)
         self.events += self._take_back([Evict(name, Reason(Code.STALE, where=name, message=words))])
+
+
+class StopWatch:
+    """Who was told to go and is still there. `look` is called again and again."""
+
+    def __init__(self, cache: Cache, clock: Clock) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        """Since when each has been leaving, by uid, as far as we have seen it."""
+        self._told: set[str] = set()
+
+    def look(self) -> list[tuple[PodObject, str]]:
+        """Those that are late, each once, and what there is to say of it."""
+        now, there = self._clock.monotonic(), self._cache.pods
+        found = (pod for key in self._cache.leaving if (pod := there.get(key)) is not None)
+        leaving = {pod.metadata.uid: pod for pod in found if not pods.is_over(pod)}
+        self._since = {uid: self._since.get(uid, now) for uid in leaving}
+        self._told &= leaving.keys()
+        late = [
+            pod
+            for uid, pod in leaving.items()
+            if uid not in self._told and now - self._since[uid] >= _grace_of(pod) + OVERDUE_S
+        ]
+        self._told.update(pod.metadata.uid for pod in late)
+        return [(pod, self._words(pod)) for pod in sorted(late, key=lambda pod: pod.metadata.key)]
+
+    def _words(self, pod: PodObject) -> str:
+        told = f"{pod.metadata.name} was told to go and is still there on {pod.node_name}, {OVERDUE_S:g} s after its"
+        node = self._cache.nodes.get(pod.node_name)
+        ready = next((each for each in (node.status.conditions or ()) if each.type == "Ready"), None) if node else None
+        silent = "; its kubelet does not answer" if ready is None or ready.status != "True" else ""
+        return f"{told} grace of {_grace_of(pod)} s{silent}; what it holds stays its own until it is gone"
+
+
+def _grace_of(pod: PodObject) -> int:
+    asked = pod.spec.termination_grace_period_seconds
+    return GRACE_S if asked is None else asked
 
 
 def cause_of(pod: PodObject) -> str:

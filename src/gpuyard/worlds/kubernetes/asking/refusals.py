@@ -24,6 +24,8 @@ class RefusalName(Enum):
     """What it belongs to is not there, and without it nobody knows how many they are."""
     NO_COUNTERPART = "NoCounterpart"
     """Another scheduler's field that is a condition, and for which there is nothing here."""
+    SET_APART = "SetApart"
+    """It cannot be read, by a mistake of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,12 @@ class Refusal:
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.message}"
+
+
+def unread(error: Exception) -> Refusal:
+    """Of what nobody here foresaw: everybody else goes on, and its owner is told whose fault it is."""
+    told = f"reading it fails ({type(error).__name__}: {error}); this is a bug of GPUYard: please report it"
+    return Refusal(RefusalName.SET_APART, told)
 
 
 @dataclass(frozen=True, slots=True)

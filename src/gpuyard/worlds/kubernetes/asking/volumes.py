@@ -7,12 +7,23 @@ by name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpuyard.kube.objects import DeviceClaimObject, Metadata, NodeTerm, NodeTerms, PodSpec, Requirement, Volume
+from gpuyard.kube.objects import (
+    DeviceClaimObject,
+    Metadata,
+    NodeTerm,
+    NodeTerms,
+    PodClaim,
+    PodSpec,
+    Requirement,
+    Volume,
+)
 from gpuyard.kube.quantities import whole
-from gpuyard.kube.storage import AllowedTopologies, StorageClassObject, VolumeClaimObject, VolumeObject
+from gpuyard.kube.storage import AllowedTopologies, CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
+from gpuyard.model.resources import ATTACHABLE
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.asking.selectors import NODE_NAME, meets, selects
 
@@ -34,6 +45,10 @@ class Storage:
     classes: Mapping[str, StorageClassObject] = field(default_factory=dict)
     devices: Mapping[str, DeviceClaimObject] = field(default_factory=dict)
     """ResourceClaims, by `namespace/name`."""
+    nodes: Mapping[str, CsiNodeObject] = field(default_factory=dict)
+    """Nodes as their storage drivers see them, by name."""
+    limited: Mapping[str, int] = field(default_factory=dict)
+    """Drivers of which some node attaches only so many volumes, and how many such nodes there are."""
     in_use: Mapping[str, str] = field(default_factory=dict)
     """Claims that a pod has: its uid, by the claim's key."""
     watched: bool = True
@@ -59,13 +74,22 @@ def reach(spec: PodSpec, metadata: Metadata, storage: Storage) -> list[NodeTerms
             return terms
         found += terms
     for asked in spec.resource_claims or ():
-        claim = storage.devices.get(f"{metadata.namespace}/{asked.resource_claim_name or ''}")
+        claim = storage.devices.get(_device_claim(asked, metadata))
         if claim is None or claim.status.allocation is None:
             told = f"it claims devices ({asked.name}) that are not allocated, and nobody allocates them here"
             return Refusal(RefusalName.CLAIM_UNSUPPORTED, told)
         if claim.status.allocation.node_selector is not None:
             found.append(claim.status.allocation.node_selector)
     return found
+
+
+def device_claims_of(spec: PodSpec, metadata: Metadata) -> list[str]:
+    """Keys of the claims on devices that it names; one made of a template is its own, and nobody allocates it."""
+    return [_device_claim(asked, metadata) for asked in spec.resource_claims or () if asked.resource_claim_name]
+
+
+def _device_claim(asked: PodClaim, metadata: Metadata) -> str:
+    return f"{metadata.namespace}/{asked.resource_claim_name or ''}"
 
 
 def claims_of(spec: PodSpec, metadata: Metadata) -> Iterator[str]:
@@ -78,6 +102,48 @@ def claims_of(spec: PodSpec, metadata: Metadata) -> Iterator[str]:
             yield f"{metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
         elif volume.ephemeral is not None:
             yield f"{metadata.namespace}/{metadata.name}-{volume.name}"
+
+
+# --- how many a node attaches -----------------------------------------------------------------------
+
+
+def attached_by(spec: PodSpec, metadata: Metadata, storage: Storage) -> dict[str, int]:
+    """Volumes that a node must attach for it, by driver, as far as there is a limit anywhere.
+
+    Each is counted for each pod: one that two pods of a node share is attached there once, which is not looked for.
+    """
+    if not storage.limited or not spec.volumes:
+        return {}
+    drivers = (_driver_of(key, storage) for key in dict.fromkeys(claims_of(spec, metadata)))
+    return dict(Counter(ATTACHABLE + driver for driver in drivers if driver in storage.limited))
+
+
+def _driver_of(key: str, storage: Storage) -> str:
+    """Who attaches the claim's volume, or makes it; "" if nobody does."""
+    claim = storage.claims.get(key)
+    if claim is None:
+        return ""
+    made = storage.classes.get(claim.spec.storage_class_name or "")
+    if not claim.spec.volume_name and made is not None and is_made(made):
+        return made.provisioner
+    had = storage.volumes.get(claim.spec.volume_name) or next(iter(fitting(claim, storage)), None)
+    return had.spec.csi.driver if had is not None and had.spec.csi is not None else ""
+
+
+def attachable_on(node: str, storage: Storage) -> Iterator[tuple[str, int]]:
+    """How many volumes it attaches, by driver, where that is limited."""
+    seen = storage.nodes.get(node)
+    for driver, count in limits_of(seen).items() if seen is not None else ():
+        yield ATTACHABLE + driver, count
+
+
+def limits_of(node: CsiNodeObject) -> dict[str, int]:
+    """How many volumes each of its drivers attaches, of those that tell."""
+    told = ((driver.name, driver.allocatable) for driver in node.spec.drivers or ())
+    return {name: max(0, limit.count) for name, limit in told if limit is not None and limit.count is not None}
+
+
+# --- claims -------------------------------------------------------------------------------------------
 
 
 def is_bound(claim: VolumeClaimObject) -> bool:

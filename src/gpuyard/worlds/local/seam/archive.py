@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gpuyard.files.reports import ReportFolder
 from gpuyard.worlds.local.state.store import Batch, Store
 
 REPORTS = "reports"
-REPORTS_KEPT = 5
 
 
 class StoreArchive:
@@ -55,15 +55,8 @@ class StoreArchive:
         return str(rows[0][0]) if rows else ""
 
     def report(self, name: str, document: Any) -> str:
-        """A file of its own, readable by the owner alone; only the newest few are kept."""
-        folder = self._store.path.parent / REPORTS
-        folder.mkdir(mode=0o700, exist_ok=True)
-        path = folder / f"{name.replace(':', '')}.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        for old in sorted(folder.iterdir())[:-REPORTS_KEPT]:
-            old.unlink()
-        return str(path)
+        """A file beside the store."""
+        return ReportFolder(self._store.path.parent / REPORTS).report(name, document)
 
 
 def keep(batch: Batch, name: str, document: Any) -> None:

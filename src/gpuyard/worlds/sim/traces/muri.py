@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.resources import Request
-from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.table_lines import TableLine
 from gpuyard.worlds.sim.traces.trace import Arrival, Trace, by_time
 
 SLOWDOWN = 1.015
@@ -25,12 +25,12 @@ START_SECONDS: dict[str, tuple[int, ...]] = {
 OTHER_START = 10.0
 
 
-def trace(name: str, rows: Iterable[Row], node_gpus: int = 8) -> Trace:
+def trace(name: str, rows: Iterable[TableLine], node_gpus: int = 8) -> Trace:
     """The trace; times in the file are milliseconds."""
     return Trace(name, by_time([_arrival(row, node_gpus) for row in rows]))
 
 
-def _arrival(row: Row, node_gpus: int) -> Arrival:
+def _arrival(row: TableLine, node_gpus: int) -> Arrival:
     gpus, at = row.whole("num_gpu", 1), row.number("submit_time", 0) / 1000
     work = row.number("iterations", 0) * row.number("iteration_time", 0) / 1000 * SLOWDOWN
     name = f"job-{row.whole('job_id'):05d}"

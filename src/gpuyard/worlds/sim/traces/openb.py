@@ -14,7 +14,7 @@ from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, one_grou
 from gpuyard.model.node import Gpu, Node
 from gpuyard.model.resources import MILLI, WHOLE, Request
 from gpuyard.worlds.sim.seed import GoDice
-from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.table_lines import TableLine
 from gpuyard.worlds.sim.traces.trace import Arrival, Trace
 
 MODEL_LABEL = "gpu-model"
@@ -24,12 +24,12 @@ COPY = "#"
 MIB = 1 << 20
 
 
-def nodes(rows: Iterable[Row]) -> tuple[Node, ...]:
+def nodes(rows: Iterable[TableLine]) -> tuple[Node, ...]:
     """The node list."""
     return tuple(_node(row) for row in rows)
 
 
-def _node(row: Row) -> Node:
+def _node(row: TableLine) -> Node:
     count, model = row.whole("gpu"), row.get("model", "")
     return Node(
         name=row.text("sn"),
@@ -41,7 +41,7 @@ def _node(row: Row) -> Node:
     )
 
 
-def tasks(rows: Iterable[Row]) -> tuple[Job, ...]:
+def tasks(rows: Iterable[TableLine]) -> tuple[Job, ...]:
     """The task list, by name; every task is a job of its own."""
     found: dict[str, Job] = {}
     for row in rows:
@@ -54,7 +54,7 @@ def tasks(rows: Iterable[Row]) -> tuple[Job, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
-def _job(row: Row) -> Job:
+def _job(row: TableLine) -> Job:
     count, milli = row.whole("num_gpu"), row.whole("gpu_milli")
     fraction = count == 1 and milli < WHOLE // MILLI
     request = Request(

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from gpuyard.worlds.sim.traces.muri import gang
-from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.table_lines import TableLine
 from gpuyard.worlds.sim.traces.trace import Arrival, Trace, Window, by_time
 
 EPOCH = datetime(2017, 8, 14, 23, 27, tzinfo=UTC).timestamp()
 """Where the table without virtual clusters begins to count."""
 
 
-def with_clusters(name: str, rows: Iterable[Row], window: Window, node_gpus: int) -> Trace:
+def with_clusters(name: str, rows: Iterable[TableLine], window: Window, node_gpus: int) -> Trace:
     """timestamp, duration, num_gpus, gpu_time, cluster; all jobs stand in one queue, their cluster is their user."""
     arrivals = []
     for line, row in enumerate(rows):
@@ -25,7 +25,7 @@ def with_clusters(name: str, rows: Iterable[Row], window: Window, node_gpus: int
     return Trace(name, by_time(arrivals))
 
 
-def without_clusters(name: str, rows: Iterable[Row], window: Window, node_gpus: int) -> Trace:
+def without_clusters(name: str, rows: Iterable[TableLine], window: Window, node_gpus: int) -> Trace:
     """job id, arrival time, topology, shape, size, duration."""
     arrivals = []
     for row in rows:
@@ -36,7 +36,7 @@ def without_clusters(name: str, rows: Iterable[Row], window: Window, node_gpus: 
     return Trace(name, by_time(arrivals))
 
 
-def _seconds(row: Row) -> float:
+def _seconds(row: TableLine) -> float:
     stamp = row.text("timestamp")
     try:
         return datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp()

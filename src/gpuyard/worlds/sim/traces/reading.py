@@ -15,7 +15,7 @@ from pathlib import Path
 from gpuyard.model.errors import NotFound, Refused
 from gpuyard.model.job import Job
 from gpuyard.worlds.sim.traces import muri, openb, philly, tables
-from gpuyard.worlds.sim.traces.rows import Row, parse
+from gpuyard.worlds.sim.traces.table_lines import TableLine, parse
 from gpuyard.worlds.sim.traces.trace import Trace, Window
 
 FORMATS = ("openb", "philly", "muri", "csv", "journal")
@@ -29,7 +29,7 @@ class Source:
 
     name: str
     format: str
-    rows: Sequence[Row]
+    rows: Sequence[TableLine]
     arrivals: float | None
     window: Window
     node_gpus: int = 8
@@ -75,7 +75,7 @@ def text_of(path: Path) -> str:
         raise Refused(f"{path} cannot be read: {getattr(wrong, 'strerror', None) or wrong}") from None
 
 
-def guess(row: Row, name: str) -> str:
+def guess(row: TableLine, name: str) -> str:
     """The format, by the names of the columns."""
     known: Iterator[tuple[str, set[str]]] = iter((
         ("openb", {"cpu_milli", "num_gpu", "gpu_milli"}),

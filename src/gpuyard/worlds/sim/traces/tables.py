@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from gpuyard.model.job import Job, JobClass, TaskGroup, one_group
 from gpuyard.model.resources import MILLI, WHOLE, Request
-from gpuyard.worlds.sim.traces.rows import Row
+from gpuyard.worlds.sim.traces.table_lines import TableLine
 from gpuyard.worlds.sim.traces.trace import Arrival, Trace, Window, by_time
 
 
-def own(name: str, rows: Iterable[Row], window: Window) -> Trace:
+def own(name: str, rows: Iterable[TableLine], window: Window) -> Trace:
     """submitted and gpus are needed; job, tasks, duration, queue, user, cpu, memory, class, priority may be there."""
     found = [(row, _arrival(row)) for row in rows]
     names: set[str] = set()
@@ -21,7 +21,7 @@ def own(name: str, rows: Iterable[Row], window: Window) -> Trace:
     return Trace(name, by_time([arrival for _, arrival in found if window.holds(arrival.at)]))
 
 
-def _arrival(row: Row) -> Arrival:
+def _arrival(row: TableLine) -> Arrival:
     at, tasks = row.number("submitted"), row.whole("tasks", 1, default=1)
     work = row.number("duration", 0) if row.get("duration") is not None else None
     job = Job(
@@ -37,7 +37,7 @@ def _arrival(row: Row) -> Arrival:
     return Arrival(at, job, work)
 
 
-def _request(row: Row) -> Request:
+def _request(row: TableLine) -> Request:
     cpu = int(row.number("cpu", 0) * 1000) if row.get("cpu") is not None else 0
     try:
         return request_of(row.number("gpus", 0), cpu, row.whole("memory", default=0))
@@ -45,7 +45,7 @@ def _request(row: Row) -> Request:
         raise row.wrong(str(wrong)) from None
 
 
-def _class(row: Row) -> JobClass:
+def _class(row: TableLine) -> JobClass:
     word = row.get("class", "training")
     try:
         return JobClass(word)
@@ -62,7 +62,7 @@ def request_of(gpus: float, cpu: int = 0, memory: int = 0) -> Request:
     return Request(share=round(gpus * 1000) * MILLI, cpu=cpu, memory=memory)
 
 
-def journal(name: str, lines: Iterable[Row], window: Window) -> Trace:
+def journal(name: str, lines: Iterable[TableLine], window: Window) -> Trace:
     """What was placed and ended by the journal, as jobs that come at the same times and last as long."""
     came: dict[str, float] = {}
     sizes: dict[str, dict[int, list[int]]] = {}

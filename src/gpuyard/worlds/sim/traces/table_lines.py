@@ -15,7 +15,7 @@ from typing import Any
 from gpuyard.model.errors import Refused
 
 
-class Row:
+class TableLine:
     """One line of a table."""
 
     __slots__ = ("_cells", "_file", "line")
@@ -71,13 +71,15 @@ class Row:
         return Refused(f"{self._file}:{self.line}: {what}")
 
 
-def parse(text: str, file: str) -> list[Row]:
+def parse(text: str, file: str) -> list[TableLine]:
     """A CSV table with a header, or one JSON document a line."""
     if text.lstrip()[:1] == "{":
         lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-        return [Row(file, number, _document(line, file, number)) for number, line in lines]
+        return [TableLine(file, number, _document(line, file, number)) for number, line in lines]
     try:
-        return [Row(file, number, cells) for number, cells in enumerate(csv.DictReader(io.StringIO(text)), start=2)]
+        return [
+            TableLine(file, number, cells) for number, cells in enumerate(csv.DictReader(io.StringIO(text)), start=2)
+        ]
     except csv.Error as wrong:
         raise Refused(f"{file} is no table: {wrong}") from None
 
