@@ -125,9 +125,9 @@ class Eligibility:
         found: Floats = disliked - liked[kinds.codes]
         return found
 
-    def examples(self, request: TaskRequest) -> list[Node]:
-        """One node of every kind that could run the task."""
-        able = np.flatnonzero(self.static(request, STATIC_CHECKERS))[::-1]
+    def examples(self, request: TaskRequest, checkers: tuple[Checker, ...] = STATIC_CHECKERS) -> list[Node]:
+        """One node of every kind that could run the task, as far as these look at it."""
+        able = np.flatnonzero(self.static(request, checkers))[::-1]
         kinds = self._kinds(_label_keys(request))
         first = np.full(len(kinds.examples), -1)
         first[kinds.codes[able]] = able  # the last that is written stays: the first node of each kind

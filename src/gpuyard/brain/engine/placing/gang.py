@@ -342,11 +342,10 @@ class Tree:
         columns = self.draft.fleet.columns
         found = []
         for domain, known in enumerate(columns.level(level).known):
-            place = columns.level(level).region(domain)
-            inside = place.start >= region.start and place.stop <= region.stop
-            if known and inside and self._could(group, first, place):
+            place = within(columns.level(level).region(domain), region)  # all of the region, where that lies in it
+            if known and place.start < place.stop and self._could(group, first, place):
                 found.append((int(columns.idle[place.start : place.stop].sum()), domain, place))
-        yield from (within(place, region) for _, _, place in sorted(found))
+        yield from (place for _, _, place in sorted(found))
 
     def _could(self, group: Bundle | TaskGroup, first: int, place: Region) -> bool:
         """A bound: whether enough of the group's parts have room there, each alone."""

@@ -382,8 +382,14 @@ def _island_of(columns: Columns, held: Held) -> int:
 
 
 def unbroken(columns: Columns, row: JobRow) -> bool:
-    """Whether the members that run keep to one domain of every level that the job, or a part of it, requires."""
-    return _unbroken(columns, row, row.job.gang, 0)[0]
+    """Whether the members that run keep to one domain of every level that the job, or a part of it, requires, and those
+    of each group to one model (rule 11)."""
+    return _unbroken(columns, row, row.job.gang, 0)[0] and _of_one_model(columns, row)
+
+
+def _of_one_model(columns: Columns, row: JobRow) -> bool:
+    on = {(held.leaf, int(columns.model[held.node])) for held in row.held if held.gpus and not held.terminating}
+    return len(on) == len({leaf for leaf, _ in on})
 
 
 def _unbroken(columns: Columns, row: JobRow, group: Bundle | TaskGroup, first: int) -> tuple[bool, int]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuyard.brain.engine.nodes.columns import Columns
 from gpuyard.brain.engine.nodes.feasibility import Shapes
-from gpuyard.brain.engine.nodes.requests import TaskRequest
+from gpuyard.brain.engine.nodes.requests import TaskRequest, has_model
 from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts, add
 from gpuyard.brain.engine.sharing.quota import QueueTree
 from gpuyard.model.job import Bundle, TaskGroup
@@ -75,8 +75,9 @@ class Costs:
         return self.tree.vector(cost, request.resources.cpu, request.resources.memory, node.model)
 
     def _examples(self, request: TaskRequest) -> list[Node]:
-        """One eligible node per model and card size; any node at all where none is eligible."""
-        nodes = {(node.model, node.gpu_memory): node for node in self.shapes.examples(request)}
+        """One eligible node per model and card size; where none is eligible, of those with a model that it takes."""
+        suitable = self.shapes.examples(request) or self.shapes.examples(request, (has_model,))
+        nodes = {(node.model, node.gpu_memory): node for node in suitable}
         return list(nodes.values()) or [Node("", model=request.models[0] if request.models else "")]
 
     def minimum(self, bundle: Bundle, parts: list[Amounts]) -> Amounts:
