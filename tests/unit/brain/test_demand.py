@@ -192,11 +192,13 @@ def test_what_the_demand_could_use_of_a_node_is_looked_up_by_its_cpu_and_what_is
     assert demand.gangs(rows, np.array([1, 1, 1, 1])).tolist() == [1 / 8, 0.0, 0.0, 0.0]
     assert demand.gangs(rows[:1], np.array([0])).tolist() == [0.0]
     assert demand.gangs(rows[:1], np.array([4])).tolist() == [4 * 5 / 8]
-    free = np.array([[half], [half - 1], [half], [WHOLE]])
-    assert demand.useful(rows, free).ravel().tolist() == [half / WHOLE * 3 / 8, 0.0, 0.0, 3 / 8]
+    free = np.array([[half, half - 1, half, WHOLE]])
+    assert demand.useful(rows, free).tolist() == [[half / WHOLE * 3 / 8, 0.0, 0.0, 3 / 8]]
+    both = demand.useful(np.array([rows, rows * 0]), np.concatenate([free, free * 0]))
+    assert both.tolist() == [[[half / WHOLE * 3 / 8, 0.0, 0.0, 3 / 8], [0.0] * 4], [[0.0] * 4] * 2]
     assert demand.useful_whole(rows).tolist() == [3 / 8, 3 / 8, 0.0, 3 / 8]
     whole_only = Demand(classes[:1], 4)
-    assert whole_only.useful(rows[:1] * 0, np.array([[WHOLE, half]])).tolist() == [[0.0, 0.0]]
+    assert whole_only.useful(rows[:1] * 0, np.array([[WHOLE], [half]])).tolist() == [[0.0], [0.0]]
 
 
 def test_demand_that_cannot_go_everywhere_makes_scarce_where_it_can():

@@ -70,7 +70,8 @@ def _after_one_more(columns: Columns, gauge: Gauge, demand: list[DemandClass], s
     now, need = gauge.now(everyone), np.full(len(everyone), 300 * MILLI)
     whole = now - gauge.saved_by_whole(look_at(columns, everyone, 2000, 1.0), 1)
     seen = look_at(columns, everyone, 2000, 0.3)
-    part = now[:, None] - gauge.saved_by_share(seen, columns.shares, columns.shares - need[:, None], need)
+    free_of = columns.shares_of(everyone)
+    part = now - gauge.saved_by_share(seen, free_of, free_of - need, need)
     for n in range(len(everyone)):
         free = [g for g, r in enumerate(shares[n]) if r == WHOLE]
         if free:
@@ -79,9 +80,9 @@ def _after_one_more(columns: Columns, gauge: Gauge, demand: list[DemandClass], s
         for g, r in enumerate(shares[n]):
             if r >= 300 * MILLI:
                 then = [x - 300 * MILLI if h == g else x for h, x in enumerate(shares[n])]
-                assert part[n, g] == pytest.approx(stranded(columns, demand, n, int(left[n]), then))
+                assert part[g, n] == pytest.approx(stranded(columns, demand, n, int(left[n]), then))
             else:
-                assert np.isinf(part[n, g])
+                assert np.isinf(part[g, n])
 
 
 def test_scarcity_is_what_the_constrained_ask_of_a_model():

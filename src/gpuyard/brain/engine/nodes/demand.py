@@ -75,17 +75,21 @@ class Demand:
         return row
 
     def useful(self, rows: Ints, shares: Ints) -> Floats:
-        """Per device with this much free (less than nothing: nothing), what fractions could use of it, weighted."""
+        """What fractions could use, weighted, of devices with this much free (less than nothing: nothing). `shares` has
+        a row per device, as `Columns.shares_of` tells them; so has the answer, for each row of `rows`."""
         if not self.fractional:
-            return np.zeros((*rows.shape, shares.shape[1]))
-        at = self.needs.searchsorted(shares, side="right") + (rows * (len(self.needs) + 1))[..., None]
-        useful: Floats = shares * self.part_of_grain[at]
+            return np.zeros((len(shares), *rows.shape))
+        if rows.ndim > 1:
+            shares = shares[:, None]
+        at = self.needs.searchsorted(shares, side="right") + rows * (len(self.needs) + 1)
+        useful: Floats = shares * self.part_of_grain.take(at)
         return useful
 
     def useful_by_cpu(self, first_row: int, shares: Ints) -> Floats:
         """What fractions could use of one node's devices together, for every number of CPU thresholds that are met."""
-        table = self.part_by_row[first_row : first_row + len(self.cpus) + 1]
-        useful: Floats = np.add.reduce(shares * table.take(self.needs.searchsorted(shares, side="right"), 1), axis=1)
+        table = self.part_by_row[first_row : first_row + len(self.cpus) + 1].T
+        parts = table.take(self.needs.searchsorted(shares, side="right"), 0)
+        useful: Floats = np.add.reduce(shares[:, None] * parts, axis=0)
         return useful
 
     def useful_whole(self, rows: Ints) -> Floats:

@@ -230,12 +230,12 @@ def _aligned(columns: Columns, request: TaskRequest, nodes: Ints, room: Ints, ca
 
 
 def _share_room(columns: Columns, request: TaskRequest, need: Ints, nodes: Ints, careful: bool) -> Ints:
-    shares = columns.shares.take(nodes, axis=0)
+    shares = columns.shares_of(nodes)
     if careful:
-        shares = shares * columns.trusted[nodes]
+        shares = shares * columns.trusted[nodes].T
     # by one number NumPy divides several times faster than by a column of the same
-    each = need[nodes, None] if request.resources.gpu_memory else max(request.resources.share, 1)
-    room: Ints = np.add.reduce(shares // each, axis=1)
+    each = need[nodes] if request.resources.gpu_memory else max(request.resources.share, 1)
+    room: Ints = np.add.reduce(shares // each, axis=0)
     return room
 
 

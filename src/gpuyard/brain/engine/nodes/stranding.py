@@ -78,14 +78,14 @@ class Gauge:
     def _refresh(self, nodes: Ints) -> None:
         columns, demand = self.columns, self.demand
         rows = demand.rows(nodes, columns.cpu[nodes])
-        useful = np.add.reduce(demand.useful(rows, columns.shares.take(nodes, axis=0)), axis=1)
+        useful = np.add.reduce(demand.useful(rows, columns.shares_of(nodes)), axis=0)
         self._now[nodes] = columns.idle[nodes] / WHOLE - useful - demand.gangs(rows, columns.whole[nodes])
 
     def saved_by_whole(self, seen: Candidates, gpus: int) -> Floats:
         """How many fewer GPUs are stranded on each of the nodes once a task took `gpus` whole devices."""
         columns, demand, nodes = self.columns, self.demand, seen.nodes
         rows, whole = demand.rows(nodes, seen.cpu), columns.whole[nodes]
-        useful = np.add.reduce(demand.useful(rows, columns.shares.take(nodes, axis=0)), axis=-1)
+        useful = np.add.reduce(demand.useful(rows, columns.shares_of(nodes)), axis=0)
         stranded = seen.gpus - useful
         if gpus:
             stranded[1] += gpus * demand.useful_whole(rows[1])
@@ -95,20 +95,20 @@ class Gauge:
         return saved
 
     def saved_by_share(self, seen: Candidates, shares: Ints, rest: Ints, need: Ints) -> Floats:
-        """The same per node and device, for a task that took `need` of that one device; -inf where it does not fit.
-        `shares`: what is free of each device; `rest`: what would be."""
+        """The same per device and node, for a task that took `need` of that one device; -inf where it does not fit.
+        `shares`: what is free of each device, as `Columns.shares_of` tells it; `rest`: what would be."""
         columns, demand, nodes = self.columns, self.demand, seen.nodes
         rows, whole = demand.rows(nodes, seen.cpu), columns.whole[nodes]
         useful = demand.useful(rows, shares)
-        sums, kept = np.add.reduce(useful, axis=-1), demand.gangs(rows, whole)
+        sums, kept = np.add.reduce(useful, axis=0), demand.gangs(rows, whole)
         now = seen.gpus[0] - sums[0] - kept[0]
         node = (columns.idle[nodes] - need) / WHOLE - sums[1] - kept[1]
         opening = kept[1] - demand.gangs(rows[1], np.maximum(whole - 1, 0))
-        stranded: Floats = useful[1] - demand.useful(rows[1], rest)
-        stranded += node[:, None]
-        stranded += (shares == WHOLE) * opening[:, None]
+        stranded: Floats = useful[:, 1] - demand.useful(rows[1], rest)
+        stranded += node
+        stranded += (shares == WHOLE) * opening
         np.putmask(stranded, rest < 0, np.inf)
-        saved: Floats = now[:, None] - stranded
+        saved: Floats = now - stranded
         return saved
 
 

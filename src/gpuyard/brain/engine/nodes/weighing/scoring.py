@@ -105,8 +105,8 @@ def best_part(shape: Subject, seen: Candidates) -> Floats:
     """For a task that takes a part of a device: how usable the rest stays, what it is worth, and whether the device is
     shared already, weighted, on the device of each node that the policy would take; if the best, the shape notes it."""
     weights, nodes, need = shape.weights, seen.nodes, shape.need[seen.nodes]
-    shares = shape.columns.shares.take(nodes, axis=0)
-    rest = shares - need[:, None]
+    shares = shape.columns.shares_of(nodes)
+    rest = shares - need
     gains = np.zeros(shares.shape)
     if weights.sharing:
         gains += weights.sharing * joins(shares, rest)
@@ -117,9 +117,9 @@ def best_part(shape: Subject, seen: Candidates) -> Floats:
         gains += weights.remainders * remainder_gains(shape, shares, rest)
     if shape.scoring.device is DeviceChoice.BEST:
         np.putmask(gains, rest < 0, -1.0)
-        shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=1)
-        return np.asarray(np.maximum.reduce(gains, axis=1, initial=0.0))
-    return np.asarray(gains[np.arange(len(nodes)), tightest_device(shares, rest)])
+        shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=0)
+        return np.asarray(np.maximum.reduce(gains, axis=0, initial=0.0))
+    return np.asarray(gains[tightest_device(shares, rest), np.arange(len(nodes))])
 
 
 def remainder_gains(shape: Subject, shares: Ints, rest: Ints) -> Floats:
@@ -141,7 +141,7 @@ def _curved(shape: Subject, gain: Floats) -> Floats:
 def tightest_device(shares: Ints, rest: Ints) -> Ints:
     """The fullest device of each node that holds the task's share."""
     fitting = np.where(rest >= 0, shares, 2 * WHOLE)
-    return np.asarray(fitting.argmin(axis=1))
+    return np.asarray(fitting.argmin(axis=0))
 
 
 def balance(shape: Subject, seen: Candidates) -> Floats:
