@@ -30,7 +30,7 @@ from gpuyard.worlds.sim.traces.trace import Trace
 from gpuyard.worlds.sim.tried_once import TriedOnce
 from gpuyard.worlds.sim.world import Rules, SimWorld
 
-TOGETHER = 64
+TOGETHER = 128
 """Newcomers that one plan answers, where each is tried once and they are tried in the order in which they come: a turn
 costs more than what is decided in it. What is looked at once a plan, alerts and stranded GPUs, is seen as seldom."""
 Progress = Callable[[int, int], None]

@@ -65,7 +65,8 @@ class Demand:
         self._lay_tables(classes, patterns, width)
         self.part_of_grain = np.ravel(self.part / WHOLE)
         self.part_by_row = self.part_of_grain.reshape(-1, len(self.needs) + 1)
-        self.gang_of = np.ravel(self.gang)
+        self.whole_of_row = self.part_by_row[:, -1] * WHOLE
+        self.gang_worth = np.ravel(self.gang * np.arange(width + 1))
         """The tables laid flat, a row per group and CPU thresholds met: one look-up is the cheapest there is."""
 
     def rows(self, nodes: Ints, cpu: Ints) -> Ints:
@@ -94,12 +95,11 @@ class Demand:
 
     def useful_whole(self, rows: Ints) -> Floats:
         """What fractions could use of one device that is wholly free, weighted."""
-        useful: Floats = self.part_of_grain[rows * (len(self.needs) + 1) + len(self.needs)] * WHOLE
-        return useful
+        return self.whole_of_row[rows]
 
     def gangs(self, rows: Ints, whole: Ints) -> Floats:
         """Per node with so many whole devices free, what whole-GPU tasks could use of it, weighted."""
-        useful: Floats = whole * self.gang_of[rows * self.gang.shape[2] + whole]
+        useful: Floats = self.gang_worth[rows * self.gang.shape[2] + whole]
         return useful
 
     def _lay_tables(self, classes: Sequence[DemandClass], patterns: Bools, width: int) -> None:

@@ -32,7 +32,8 @@ class Tables:
         self.needs: list[int] = demand.needs.tolist()
         self.first_row: list[int] = demand.first_row.tolist()
         self.part_of_grain: list[float] = demand.part_of_grain.tolist()
-        self.gang_of: list[float] = demand.gang_of.tolist()
+        self.whole_of_row: list[float] = demand.whole_of_row.tolist()
+        self.gang_worth: list[float] = demand.gang_worth.tolist()
         self.worth: list[float] = demand.remainders.tolist()
         self.sizes = len(self.needs) + 1
         self.wholes: int = demand.gang.shape[2]
@@ -43,11 +44,11 @@ class Tables:
 
     def useful_whole(self, row: int) -> float:
         """The same of a device that is wholly free."""
-        return self.part_of_grain[row * self.sizes + self.sizes - 1] * WHOLE
+        return self.whole_of_row[row]
 
     def gangs(self, row: int, whole: int) -> float:
         """What whole-GPU tasks could use of a node with so many devices wholly free, weighted."""
-        return whole * self.gang_of[row * self.wholes + whole]
+        return self.gang_worth[row * self.wholes + whole]
 
 
 class AsItIs:

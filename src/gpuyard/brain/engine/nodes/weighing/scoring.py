@@ -92,7 +92,7 @@ def _asked(shape: Subject, nodes: Ints | slice) -> Floats | float:
 
 def cpu_tightness(shape: Subject, seen: Candidates) -> Floats:
     """1 where the task uses up the node's CPU, less the more stays free."""
-    score: Floats = 1.0 - np.clip(seen.cpu[1] / shape.columns.cpu_width, 0.0, 1.0)
+    score: Floats = 1.0 - np.minimum(np.maximum(seen.cpu[1] / shape.columns.cpu_width, 0.0), 1.0)
     return score
 
 
@@ -125,7 +125,7 @@ def best_part(shape: Subject, seen: Candidates) -> Floats:
 def remainder_gains(shape: Subject, shares: Ints, rest: Ints) -> Floats:
     """0.5 where the rest of a device loses no worth to the demand, less the more it does; 0 where it does not fit."""
     worth = shape.gauge.demand.remainders
-    lost = worth[shares // GRAINS_PER_STEP] - worth[np.maximum(rest, 0) // GRAINS_PER_STEP]
+    lost = worth.take(shares // GRAINS_PER_STEP) - worth.take(np.maximum(rest, 0) // GRAINS_PER_STEP)
     found: Floats = (0.5 - lost / (2 * shape.columns.breadth)) * (rest >= 0)
     return found
 
