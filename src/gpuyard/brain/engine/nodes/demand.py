@@ -164,12 +164,16 @@ class Proportion(NamedTuple):
         ask for, the more so the more of them there is room for: spread rounds the corner by that much.
         """
         corner = (spread * self.varies) ** 2 * np.abs(idle)
-        parts = [
-            part * _distance(idle - cpu / per_gpu, corner)
-            for per_gpu, part in ((self.lean, 1.0 - self.mix), (self.full, self.mix))
-            if part
-        ]
-        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        if not self.mix:
+            return _distance(idle - cpu / self.lean, corner)
+        full = _distance(idle - cpu / self.full, corner)
+        if self.mix == 1.0:
+            return full
+        lean = _distance(idle - cpu / self.lean, corner)
+        lean *= 1.0 - self.mix
+        full *= self.mix
+        lean += full
+        return lean
 
 
 def _distance(lack: Floats, corner: Floats) -> Floats:

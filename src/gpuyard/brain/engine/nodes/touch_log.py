@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 LONG = 1 << 16
 """Changes that are remembered one by one beyond one per node."""
-NOT_FAR = 64
+NOT_FAR = 16
 """Up to so many changes behind, reading them one by one is cheaper than looking at every node."""
 
 
