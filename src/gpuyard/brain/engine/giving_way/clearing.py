@@ -253,22 +253,24 @@ def _greedy(leave: Leave, vacancy: Vacancy, units: list[Unit], base: int) -> tup
     """
     gone: list[Unit] = []
     waiting = list(units)
-    while waiting and vacancy.room() <= base:
-        unit = next((unit for unit in waiting if leave.may_follow(unit)), None)
-        if unit is None:
-            break
-        waiting.remove(unit)
-        if not unit.extra:  # the gang goes with the extras that went before it
-            waiting = [other for other in waiting if other.row is not unit.row]
-            for part in [other for other in gone if other.row is unit.row]:
-                _enter(vacancy, part)
-                leave.suppose(part, gone=False)
-                gone.remove(part)
-        _leave(vacancy, unit)
-        leave.suppose(unit, gone=True)
-        gone.append(unit)
-    for unit in gone:
-        leave.suppose(unit, gone=False)
+    try:
+        while waiting and vacancy.room() <= base:
+            unit = next((unit for unit in waiting if leave.may_follow(unit)), None)
+            if unit is None:
+                break
+            waiting.remove(unit)
+            if not unit.extra:  # the gang goes with the extras that went before it
+                waiting = [other for other in waiting if other.row is not unit.row]
+                for part in [other for other in gone if other.row is unit.row]:
+                    _enter(vacancy, part)
+                    leave.suppose(part, gone=False)
+                    gone.remove(part)
+            _leave(vacancy, unit)
+            leave.suppose(unit, gone=True)
+            gone.append(unit)
+    finally:
+        for unit in gone:
+            leave.suppose(unit, gone=False)
     kept = _needed(vacancy, gone, base) if vacancy.room() > base else ()
     for unit in kept or gone:
         _enter(vacancy, unit)
