@@ -232,7 +232,7 @@ class Fleet(Standing):
             case NodeSeen(node):
                 self._see_node(node)
             case NodeLost(name):
-                self._node_changes.lose(name)
+                self._node_changes.lose(self._node(name).name)
             case GpuHealthChanged(name, index, health):
                 node = self._node(name)
                 gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in node.gpus)
