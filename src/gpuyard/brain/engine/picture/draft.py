@@ -15,7 +15,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Progresses, Refusals
 from gpuyard.brain.engine.picture.transaction import Transaction
-from gpuyard.brain.engine.picture.trial import Binding, Log, Notes, Relaxed, Trial
+from gpuyard.brain.engine.picture.trial import KeptOff, Log, Notes, Relaxed, Trial
 from gpuyard.brain.engine.picture.waits import Waits
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.engine.sharing.fair_share import Shares
@@ -105,7 +105,7 @@ class Draft:
 
     def bound(self, binding: Iterable[Kept]) -> Trial:
         """The same while nobody gets anything that these reservations keep."""
-        return Binding(self, binding)
+        return KeptOff(self, binding)
 
     def relaxed(
         self,

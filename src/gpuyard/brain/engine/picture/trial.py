@@ -109,7 +109,7 @@ class Trial:
             self.undo()
 
 
-class Binding(Trial):
+class KeptOff(Trial):
     """A what-if in which nobody gets anything that these reservations keep; it may be kept."""
 
     __slots__ = ("_before", "_binding")
