@@ -58,7 +58,7 @@ class Movers:
         self.row = row
         self.asked = asked
         self.borrower = _above_share(draft, row, asked)
-        self.hole = int(draft.fleet.columns.whole.max(initial=0))
+        self.largest_gap = int(draft.fleet.columns.whole.max(initial=0))
         """The most whole GPUs free on one node: larger tasks have nowhere to go."""
 
     def footings(self) -> frozenset[Footing] | None:
@@ -91,9 +91,9 @@ class Movers:
         """It makes no difference."""
 
     def key(self, units: tuple[Unit, ...]) -> Key:
-        """Tasks that fit a hole elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
+        """Tasks that fit a gap elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
         return (
-            any(len(held.gpus) > self.hole for unit in units for held in unit.places if not held.share),
+            any(len(held.gpus) > self.largest_gap for unit in units for held in unit.places if not held.share),
             sum(unit.cost for unit in units),
             fsum(victims.lost_work(self.draft, unit) for unit in units),
             max(unit.row.priority for unit in units),
