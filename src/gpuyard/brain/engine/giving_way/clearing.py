@@ -55,6 +55,25 @@ class Leave(Protocol):
         """Suppose that the unit has gone, or that it is back."""
 
 
+class Unasked:
+    """The part of a `Leave` that asks for no right: anybody may go, and whoever goes changes that for nobody."""
+
+    def footings(self) -> frozenset[Footing] | None:
+        """Anybody's."""
+        return None
+
+    def may_follow(self, unit: Unit) -> bool:
+        """Nobody's leave is asked."""
+        return True
+
+    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
+        """So all of them may."""
+        return True
+
+    def suppose(self, unit: Unit, gone: bool) -> None:
+        """It makes no difference."""
+
+
 class NodeClearing:
     """Sets of leavers for one kind of task, over the nodes of a region, cheapest first.
 
