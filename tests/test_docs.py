@@ -7,6 +7,7 @@ those begins with `$ yard ...` and shows its output. A line `...` stands for any
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -128,6 +129,13 @@ def test_dots_stand_for_any_lines_and_nothing_else_does():
     assert matches("a\n...\nc\n", "a\nb\nb\nc\n")
     assert matches("a\n...\nc\n", "a\nc\n")
     assert not matches("a\nc\n", "a\nb\nc\n")
+
+
+def test_no_word_of_the_glossary_has_two_meanings():
+    rows = re.findall(r"^\| (\*\*.*?) \|", (CONCEPTS.parent / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    words = Counter(word.lower() for row in rows for word in re.findall(r"\*\*(.+?)\*\*", row))
+    assert len(words) > 100
+    assert [word for word, times in words.items() if times > 1] == []
 
 
 # --- the tree is drawn as it is ------------------------------------------------------------------

@@ -107,6 +107,12 @@ def test_sql_is_spoken_in_the_local_world_alone():
     assert any(hits(path, SQL) for path in modules(local))
 
 
+def test_only_evacuation_says_who_is_stopped_moved_or_ended():
+    brain = SOURCE / "brain"
+    saying = {path.stem for path in modules(brain) if re.search(r"\b(?:Evict|Move|Terminate|Warn)\(", path.read_text())}
+    assert saying == {"evacuation"}
+
+
 def test_what_may_be_one_is_not_counted_in_the_plural():
     """`counted` says "1 GPU" and "2 GPUs"."""
     assert [found for path in modules(SOURCE) for found in bare_plurals(path)] == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import note
 from hypothesis import strategies as st
 
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine import cycle
+from gpuyard.brain.engine.picture import fleet as picture_of_the_brain
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
@@ -98,6 +100,20 @@ def test_events_of_one_turn_lead_where_a_fresh_build_does(data: st.DataObject, s
     fleet.apply(events)
     assert differences(picture(fresh), picture(fleet)) == []
     assert decide(fleet, Memory(), end.now) == decide(fresh, Memory(), end.now)
+
+
+@law(st.data(), snapshots(most_jobs=6))
+def test_letting_go_of_what_nobody_asks_for_any_more_changes_nothing(data: st.DataObject, snapshot: Snapshot):
+    tell(snapshot)
+    events, end = data.draw(histories(snapshot), label="what happens")
+    tell(end, "where it leads")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(picture_of_the_brain, "REQUESTS_KEPT", -1_000_000)  # at every event
+        fleet = lived_through(snapshot, events)
+    asked = {request for row in fleet.jobs.values() for request in row.requests}
+    assert not events or asked <= set(fleet.requests.values())
+    assert differences(picture(Fleet(end)), picture(fleet)) == []
+    assert decide(fleet, Memory(), end.now) == decide(Fleet(end), Memory(), end.now)
 
 
 def lived_through(snapshot: Snapshot, events: list[Event]) -> Fleet:

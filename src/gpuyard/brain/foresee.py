@@ -194,11 +194,9 @@ class Foresight:
     def alerts(self, measured: bool = False) -> tuple[Alert, ...]:
         """What somebody should look at once the plan is through; what is free is measured on request, and as it stands
         now, for `now` stands still."""
-        kept, policy = self.memory.of(alarms.AlarmsKept), self.draft.policy
-        kept = replace(kept, looked_at=0.0 if measured else self.now)
-        self.draft.policy = replace(policy, alerts=replace(policy.alerts, fragmentation_after=0.0))
-        alarms.look(self.draft, kept, waits.Inquiry(self.explain, len(self.fleet.rolls.short), 0.0))
-        self.draft.policy = policy
+        kept = replace(self.memory.of(alarms.AlarmsKept), looked_at=0.0 if measured else self.now)
+        inquiry = waits.Inquiry(self.explain, len(self.fleet.rolls.short), 0.0)
+        alarms.look(self.draft, kept, inquiry, scattered_for=0.0)
         return self.draft.said.alerts
 
     def _running(self) -> list[Running]:

@@ -337,7 +337,7 @@ def test_a_claimant_borrows_once_it_passes_its_fair_share_and_moves_twice_its_gp
     row = draft.fleet.jobs["w"]
     movers = Movers(draft, row, draft.fleet.shortfall(row))
     assert movers.borrower is borrows
-    assert movers.hole == 2
+    assert movers.largest_gap == 2
     unit = victims.whole(draft.fleet.jobs["b0"])
     exact = unit._replace(cost=2 * gpus * WHOLE)
     assert movers.few_enough([exact])

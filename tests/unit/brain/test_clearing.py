@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from gpuyard.brain.engine.giving_way import clearing, victims
@@ -242,3 +244,21 @@ def test_a_job_must_fit_into_one_domain_of_its_level_the_roomiest_first():
     assert regions("node") == [(0, 1), (1, 2), (3, 4), (2, 3)]
     assert regions("nvlink") == [(0, 1), (1, 2), (3, 4), (2, 3)]
     assert regions("rack", "'n0:0-1'") == [(1, 2)]
+
+
+def test_whoever_was_supposed_to_have_gone_is_back_where_weighing_fails_with_an_error(monkeypatch: pytest.MonkeyPatch):
+    full = job("x", "'n0:0'", "priority: 11,") + job("y", "'n0:1'", "priority: 12,")
+    draft = draft_of(full, "gpus: 4")
+    books, asked = deepcopy(draft.fleet.tree.used), list[str]()
+
+    def may_follow(self: Takers, unit: Unit) -> bool:
+        asked.append(unit.row.name)
+        if len(asked) > 1:
+            raise ZeroDivisionError
+        return True
+
+    monkeypatch.setattr(Takers, "may_follow", may_follow)
+    with pytest.raises(ZeroDivisionError):
+        clearing.cheapest_set(draft, takers(draft), shape_of(draft), 0)
+    assert asked == ["x", "y"], "one was supposed to have gone"
+    assert draft.fleet.tree.used == books

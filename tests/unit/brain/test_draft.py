@@ -11,7 +11,7 @@ import pytest
 from gpuyard.brain import foresee
 from gpuyard.brain.decide import decide
 from gpuyard.brain.engine.nodes.columns import Held
-from gpuyard.brain.engine.picture.draft import FITS, Draft
+from gpuyard.brain.engine.picture.draft import FITS, Draft, Kept
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.reasons import Code, Reason
@@ -118,10 +118,14 @@ def test_jobs_that_wait_for_quota_are_counted_and_the_latest_word_on_a_job_count
     w, v = draft.fleet.jobs["w"], draft.fleet.jobs["v"]
     over, shape = Reason(Code.OVER_LIMIT), Reason(Code.FRAGMENTED)
     draft.wait((w, v), over)
-    assert (draft.quota_waits, draft.waits.of("w"), draft.waits.of("a0")) == (2, over, None)
+    assert (draft.waits.over_quota, draft.waits.of("w"), draft.waits.of("a0")) == (2, over, None)
     mark = draft.waits.checkpoint()
     draft.wait((w,), shape)
-    assert (draft.quota_waits, draft.waits.of("w"), draft.waits.of("v")) == (2, shape, over)
+    assert (draft.waits.over_quota, draft.waits.of("w"), draft.waits.of("v")) == (2, shape, over)
+    with draft.trial():
+        draft.wait((w,), over)
+        assert draft.waits.over_quota == 3
+    assert draft.waits.over_quota == 2
     assert [each.job for each in draft.waits] == ["v", "w"]
     assert (len(draft.waits), draft.waits[0].reason, draft.waits[1].reason) == (2, over, shape)
     draft.accept(v, FITS)
@@ -179,6 +183,35 @@ def test_a_trial_that_is_not_kept_leaves_no_trace_also_when_it_fails():
         trial.keep()
     assert not stands()
     assert draft.before == {"a0": (held,)}
+
+
+def test_a_note_that_is_made_only_where_there_is_none_is_taken_back_with_the_trial():
+    draft = draft_of()
+    first, second = Reason(Code.FITS), Reason(Code.GROWS)
+    with draft.trial():
+        assert draft.because.setdefault("a0", first) is first
+        assert draft.because.setdefault("a0", second) is first
+    assert draft.because == {}
+
+
+def test_what_binds_in_a_trial_binds_no_longer_than_the_trial_also_when_it_is_kept_or_fails():
+    draft = draft_of()
+    row = draft.fleet.jobs["w"]
+
+    def binding() -> list[Kept]:
+        return list(draft.binding)
+
+    kept = Kept(row, (), None, False, row)
+    with draft.bound([kept]) as trial:
+        assert binding() == [kept]
+        with draft.bound([]):
+            assert binding() == []
+        assert binding() == [kept]
+        trial.keep()
+    assert binding() == []
+    with pytest.raises(ZeroDivisionError), draft.bound([kept]):
+        raise ZeroDivisionError
+    assert binding() == []
 
 
 def test_rules_set_aside_for_a_look_are_back_afterwards_and_nothing_of_it_is_kept():

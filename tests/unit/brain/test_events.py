@@ -8,16 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuyard.brain.decide import observe
+from gpuyard.brain.decide import decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Evictions, Memory
 from gpuyard.brain.engine.placing import fragmentation
 from gpuyard.brain.engine.sharing.amounts import GPUS
+from gpuyard.model.actions import Start
 from gpuyard.model.events import (
     ActionFailed,
     GpuHealthChanged,
     JobEvicted,
     JobGone,
+    JobSeen,
     NodeLost,
     NodeSeen,
     PolicyChanged,
@@ -26,11 +28,11 @@ from gpuyard.model.events import (
     TasksRunning,
     TasksStopping,
 )
-from gpuyard.model.job import JobClass
+from gpuyard.model.job import Expression, Job, JobClass, Neighbour, TaskGroup, one_group
 from gpuyard.model.node import Health
 from gpuyard.model.policy import ClassPolicy, Policy, Style
 from gpuyard.model.reasons import Code, Reason
-from gpuyard.model.resources import WHOLE
+from gpuyard.model.resources import WHOLE, Request
 from tests.support.moments import moment
 from tests.support.pictures import differences, picture
 
@@ -227,3 +229,40 @@ def test_a_knob_that_nothing_was_compiled_by_is_turned_and_all_else_stands(
     fleet.apply([PolicyChanged(policy)])
     assert fleet.policy is policy
     assert (fleet.jobs["j"] is not row) is compiled
+
+
+def test_nothing_in_the_picture_grows_with_all_that_was_ever_there(monkeypatch: pytest.MonkeyPatch):
+    """Jobs come and go, each asks for what nobody asked for before, in a family of its own; a GPU ails now and then."""
+    monkeypatch.setattr("gpuyard.brain.engine.picture.fleet.REQUESTS_KEPT", 8)
+    monkeypatch.setattr("gpuyard.brain.engine.nodes.touch_log.LONG", 8)
+    found = moment(TWO)
+    fleet, memory = Fleet(found), Memory()
+    sizes = []
+    for number in range(80):
+        term = Neighbour("node", (Expression("app", "In", (f"a{number}",)),))
+        group = TaskGroup(request=Request(gpus=1, memory=number + 1), labels=(("app", f"a{number}"),), apart=(term,))
+        fleet.apply([JobSeen(Job(f"j{number}", one_group(group), family=f"f{number}"))])
+        plan, memory = decide(fleet, memory, found.now + number)
+        (start,) = (action for action in plan.actions if isinstance(action, Start))
+        fleet.apply([TasksRunning(start.job, start.placements, found.now + number)])
+        fleet.apply([GpuHealthChanged("n0", 3, Health.SICK if number % 2 else Health.HEALTHY)])
+        fleet.apply([TasksEnded(start.job, start.placements, succeeded=1), JobGone(start.job)])
+        sizes.append(containers(fleet))
+    most = {path: max(size.get(path, 0) for size in sizes[20:40]) for path in sizes[-1]}
+    assert {path: found for path, found in sizes[-1].items() if found > most[path]} == {}
+    assert most["fleet.requests"] > 2
+
+
+def containers(value: object, path: str = "fleet", seen: set[int] | None = None) -> dict[str, int]:
+    """How much every list, set and dictionary inside holds."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return {}
+    seen.add(id(value))
+    if isinstance(value, dict | list | set):
+        return {path: len(value)}
+    if not type(value).__module__.startswith("gpuyard.brain"):
+        return {}
+    slots = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
+    names = [*getattr(value, "__dict__", {}), *(name for name in slots if hasattr(value, name))]
+    return {k: n for name in names for k, n in containers(getattr(value, name), f"{path}.{name}", seen).items()}

@@ -17,7 +17,7 @@ from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.nodes.columns import Held, Region
 from gpuyard.brain.engine.picture.draft import Draft, Kept
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.job_rows import JobRow, family_of
+from gpuyard.brain.engine.picture.job_rows import JobRow, work_key
 from gpuyard.brain.engine.picture.memory import Memory, Progresses
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.reserving import stand_ins
@@ -156,7 +156,7 @@ def told(draft: Draft, takers: Takers, few: int, monkeypatch: pytest.MonkeyPatch
 def words_of_dice(dice: random.Random, snapshot: Snapshot) -> Memory:
     """What jobs have said of themselves: when they last saved, how long they take to warm up."""
     names = [job.name for job in snapshot.jobs if job.started is not None and dice.random() < 0.5]
-    families = {family_of(job) for job in snapshot.jobs}
+    families = {work_key(job) for job in snapshot.jobs}
     return Memory().keeping(
         Progresses(
             saved={name: NOW - dice.randrange(900) for name in names},

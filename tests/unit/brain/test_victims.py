@@ -249,11 +249,11 @@ def test_what_stopping_loses_for_each_gpu_is_what_is_not_saved_and_the_warm_up()
     assert floors.lost(draft, draft.fleet.jobs["a"]) == (5 + 4) * 60.0
 
 
-def test_three_restarts_of_its_family_say_how_long_it_warms_up_and_two_do_not():
+def test_three_restarts_of_jobs_like_it_say_how_long_it_warms_up_and_two_do_not():
     draft = draft_of(yard("{name: a, started: -2h, at: 'n0:0'}"))
     row = draft.fleet.jobs["a"]
     expected = row.warm_up
-    draft.warm_ups = {row.family: (500.0, 900.0)}
+    draft.warm_ups = {row.work_key: (500.0, 900.0)}
     assert victims.warm_up(draft, row) == expected
-    draft.warm_ups = {row.family: (500.0, 900.0, 700.0)}
+    draft.warm_ups = {row.work_key: (500.0, 900.0, 700.0)}
     assert victims.warm_up(draft, row) == 700.0

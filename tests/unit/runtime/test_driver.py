@@ -13,7 +13,7 @@ from gpuyard.brain.controllers import Controller
 from gpuyard.brain.decide import STEPS, Steps
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.memory import Evictions, Part
+from gpuyard.brain.engine.picture.memory import Evictions, Memory, Part
 from gpuyard.model.actions import Plan, Reserve, Scale
 from gpuyard.model.events import Event, GpuHealthChanged, JobGone, NodeLost, TasksRunning
 from gpuyard.model.job import Job, Placement, TaskGroup, one_group
@@ -21,7 +21,7 @@ from gpuyard.model.node import Health
 from gpuyard.model.reasons import Code, Outcome, Reason
 from gpuyard.model.resources import Request
 from gpuyard.runtime.driving import loop
-from gpuyard.runtime.driving.driver import Driver
+from gpuyard.runtime.driving.driver import STAND_BY_S, Driver
 from gpuyard.runtime.driving.journal import Journal, read, replay
 from gpuyard.runtime.driving.loop import Loop
 from gpuyard.runtime.driving.recovery import Recovery
@@ -290,7 +290,16 @@ def test_an_event_about_somebody_unknown_is_reported_and_the_rest_is_heard(event
     place.turn()
     assert place.running() == ["a", "b"]
     assert place.driver.trouble() == ""
-    assert any("nobody" in told or "nowhere" in told for told in place.loop.unknown) or isinstance(event, NodeLost)
+    assert [told for told in place.loop.unknown if "nobody" in told or "nowhere" in told] == place.loop.unknown != []
+
+
+def test_of_events_about_nobody_only_the_latest_are_kept():
+    place = Place()
+    for number in range(50):
+        place.world.events.append(JobGone(f"nobody-{number}"))
+        place.turn()
+    assert len(place.loop.unknown) == loop.UNKNOWN_KEPT
+    assert "nobody-49" in place.loop.unknown[-1]
 
 
 def test_a_job_in_a_queue_that_does_not_exist_is_reported_and_the_rest_goes_on():
@@ -309,9 +318,63 @@ def test_who_lost_the_lead_between_deciding_and_applying_applies_nothing():
     place.turn(2)
     assert place.running() == []
     assert "another control plane" in place.driver.trouble()
+    assert place.driver.rest_until == place.clock.at + STAND_BY_S, "it looks now and then whether it leads again"
     place.crown.worn = True
     place.turn()
     assert place.running() == ["a"]
+    assert place.driver.trouble() == ""
+
+
+def test_a_turn_is_written_down_before_anything_of_it_is_applied():
+    turns: list[int] = []
+
+    class Watched(ToyWorld):
+        def apply(self, plan: Plan, turn: int) -> Sequence[Event]:
+            turns.append(len(place.shelf.line) - 1)
+            return super().apply(plan, turn)
+
+    place = Place(world=Watched(yards.fleet(FLEET)))
+    place.submit("a")
+    place.turn(3)
+    assert turns == [1, 2, 3]
+
+
+def test_a_world_that_fails_while_it_waits_is_given_its_turn_all_the_same():
+    left = [1]
+
+    class Failing(ToyWorld):
+        def wait(self, not_before: float = 0.0) -> bool:
+            if left[0]:
+                left[0] -= 1
+                raise ZeroDivisionError("wait")
+            return not place.running()
+
+    place = Place(world=Failing(yards.fleet(FLEET)))
+    place.submit("a")
+    place.driver.run()
+    assert place.running() == ["a"]
+    assert place.recovery.last is not None
+    assert place.recovery.last.stage == "wait"
+
+
+def test_a_job_that_is_set_apart_while_it_runs_keeps_its_gpus():
+    class Picky(Controller[Any]):
+        part = STEPS.before[0].part
+
+        def act(self, draft: Draft, part: Any) -> Any:
+            row = draft.fleet.jobs.get("bad")
+            if row is not None and "late" in draft.fleet.jobs and not row.job.foreign:
+                raise ZeroDivisionError("bad")
+            return part
+
+    place = Place(Steps((*STEPS.before, Picky())))
+    place.submit("bad", gpus=3)
+    place.turn(2)
+    place.submit("late", gpus=4)
+    place.submit("later", gpus=4)
+    place.turn(4)
+    assert list(place.loop.set_apart) == ["bad"]
+    assert place.running() == ["bad", "late"], "of eight GPUs three are taken"
 
 
 def test_a_replayed_journal_leads_to_the_same_plans():
@@ -323,6 +386,23 @@ def test_a_replayed_journal_leads_to_the_same_plans():
             place.turn()
     moment, turns = read(place.shelf)
     assert len(turns) > 5
+    assert all(turn.actions == decided for turn, decided in replay(moment, turns))
+
+
+def test_a_journal_that_is_begun_anew_is_replayed_with_what_was_remembered_then():
+    place = Place()
+    for name in ("low", "lower"):
+        place.submit(name, gpus=4, priority=1)
+    place.turn()
+    place.submit("high", gpus=4, priority=90)
+    place.turn(2)
+    place.loop.open()
+    remembered = place.loop.memory
+    assert list(remembered.of(Evictions).times) == ["lower"]
+    place.submit("higher", gpus=4, priority=90)
+    place.turn(3)
+    moment, turns = read(place.shelf)
+    assert Memory.from_document(moment.memory) == remembered
     assert all(turn.actions == decided for turn, decided in replay(moment, turns))
 
 

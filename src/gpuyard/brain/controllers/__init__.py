@@ -1,7 +1,7 @@
 """What else changes: parts of the brain that plan something other than starts, each a stranger to the others.
 
 `brain.decide` runs them in one fixed order, each on the draft as the earlier ones left it. Rooms that are ready and
-empty: health, autoscaling, rollout.
+empty: health, autoscale, rollout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Timed defragmentation: now and then, in its window, move what pays so that large gaps open (rule 15).
 
 By policy off, only proposed (shadow mode), or done. It comes after the cycle, disturbs nobody whom that has changed,
-and waits while room is kept for somebody: tidying is for when nobody waits. `yard defrag` shows the same search.
+and waits while room is kept for somebody: it is for when nobody waits. `yard defrag` shows the same search.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Looked(Part):
 
 
 class Defragmentation(Controller[Looked]):
-    """Tidies up, or says how it would."""
+    """Moves what pays, or says what it would move."""
 
     part = Looked
     timed = True
@@ -43,7 +43,7 @@ class Defragmentation(Controller[Looked]):
             return part
         draft.look_again(draft.now + draft.policy.defrag_every)
         if not draft.said.reserves and draft.fleet.columns.idle_total and _anybody_stays(draft):
-            _tidy_up(draft)  # whoever moves needs a place that is free before
+            _defragment(draft)  # whoever moves needs a place that is free before
         return Looked(draft.now)
 
 
@@ -52,7 +52,7 @@ def _anybody_stays(draft: Draft) -> bool:
     return any(row.held and name not in draft.before for name, row in draft.fleet.jobs.items())
 
 
-def _tidy_up(draft: Draft) -> None:
+def _defragment(draft: Draft) -> None:
     with draft.trial() as trial:
         search = defragmentation.propose(draft, settled=list(draft.before))
         if draft.policy.defragment is DefragRule.DO:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from gpuyard.brain.controllers import Controller
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.job_rows import family_of
+from gpuyard.brain.engine.picture.job_rows import work_key
 from gpuyard.brain.engine.picture.memory import Headway, Progresses
 from gpuyard.brain.engine.reserving.eta import seconds_a_step
 from gpuyard.model.events import Event, JobGone, JobProgressed, JobSeen
 from gpuyard.model.job import Job
 
 KEPT = 20
-"""Warm-ups and paces remembered per family; older ones say little about tomorrow."""
+"""Warm-ups and paces remembered for work of one kind; older ones say little about tomorrow."""
 
 
 class ProgressSeen(Controller[Progresses]):
@@ -68,7 +68,7 @@ class Learning:
             return
         known = self.jobs.get(job.name)
         if known is None or known[0] != began:
-            _keep(self.warm_ups, family_of(job), event.at - began)
+            _keep(self.warm_ups, work_key(job), event.at - began)
             known = None
         elif event.at < known[3]:  # a world that came up again tells it once more
             return
@@ -81,12 +81,12 @@ class Learning:
         self.saved.pop(name, None)
         told = self.jobs.pop(name, None)
         if told is not None and job is not None and (step := seconds_a_step(told)):
-            _keep(self.paces, family_of(job), step)
+            _keep(self.paces, work_key(job), step)
 
     def learnt(self) -> Progresses:
         """All of it, to be remembered."""
         return Progresses(self.jobs, self.warm_ups, self.paces, self.saved)
 
 
-def _keep(seen: dict[str, tuple[float, ...]], family: str, seconds: float) -> None:
-    seen[family] = (*seen.get(family, ()), round(seconds, 6))[-KEPT:]
+def _keep(seen: dict[str, tuple[float, ...]], work: str, seconds: float) -> None:
+    seen[work] = (*seen.get(work, ()), round(seconds, 6))[-KEPT:]

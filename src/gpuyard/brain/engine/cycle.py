@@ -50,14 +50,13 @@ def run(draft: Draft) -> None:
         blocked = start_all(draft)
     make_room_all(draft, blocked)  # 3 room by moving, else by taking
     if draft.fleet.rolls.any_elastic:  # most fleets have nobody who could grow
-        with backfill.all_bind(draft):
-            growth.grow_all(draft)  # 4 extras last
+        backfill.with_all_binding(draft, lambda: growth.grow_all(draft))  # 4 extras last
     reservations.conclude(draft)  # 5 what must stay free
 
 
 def start_all(draft: Draft) -> list[Bucket]:
     """Start all that fits, in order; what cannot waits with its reason. Returns the buckets that still wait."""
-    draft.quota_waits = 0
+    draft.waits.over_quota = 0
     return _start_those(draft, ordering.buckets(draft.fleet))
 
 
@@ -67,7 +66,7 @@ def start_again(draft: Draft, waiting: list[Bucket]) -> list[Bucket]:
     waiting = [bucket for bucket in waiting if bucket.left()]
     changed = [row for row in draft.tx.touched() if draft.fleet.rolls.short.get(row.name) is row]
     victims = ordering.buckets_of(draft.fleet, _weigh_anew(draft, waiting, changed)) if changed else []
-    ask_all = bool(draft.quota_waits or draft.kept or draft.policy.order.strict)
+    ask_all = bool(draft.waits.over_quota or draft.kept or draft.policy.order.strict)
     asked = [bucket for bucket in waiting if ask_all or gang.might_fit(draft, bucket.head)]
     hopeless = set(waiting).difference(asked)
     ahead = ordering.ahead_of([*asked, *victims], hopeless)
@@ -170,7 +169,7 @@ def make_room_all(draft: Draft, blocked: list[Bucket]) -> None:
                 return
             continue
         turns.started(bucket)
-        if draft.quota_waits or draft.more_is_free():
+        if draft.waits.over_quota or draft.more_is_free():
             victims = set(draft.served)
             waiting = start_again(draft, waiting)
             turns = Turns(draft, [b for b in waiting if not b.refused and b.head.name not in victims])

@@ -152,7 +152,7 @@ class ControlPlane:
         self.world.adopt()
         if self.devices is not None and self.settings.shared:
             self.devices.keeper.separate()
-        self.world.withhold(housekeeping.tidy(self.store, self.launcher, self.desk))
+        self.world.withhold(housekeeping.clear_away(self.store, self.launcher, self.desk))
         self._housekeeper = housekeeping.Housekeeper(self.desk, housekeeping.EVERY_S, self.settings.caps.output)
         self._housekeeper.start()
         self.history = History(self.desk, self.archive)

@@ -197,8 +197,8 @@ class LocalWorld:
     def _tell_proposals(self, plan: Plan) -> None:
         """What controllers in shadow mode would have done, for those who follow the yard; whose jobs, the operator's
         own question tells."""
-        tidying = (action for action in plan.proposed if isinstance(action, Move))
-        moves = [move for move in tidying if move.reason.code is Code.DEFRAGMENTED]
+        proposed = (action for action in plan.proposed if isinstance(action, Move))
+        moves = [move for move in proposed if move.reason.code is Code.DEFRAGMENTED]
         if moves:
             tasks, jobs = sum(len(move.source) for move in moves), len({move.job for move in moves})
             told = f"tidying up would pay: {counted(tasks, 'task')} of {counted(jobs, 'job')} to move"

@@ -33,15 +33,17 @@ class Alarms(Controller[AlarmsKept]):
 
     def act(self, draft: Draft, part: AlarmsKept) -> AlarmsKept:
         """What stands now, in the draft and to be remembered."""
-        return look(draft, part, waits.Inquiry(_explainer(draft), MOST_EXPLAINED, waits.SOON_S))
+        inquiry = waits.Inquiry(_explainer(draft), MOST_EXPLAINED, waits.SOON_S)
+        return look(draft, part, inquiry, draft.policy.alerts.fragmentation_after)
 
 
-def look(draft: Draft, part: AlarmsKept, inquiry: waits.Inquiry) -> AlarmsKept:
-    """Let every watch look; `inquiry` finds out why a job waits, for so many kinds of jobs."""
+def look(draft: Draft, part: AlarmsKept, inquiry: waits.Inquiry, scattered_for: float) -> AlarmsKept:
+    """Let every watch look; `inquiry` finds out why a job waits, for so many kinds of jobs, and GPUs are to have been
+    `scattered_for` so long."""
     overdue, told, found = waits.watch(draft, part, inquiry)
     below, asking = promises.below_quota(draft, part.asking)
     broken, promised = promises.broken(draft, part.promised)
-    scattered, part = scatter.watch(draft, part)
+    scattered, part = scatter.watch(draft, part, scattered_for)
     watched = (overdue, below, broken, scattered, *_seldom(draft))
     alerts = {alert.key: alert for seen_now in watched for alert in seen_now}
     for key, before in part.alerts.items():

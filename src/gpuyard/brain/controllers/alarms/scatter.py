@@ -23,22 +23,21 @@ SOON_S = 10.0
 HOURS = 24
 
 
-def watch(draft: Draft, part: AlarmsKept) -> tuple[list[Alert], AlarmsKept]:
-    """Pools that have been scattered for a while, and what was measured."""
+def watch(draft: Draft, part: AlarmsKept, after: float) -> tuple[list[Alert], AlarmsKept]:
+    """Pools that have been scattered for so long, and what was measured."""
     last = part.looked_at
     if last is None:  # not in the first plan of all, which has enough to do
         draft.look_again(draft.now + SOON_S)
         return [], replace(part, looked_at=draft.now + SOON_S - EVERY_S)
-    if last <= draft.now < last + EVERY_S and not (part.scattered and _due(draft, part, last)):
+    if last <= draft.now < last + EVERY_S and not (part.scattered and _due(draft, part, last, after)):
         if draft.fleet.fresh:
             draft.look_again(last + EVERY_S)
         kept = [alert for alert in part.alerts.values() if alert.kind is AlertKind.FRAGMENTATION]
-        _foresee(draft, part.scattered)
+        _foresee(draft, part.scattered, after)
         return kept, part
     pools = asked.measure(draft, asked.day_s_demand(draft))
     scattered = {p.name: part.scattered.get(p.name, draft.now) for p in pools if is_scattered(draft, p)}
-    _foresee(draft, scattered)
-    after = draft.policy.alerts.fragmentation_after
+    _foresee(draft, scattered, after)
     alerts = [
         _alert(pool, scattered[pool.name] + after)
         for pool in pools
@@ -56,15 +55,14 @@ def is_scattered(draft: Draft, pool: PoolStranding) -> bool:
     )
 
 
-def _due(draft: Draft, part: AlarmsKept, last: float) -> bool:
+def _due(draft: Draft, part: AlarmsKept, last: float, after: float) -> bool:
     """Whether a pool has become an alert since, if it is still scattered."""
-    after = draft.policy.alerts.fragmentation_after
     return any(last < since + after <= draft.now for since in part.scattered.values())
 
 
-def _foresee(draft: Draft, scattered: Mapping[str, float]) -> None:
+def _foresee(draft: Draft, scattered: Mapping[str, float], after: float) -> None:
     for since in scattered.values():
-        draft.look_again(since + draft.policy.alerts.fragmentation_after)
+        draft.look_again(since + after)
 
 
 def _longer(trend: tuple[tuple[float, float], ...], now: float, share: float) -> tuple[tuple[float, float], ...]:

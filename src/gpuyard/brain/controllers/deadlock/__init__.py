@@ -16,7 +16,8 @@ from gpuyard.brain.controllers.deadlock import circles, parties, ways_out
 from gpuyard.brain.controllers.deadlock.parties import Parties, Party, Role
 from gpuyard.brain.engine.giving_way import stale_gangs
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.model.actions import Action, Deadlock, Evict
+from gpuyard.brain.engine.settling import evacuation
+from gpuyard.model.actions import Action, Deadlock
 from gpuyard.model.policy import DeadlockRule
 from gpuyard.model.reasons import Code, Reason
 
@@ -59,7 +60,7 @@ def _propose(draft: Draft, knot: Knot) -> None:
         draft.propose(action)
     if knot.party is not None and knot.party.role is Role.HALF:
         reason = Reason(Code.DEADLOCK, message=knot.deadlock.message)
-        draft.propose(Evict(knot.party.name, reason, knot.helped))
+        evacuation.propose_eviction(draft, knot.party.name, reason, knot.helped)
 
 
 def _untie(draft: Draft, knot: Knot, party: Party) -> None:

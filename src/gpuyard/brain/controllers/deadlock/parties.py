@@ -198,14 +198,7 @@ def _look_for_spared(draft: Draft, party: Party, parties: Parties) -> None:
 
 def who_would_go(draft: Draft, row: JobRow, budget: Budget) -> list[str]:
     """Whom completing the gang would disturb if that budget were not; nobody if it would not be completed either."""
-    budgets = draft.fleet.budgets
-    draft.fleet.budgets = tuple(each for each in budgets if each is not budget)
-    try:
-        with draft.trial():
-            if not stale_gangs.repair(draft, row):
-                return []
-            return sorted(
-                name for name in draft.before if name != row.name and draft.is_changed(draft.fleet.jobs[name])
-            )
-    finally:
-        draft.fleet.budgets = budgets
+    with draft.relaxed(budget=budget.name):
+        if not stale_gangs.repair(draft, row):
+            return []
+        return sorted(name for name in draft.before if name != row.name and draft.is_changed(draft.fleet.jobs[name]))

@@ -41,17 +41,12 @@ def by_nobody_of_ours(draft: Draft, circle: list[Party]) -> WayOut:
 
 def _past_budget(draft: Draft, party: Party, name: str) -> WayOut | None:
     """Whom completing the gang would disturb if the budget were not, at what cost; None if that would not help."""
-    budgets = draft.fleet.budgets
-    draft.fleet.budgets = tuple(budget for budget in budgets if budget.name != name)
-    try:
-        with draft.trial():
-            if not stale_gangs.repair(draft, party.row):
-                return None
-            changed = {n: held for n, held in draft.before.items() if draft.is_changed(draft.fleet.jobs[n])}
-            actions = evacuation.net_actions(draft.fleet, changed, stories.Story(draft.because, draft.served))
-            bill = billing.bill(draft, actions, changed)
-    finally:
-        draft.fleet.budgets = budgets
+    with draft.relaxed(budget=name):
+        if not stale_gangs.repair(draft, party.row):
+            return None
+        changed = {n: held for n, held in draft.before.items() if draft.is_changed(draft.fleet.jobs[n])}
+        actions = evacuation.net_actions(draft.fleet, changed, stories.Story(draft.because, draft.served))
+        bill = billing.bill(draft, actions, changed)
     disturbing = [each for each in actions if isinstance(each, Move | Evict) and each.job != party.name]
     told = " and ".join(f"{'moving' if isinstance(each, Move) else 'stopping'} {each.job}" for each in disturbing)
     return WayOut(f"{told} would end it ({_told(bill)}), which budget {name} forbids", actions)

@@ -1,4 +1,4 @@
-"""Timed defragmentation: tidying up that nobody waits for, within a budget, and only if it pays (rule 15).
+"""Timed defragmentation: moves that nobody waits for, within a budget, and only if it pays (rule 15).
 
 Called by foresight (`yard defrag`), never by the cycle. Gain and cost have one unit, the GPU-second:
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from gpuyard.brain.engine.giving_way import victims
 from gpuyard.brain.engine.giving_way.bounds import floors
-from gpuyard.brain.engine.giving_way.clearing import Key
+from gpuyard.brain.engine.giving_way.clearing import Key, Unasked
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
+from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.trial import Trial
 from gpuyard.model.reasons import Obstacle
 
@@ -37,7 +37,7 @@ Floors = dict[int, Floor | None]
 """What clearing a node costs at least, per node; None where nobody could leave."""
 
 
-class Anybody:
+class Anybody(Unasked):
     """No right is asked for; the cheapest to stop come first."""
 
     break_budgets = True
@@ -74,24 +74,9 @@ class Anybody:
         firm, priority = all(row.firm for row in there), min(row.priority for row in there)
         return Floor(sum(devices), firm, priority, lost * min(grains), min(row.youth for row in there))
 
-    def footings(self) -> frozenset[Footing] | None:
-        """Anybody's."""
-        return None
-
     def allows(self, unit: Unit) -> bool:
         """Everybody who runs, foreign loads aside."""
         return unit.row is not self.row and not unit.row.job.foreign and bool(unit.places)
-
-    def may_follow(self, unit: Unit) -> bool:
-        """Nobody's leave is asked."""
-        return True
-
-    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
-        """So all of them may."""
-        return True
-
-    def suppose(self, unit: Unit, gone: bool) -> None:
-        """It makes no difference."""
 
     def key(self, units: tuple[Unit, ...]) -> Key:
         """Preemptible before firm, lowest priority, least lost work."""

@@ -55,6 +55,25 @@ class Leave(Protocol):
         """Suppose that the unit has gone, or that it is back."""
 
 
+class Unasked:
+    """The part of a `Leave` that asks for no right: anybody may go, and whoever goes changes that for nobody."""
+
+    def footings(self) -> frozenset[Footing] | None:
+        """Anybody's."""
+        return None
+
+    def may_follow(self, unit: Unit) -> bool:
+        """Nobody's leave is asked."""
+        return True
+
+    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
+        """So all of them may."""
+        return True
+
+    def suppose(self, unit: Unit, gone: bool) -> None:
+        """It makes no difference."""
+
+
 class NodeClearing:
     """Sets of leavers for one kind of task, over the nodes of a region, cheapest first.
 
@@ -253,22 +272,24 @@ def _greedy(leave: Leave, vacancy: Vacancy, units: list[Unit], base: int) -> tup
     """
     gone: list[Unit] = []
     waiting = list(units)
-    while waiting and vacancy.room() <= base:
-        unit = next((unit for unit in waiting if leave.may_follow(unit)), None)
-        if unit is None:
-            break
-        waiting.remove(unit)
-        if not unit.extra:  # the gang goes with the extras that went before it
-            waiting = [other for other in waiting if other.row is not unit.row]
-            for part in [other for other in gone if other.row is unit.row]:
-                _enter(vacancy, part)
-                leave.suppose(part, gone=False)
-                gone.remove(part)
-        _leave(vacancy, unit)
-        leave.suppose(unit, gone=True)
-        gone.append(unit)
-    for unit in gone:
-        leave.suppose(unit, gone=False)
+    try:
+        while waiting and vacancy.room() <= base:
+            unit = next((unit for unit in waiting if leave.may_follow(unit)), None)
+            if unit is None:
+                break
+            waiting.remove(unit)
+            if not unit.extra:  # the gang goes with the extras that went before it
+                waiting = [other for other in waiting if other.row is not unit.row]
+                for part in [other for other in gone if other.row is unit.row]:
+                    _enter(vacancy, part)
+                    leave.suppose(part, gone=False)
+                    gone.remove(part)
+            _leave(vacancy, unit)
+            leave.suppose(unit, gone=True)
+            gone.append(unit)
+    finally:
+        for unit in gone:
+            leave.suppose(unit, gone=False)
     kept = _needed(vacancy, gone, base) if vacancy.room() > base else ()
     for unit in kept or gone:
         _enter(vacancy, unit)

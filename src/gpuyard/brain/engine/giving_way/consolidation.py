@@ -7,12 +7,12 @@ from itertools import chain
 from math import fsum
 
 from gpuyard.brain.engine.giving_way import victims
-from gpuyard.brain.engine.giving_way.clearing import Key
+from gpuyard.brain.engine.giving_way.clearing import Key, Unasked
 from gpuyard.brain.engine.giving_way.resettling import RoomMade
 from gpuyard.brain.engine.giving_way.room_making import RoomMaker
 from gpuyard.brain.engine.giving_way.victims import Unit
 from gpuyard.brain.engine.picture.draft import Draft
-from gpuyard.brain.engine.picture.job_rows import Footing, JobRow
+from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.queueing import admission, grounds
 from gpuyard.brain.engine.sharing.amounts import GPUS, Amounts
 from gpuyard.brain.engine.sharing.quota import NOT_COUNTED
@@ -46,8 +46,11 @@ def tell_moved(draft: Draft, row: JobRow, moved: tuple[Unit, ...]) -> None:
         draft.served[unit.row.name] = row.name
 
 
-class Movers:
-    """Whom a claimant may move: preemptible jobs of any queue; above its fair share only its equals, and not much."""
+class Movers(Unasked):
+    """Whom a claimant may move: preemptible jobs of any queue; above its fair share only its equals, and not much.
+
+    Who moves keeps what it has, so nobody's right to move changes.
+    """
 
     break_budgets = False
     moves_too = True
@@ -58,12 +61,8 @@ class Movers:
         self.row = row
         self.asked = asked
         self.borrower = _above_share(draft, row, asked)
-        self.hole = int(draft.fleet.columns.whole.max(initial=0))
+        self.largest_gap = int(draft.fleet.columns.whole.max(initial=0))
         """The most whole GPUs free on one node: larger tasks have nowhere to go."""
-
-    def footings(self) -> frozenset[Footing] | None:
-        """Moving asks for no right."""
-        return None
 
     def allows(self, unit: Unit) -> bool:
         """Whether the unit may be moved for the claimant."""
@@ -79,21 +78,10 @@ class Movers:
         """Who fits elsewhere is not known beforehand, so each node is weighed."""
         return [()] * len(nodes)
 
-    def may_follow(self, unit: Unit) -> bool:
-        """Who moves keeps what it has, so nobody's right to move changes."""
-        return True
-
-    def may_all_go(self, units: tuple[Unit, ...]) -> bool:
-        """So all of them may."""
-        return True
-
-    def suppose(self, unit: Unit, gone: bool) -> None:
-        """It makes no difference."""
-
     def key(self, units: tuple[Unit, ...]) -> Key:
-        """Tasks that fit a hole elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
+        """Tasks that fit a gap elsewhere first; fewest GPUs moved, least lost work, lowest priority, the younger."""
         return (
-            any(len(held.gpus) > self.hole for unit in units for held in unit.places if not held.share),
+            any(len(held.gpus) > self.largest_gap for unit in units for held in unit.places if not held.share),
             sum(unit.cost for unit in units),
             fsum(victims.lost_work(self.draft, unit) for unit in units),
             max(unit.row.priority for unit in units),

@@ -185,9 +185,11 @@ class Settling:
         standing = gone if self.rights.moves_too and len(gone) <= MOST_WEIGHED else []
         for unit in standing:
             self.rights.suppose(unit, gone=False)
-        keys = [self.rights.key((unit,)) for unit in gone]
-        for unit in standing:
-            self.rights.suppose(unit, gone=True)
+        try:
+            keys = [self.rights.key((unit,)) for unit in gone]
+        finally:
+            for unit in standing:
+                self.rights.suppose(unit, gone=True)
         return [gone[i] for i in sorted(range(len(gone)), key=keys.__getitem__, reverse=True)]
 
     def _stay_first(self, gone: list[Unit]) -> tuple[list[Unit], list[Unit]]:

@@ -357,10 +357,11 @@ class RoomMaker:
         """Whether no queue refuses the claimant once these are gone."""
         for unit in units:
             self.rights.suppose(unit, gone=True)
-        admitted = self._settling.excess() is None
-        for unit in units:
-            self.rights.suppose(unit, gone=False)
-        return admitted
+        try:
+            return self._settling.excess() is None
+        finally:
+            for unit in units:
+                self.rights.suppose(unit, gone=False)
 
     def _make_admissible(self, gone: list[Unit]) -> list[Unit]:
         """Where a limit stands in the way, let those go too who hold what it allows, the cheapest first."""

@@ -235,9 +235,9 @@ def unsaved(draft: Draft, row: JobRow) -> float:
 
 
 def warm_up(draft: Draft, row: JobRow) -> float:
-    """Seconds that a restart spends before it works again: as the job says, else as its family was seen to need, else
-    as its class is expected to."""
+    """Seconds that a restart spends before it works again: as the job says, else as jobs of like work were seen to
+    need, else as its class is expected to."""
     if not draft.warm_ups or row.job.warm_up is not None:
         return row.warm_up
-    seen = sorted(draft.warm_ups.get(row.family, ()))
+    seen = sorted(draft.warm_ups.get(row.work_key, ()))
     return seen[len(seen) // 2] if len(seen) >= FEWEST_SEEN else row.warm_up

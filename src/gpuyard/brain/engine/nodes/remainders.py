@@ -1,7 +1,7 @@
 """What the free rest of a shared device is worth to the demand: prices from the best way to fill devices.
 
 The fewest devices that hold the fractions asked for, in their proportions, is a cutting-stock programme; its dual
-prices say what each fraction is worth, and a hole is worth the dearest set of fractions it holds. So a hole of 0.19
+prices say what each fraction is worth, and a rest is worth the dearest set of fractions it holds. So a rest of 0.19
 beside tasks of 0.81 is worth nothing if nobody asks for so little, and half a device is kept for its other half.
 Asked by `demand` when the demand changes.
 """
@@ -27,7 +27,7 @@ NOTHING = 1e-9
 
 @lru_cache(maxsize=256)
 def values(demand: tuple[tuple[int, float], ...]) -> Floats:
-    """Worth of a hole by its size, 0..STEPS, in devices; `demand` holds (size, tasks) of fractions, each size once."""
+    """Worth of a rest by its size, 0..STEPS, in devices; `demand` holds (size, tasks) of fractions, each size once."""
     found = np.zeros(STEPS + 1)
     found[STEPS] = 1.0
     if demand:
@@ -49,7 +49,7 @@ class _Stock:
         self.cost = np.ones(len(self.sizes))
 
     def worth(self) -> Floats:
-        """The worth of every hole at the best prices."""
+        """The worth of every rest at the best prices."""
         for _ in range(MOST_PIVOTS):
             prices: Floats = np.linalg.solve(self.basis.T, self.cost).astype(np.float64)
             cheapest = int(prices.argmin())
@@ -88,7 +88,7 @@ class _Stock:
 
 
 def _fill(sizes: Ints, prices: Floats, room: int) -> Floats:
-    """The most that fits into every size of hole, by price: an unbounded knapsack."""
+    """The most that fits into every size of rest, by price: an unbounded knapsack."""
     worth = np.zeros(room + 1)
     while True:
         before = worth.copy()

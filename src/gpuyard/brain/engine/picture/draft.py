@@ -5,7 +5,7 @@ Made by the cycle, passed to each step. Steps change the fleet through `tx` only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuyard.brain.engine.nodes.columns import Barred, Held
@@ -15,13 +15,13 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import NO_QUEUE, JobRow
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Progresses, Refusals
 from gpuyard.brain.engine.picture.transaction import Transaction
-from gpuyard.brain.engine.picture.trial import Log, Notes, Relaxed, Trial
+from gpuyard.brain.engine.picture.trial import KeptOff, Log, Notes, Relaxed, Trial
 from gpuyard.brain.engine.picture.waits import Waits
 from gpuyard.brain.engine.sharing import fair_share
 from gpuyard.brain.engine.sharing.fair_share import Shares
 from gpuyard.model.actions import Action, Deadlock, Reserve
 from gpuyard.model.alerts import Alert
-from gpuyard.model.reasons import Code, Reason, Rung
+from gpuyard.model.reasons import Code, Reason
 
 NOBODY: Mapping[str, tuple[Held, ...]] = {}
 
@@ -84,8 +84,6 @@ class Draft:
         self.quota_aside = False
         """Whether a trial asks what would fit if queues let it."""
         self.claims = ClaimLog(memory.of(Refusals).at)
-        self.quota_waits = 0
-        """Jobs found waiting for a limit or quota only."""
         self.evictions = memory.of(Evictions).times
         told = memory.of(Progresses)
         self.warm_ups, self.saved = told.warm_ups, told.saved
@@ -105,11 +103,22 @@ class Draft:
         """The one way to try something: what is not kept, or fails, leaves everything as it was."""
         return Trial(self)
 
+    def bound(self, binding: Iterable[Kept]) -> Trial:
+        """The same while nobody gets anything that these reservations keep."""
+        return KeptOff(self, binding)
+
     def relaxed(
-        self, *, quota: bool = True, caps: bool = True, neighbours: bool = True, barred: Barred | None = None
+        self,
+        *,
+        quota: bool = True,
+        caps: bool = True,
+        neighbours: bool = True,
+        barred: Barred | None = None,
+        budget: str = "",
     ) -> Trial:
-        """Ask what would be without some of the rules: quotas, caps, neighbours, or with devices that are barred."""
-        return Relaxed(self, quota, caps, neighbours, barred)
+        """Ask what would be without some of the rules: quotas, caps, neighbours, one of the disruption budgets, or with
+        devices that are barred."""
+        return Relaxed(self, quota, caps, neighbours, barred, budget)
 
     @property
     def shares(self) -> Shares:
@@ -193,8 +202,6 @@ class Draft:
     def wait(self, rows: tuple[JobRow, ...], reason: Reason) -> None:
         """These jobs cannot start, all for this reason."""
         self.waits.note(rows, reason)
-        if reason.code.rung is Rung.QUOTA:
-            self.quota_waits += len(rows)
 
 
 FITS = Reason(Code.FITS, message="fits now")

@@ -43,6 +43,9 @@ TaskEvent = TasksAssigned | TasksRunning | TasksStopping | TasksEnded | ActionFa
 OF_TASKS = (TasksAssigned, TasksRunning, TasksStopping, TasksEnded, ActionFailed)
 OF_NODES = (NodeSeen, NodeLost, GpuHealthChanged, NodeLoaded)
 
+REQUESTS_KEPT = 1024
+"""So many requests are kept beyond twice those that jobs have; then the others are let go of, and all is laid anew."""
+
 
 class Fleet(Standing):
     """The picture that events keep up to date. One writer at a time."""
@@ -52,6 +55,7 @@ class Fleet(Standing):
         self._node_changes = NodeChanges()
         self._described_anew = False
         """Whether nodes were described otherwise since costs and demand were last worked out."""
+        self._most_requests = REQUESTS_KEPT
         self.fresh = True
         """Whether anything happened since a plan was last made."""
 
@@ -69,6 +73,7 @@ class Fleet(Standing):
         self._conclude()
         self._lay_anew()
         self._work_out_anew()
+        self._let_requests_go()
         return unknown
 
     def look_around(self) -> None:
@@ -166,6 +171,19 @@ class Fleet(Standing):
         ours = [job if job.queue in known else replace(job, queue="", foreign=True) for job in jobs]
         self._settle_all([self._compiled(job) for job in ours])
 
+    def _let_requests_go(self) -> None:
+        """What only jobs asked for that are gone, and all that was worked out about it: each is an answer for every
+        node, and a picture may be kept for months."""
+        if len(self.requests) <= self._most_requests:
+            return
+        asked = {request for row in self.jobs.values() for request in row.requests}
+        asked.update(request for request, _ in self.expected)
+        self._most_requests = 2 * len(asked) + REQUESTS_KEPT
+        if len(self.requests) > self._most_requests:
+            self.requests = {key: request for key, request in self.requests.items() if request in asked}
+            self._together = {}
+            self._compile_anew()
+
     def _apply_tasks(self, event: TaskEvent) -> None:
         row = self._row(event.job)
         if isinstance(event, TasksRunning) and not row.placements:  # as most begin: there is nobody to tell apart
@@ -232,7 +250,7 @@ class Fleet(Standing):
             case NodeSeen(node):
                 self._see_node(node)
             case NodeLost(name):
-                self._node_changes.lose(name)
+                self._node_changes.lose(self._node(name).name)
             case GpuHealthChanged(name, index, health):
                 node = self._node(name)
                 gpus = tuple(replace(gpu, health=health) if gpu.index == index else gpu for gpu in node.gpus)

@@ -157,9 +157,9 @@ class JobRow:
         return replace(self.job, placements=self.placements, started=self.started)
 
     @property
-    def family(self) -> str:
+    def work_key(self) -> str:
         """Jobs whose restarts cost alike."""
-        return family_of(self.job)
+        return work_key(self.job)
 
     def cost(self) -> int:
         """GPUs it holds, in grains."""
@@ -255,8 +255,8 @@ class JobRow:
         return numbers + list(range(group.tasks, group.tasks + count - len(numbers)))
 
 
-def family_of(job: Job) -> str:
-    """Jobs whose restarts cost alike and whose steps last alike: same queue, class and shape."""
+def work_key(job: Job) -> str:
+    """Jobs that do like work, whose restarts cost alike and whose steps last alike: same queue, class and shape."""
     shape = "+".join(f"{group.tasks}x{group.request.gpus}" for group in job.task_groups())
     return f"{job.queue}/{job.job_class.value}/{shape}"
 

@@ -124,7 +124,7 @@ Headway = tuple[float, float, float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Progresses(Part):
-    """How far jobs are that tell it, and what their families have shown: jobs of one queue, class and shape."""
+    """How far jobs are that tell it, and what jobs of like work have shown: those of one queue, class and shape."""
 
     name: ClassVar[str] = "progress"
     jobs: Mapping[str, Headway] = field(default_factory=dict)

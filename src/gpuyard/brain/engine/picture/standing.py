@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -52,6 +53,8 @@ class Standing:
         """The budgets that were indexed, and those over each job."""
         self.reservations: tuple[Reservation, ...] = snapshot.reservations
         self.requests: dict[tuple[object, ...], TaskRequest] = {}
+        self._numbers = count()
+        """Each compiled request has a number of its own, also among those that were let go of."""
         self._together: dict[tuple[TaskRequest, ...], tuple[TaskRequest, ...]] = {}
         """Those of one job: jobs alike have the very same."""
         self.seen = Seen()
@@ -344,7 +347,7 @@ class Standing:
         key = content_key(job, group, waived)
         found = self.requests.get(key)
         if found is None:
-            found = self.requests[key] = TaskRequest(len(self.requests), job, group, self.policy.of(job))
+            found = self.requests[key] = TaskRequest(next(self._numbers), job, group, self.policy.of(job))
             found.waived = waived
             found.aligns = found.aligns and can_align not in waived
         return found

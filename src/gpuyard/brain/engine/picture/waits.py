@@ -10,7 +10,7 @@ from typing import overload
 
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.model.actions import Waiting
-from gpuyard.model.reasons import Reason
+from gpuyard.model.reasons import Reason, Rung
 
 
 class Waits(Sequence[Waiting]):
@@ -20,12 +20,15 @@ class Waits(Sequence[Waiting]):
         self._notes: list[tuple[tuple[JobRow, ...], Reason | None]] = []
         self._reasons: dict[str, Reason] | None = None
         self._told: tuple[Waiting, ...] | None = None
+        self.over_quota = 0
+        """Jobs found waiting for a limit or quota only, each time anew, since somebody began to count."""
 
     def note(self, rows: tuple[JobRow, ...], reason: Reason | None) -> None:
         """These jobs wait, all for this reason; for none: they do not wait."""
         if reason is None and not self._notes:
             return  # nobody has been said to wait
         self._notes.append((rows, reason))
+        self.over_quota += _over_quota(rows, reason)
         self._reasons = self._told = None
 
     def of(self, name: str) -> Reason | None:
@@ -38,6 +41,7 @@ class Waits(Sequence[Waiting]):
 
     def rollback(self, mark: int) -> None:
         """Forget what was noted since the mark."""
+        self.over_quota -= sum(_over_quota(rows, reason) for rows, reason in self._notes[mark:])
         del self._notes[mark:]
         self._reasons = self._told = None
 
@@ -72,3 +76,7 @@ class Waits(Sequence[Waiting]):
 
     def __hash__(self) -> int:
         return hash(self._all())
+
+
+def _over_quota(rows: tuple[JobRow, ...], reason: Reason | None) -> int:
+    return len(rows) if reason is not None and reason.code.rung is Rung.QUOTA else 0

@@ -39,13 +39,10 @@ def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
         return attempt()
     standing = in_force(draft)
     aside = [kept for kept in standing if not _binds(draft, kept, row)]
-    with draft.trial() as trial:
+    with draft.bound(kept for kept in standing if kept not in aside) as trial:
         for kept in aside:
             draft.tx.lift_all(kept.stand_in, kept.stand_in.held)
-        draft.binding = tuple(kept for kept in standing if kept not in aside)
-        started = attempt()
-        draft.binding = ()
-        if not started:
+        if not attempt():
             return False
         for kept in aside:
             if kept.row is not row:
@@ -54,12 +51,11 @@ def try_aside(draft: Draft, row: JobRow, attempt: Callable[[], bool]) -> bool:
         return True
 
 
-@contextmanager
-def all_bind(draft: Draft) -> Iterator[None]:
-    """For a while nobody gets anything that is kept: extras do not fill gaps."""
-    draft.binding = tuple(in_force(draft))
-    yield
-    draft.binding = ()
+def with_all_binding(draft: Draft, step: Callable[[], None]) -> None:
+    """Meanwhile nobody gets anything that is kept: extras do not fill gaps."""
+    with draft.bound(in_force(draft)) as trial:
+        step()
+        trial.keep()
 
 
 def hold_again(draft: Draft) -> None:

@@ -98,7 +98,7 @@ def _told_end(draft: Draft, row: JobRow) -> float | None:
     if told is None or told[0] != row.started or told[5] <= told[4]:
         return None
     _, _, _, at, done, total = told
-    step = seconds_a_step(told) or _usual_step(known.paces.get(row.family, ()))
+    step = seconds_a_step(told) or _usual_step(known.paces.get(row.work_key, ()))
     end = at + (total - done) * step
     return end if step and end > draft.now else None
 

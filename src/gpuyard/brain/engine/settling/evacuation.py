@@ -65,6 +65,11 @@ def warn(draft: Draft, row: JobRow, reason: Reason) -> None:
     draft.emit(Warn(row.name, reason, _uids(row.placements)))
 
 
+def propose_eviction(draft: Draft, name: str, reason: Reason, beneficiary: str) -> None:
+    """In shadow mode: the job would have been stopped whole."""
+    draft.propose(Evict(name, reason, beneficiary))
+
+
 def _change(row: JobRow, before: tuple[Held, ...]) -> Change:
     """What left and what came; a task that the draft merely gave another number on the same devices did neither."""
     if not before or not row.held:  # it has only come, or is gone whole

@@ -32,7 +32,9 @@ MOST_SHRUNK, MOST_KEPT = 5, 8
 
 def keep_places(draft: Draft, origin: Origin) -> bool:
     """Let every job that was moved stand where it stood, if all that runs still runs then; whether any does."""
-    displaced = [row for row in _moving(draft, origin) if _displaced(row, origin[row.name]) and not _tidied(draft, row)]
+    displaced = [
+        row for row in _moving(draft, origin) if _displaced(row, origin[row.name]) and not _defragmented(draft, row)
+    ]
     if not displaced:
         return False
     if _all_back(draft, origin, displaced):
@@ -43,7 +45,7 @@ def keep_places(draft: Draft, origin: Origin) -> bool:
     return any(back)
 
 
-def _tidied(draft: Draft, row: JobRow) -> bool:
+def _defragmented(draft: Draft, row: JobRow) -> bool:
     """Whether it was moved for the sake of moving it."""
     reason = draft.because.get(row.name)
     return reason is not None and reason.code is Code.DEFRAGMENTED

@@ -115,9 +115,10 @@ class QueueTree:
         """The first place where what was `taken` and is charged already passes a limit or (firm) a quota."""
         before = [-amount for amount in taken]
         self.suppose(queue, before, firm, 1)
-        excess = self.refuses(queue, taken, firm)
-        self.suppose(queue, taken, firm, 1)
-        return excess
+        try:
+            return self.refuses(queue, taken, firm)
+        finally:
+            self.suppose(queue, taken, firm, 1)
 
     def _over(
         self, q: int, asked: Sequence[int], used: Amounts, allowed: Amounts, kind: Literal["limit", "quota"]

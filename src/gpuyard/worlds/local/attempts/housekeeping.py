@@ -1,8 +1,8 @@
 """What grows is cut, when a yard begins and ever after: old events, used keys, records of jobs that ended, the output
 of those that ended long ago, and of all that ended whatever is too much.
 
-`tidy` is called once at the start, before anything is begun; a `Housekeeper` goes on in a thread of its own, in bites
-so small that nobody waits for it. The ledger stays: it is small, and reports ask for it.
+`clear_away` is called once at the start, before anything is begun; a `Housekeeper` goes on in a thread of its own, in
+bites so small that nobody waits for it. The ledger stays: it is small, and reports ask for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEYS_S = 7 * 86400.0
 OUTPUT_S = 30 * 86400.0
 
 
-def tidy(store: Store, launcher: Supervisors, desk: Desk) -> list[Stray]:
+def clear_away(store: Store, launcher: Supervisors, desk: Desk) -> list[Stray]:
     """Cut what is too long, and end what runs that the state does not know; returns what of that takes its time."""
     now = desk.now()
     shutil.rmtree(store.path.parent / GOING, ignore_errors=True)
@@ -54,7 +54,7 @@ def tidy(store: Store, launcher: Supervisors, desk: Desk) -> list[Stray]:
     old = {row[0] for row in store.rows("SELECT id FROM jobs WHERE ended < ?", (now - OUTPUT_S,))}
     for path in launcher.strays():
         desk.aside.move(path)
-    strays = launcher.tidy(live, old)
+    strays = launcher.clear_away(live, old)
     launcher.see_off(SEE_OFF_S)
     return strays
 

@@ -260,7 +260,7 @@ class Supervisors:
         ours = set(_numbered(self.folder / "runs"))
         return [path for path in (self.folder / "runs").iterdir() if path not in ours]
 
-    def tidy(self, live: set[tuple[int, int]], old: set[int]) -> list[Stray]:
+    def clear_away(self, live: set[tuple[int, int]], old: set[int]) -> list[Stray]:
         """Remove what attempts left behind that are over, and everything of jobs that are long over.
 
         Returns tasks that nobody knows of any more, as after a backup was restored, and that are still being ended:

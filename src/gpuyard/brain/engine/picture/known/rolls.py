@@ -74,9 +74,15 @@ class JobRolls:
         self.waiting_lines.leave(row)
         for rows in (self.short, self.halves, self.outside, self.limited, self._running_limited, self._elastic):
             rows.pop(row.name, None)
-        self._families.get(row.job.family, {}).pop(row.name, None)
+        self._leave_family(row)
         if not row.takes_alike:
             self.by_memory -= Counter(_by_memory(row))
+
+    def _leave_family(self, row: JobRow) -> None:
+        family = self._families.get(row.job.family, {})
+        family.pop(row.name, None)
+        if not family:
+            self._families.pop(row.job.family, None)
 
     # --- asked for ------------------------------------------------------------------------------------------------
 
