@@ -101,7 +101,7 @@ class Sim:
         snapshot = yards.fleet(fleet)
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.heard = Heard()
-        self.world = SimWorld(Trace("contract", ()), Rules(tick=0.1), self.heard, snapshot)
+        self.world = SimWorld(Trace("contract", ()), Rules(), self.heard, snapshot)
         self.loop = Loop(self.world, SystemClock())
         self.loop.open()
         self.plan = self.loop.turn()

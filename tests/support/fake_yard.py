@@ -32,6 +32,7 @@ class FakeYard:
         self.started = False
         self.closed_with: bool | None = None
         self.checks: dict[str, str] = {"store": "ok", "loop": "ok"}
+        self.left_out = ""
         self._news = threading.Condition()
 
     # --- the yard --------------------------------------------------------------------------------
@@ -49,6 +50,7 @@ class FakeYard:
             "pid": 4711, "version": "0.1.0", "since": NOW, "state": "/state", "virtual": True, "nodes": 2, "gpus": GPUS,
             "gpus_held": running, "gpus_free": 7, "gpus_sick": 1, "waiting": waiting, "running": running,
             "healthy": True, "checks": self.checks, "last_cycle": NOW,
+            "left_out": self.left_out,
         }  # fmt: skip
 
     def measures(self) -> Document:

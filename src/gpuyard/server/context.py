@@ -18,6 +18,10 @@ OK = "ok"
 UNWELL = "not well; the yard's operators are told why"
 
 
+FOR_OPERATORS = {"notices", "left_out"}
+"""Of a yard's status: they name the operator's host, and jobs of others."""
+
+
 @dataclass
 class HandlerContext:
     """One yard's front context. `urls` are where TCP is listened on, `stop` asks whoever runs the yard to end it."""
@@ -41,7 +45,7 @@ class HandlerContext:
         checks = status.get("checks", {})
         if not caller.admin:
             checks = {name: told if told == OK else UNWELL for name, told in checks.items()}
-            status = {key: value for key, value in status.items() if key != "notices"}  # it names the operator's host
+            status = {key: value for key, value in status.items() if key not in FOR_OPERATORS}
         return status | {"addresses": sockets + self.urls, "checks": checks}
 
     def page_url(self) -> str:

@@ -205,6 +205,9 @@ def test_status_top_health_report_free(live: Hosted, yard: Yard):
     submit(live, {"name": "a", "gpus": 2})
     assert yard("status", "-o", "json").json["pid"] == 4711
     assert "16 virtual on 2 nodes" in yard("status").out
+    assert "events" not in yard("status").out
+    live.yard.left_out = "an event speaks of job b, which nobody submitted; that was left out"
+    assert "events  an event speaks of job b" in yard("status").out
     assert "GPUS" in yard("top").out
     assert yard("health").lines[1].split()[:3] == ["n0:7", "H100-SXM5-80GB", "sick"]
     assert "2.0" in yard("report").out

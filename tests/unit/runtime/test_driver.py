@@ -299,7 +299,9 @@ def test_of_events_about_nobody_only_the_latest_are_kept():
         place.world.events.append(JobGone(f"nobody-{number}"))
         place.turn()
     assert len(place.loop.unknown) == loop.UNKNOWN_KEPT
-    assert "nobody-49" in place.loop.unknown[-1]
+    assert place.loop.left_out() == "an event speaks of job nobody-49, which nobody submitted; that was left out"
+    place.clock.at += loop.UNKNOWN_TOLD_S
+    assert place.loop.left_out() == "", "it is told for an hour"
 
 
 def test_a_job_in_a_queue_that_does_not_exist_is_reported_and_the_rest_goes_on():

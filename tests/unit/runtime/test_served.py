@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 
+from gpuyard.brain.foresee import Foresight
 from gpuyard.model.errors import Conflict, Denied, Never, NotFound
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.runtime.service import Caller
 from gpuyard.runtime.serving.served_yard import ServedYard
 from tests.support.toy_port import ToyPort, ToyRecord
@@ -84,3 +89,29 @@ def test_what_cannot_be_is_refused_before_the_world_hears_of_it(yard: ServedYard
     with pytest.raises(Conflict):
         yard.submit(ME, [document("a", gpus=2)])
     assert list(port.records) == ["me/a"]
+
+
+def test_a_submission_is_looked_ahead_for_once_and_nobody_waits_for_that(
+    yard: ServedYard[ToyRecord], port: ToyPort, monkeypatch: pytest.MonkeyPatch
+):
+    """What others hold is looked at once, besides whether the job could run at all; all stands still for neither."""
+    yard.submit(OTHER, [document("there", gpus=4)])
+    still, ahead, real_still, real_look = [False], list[tuple[int, bool]](), port.jobs.still, Foresight.__init__
+
+    @contextlib.contextmanager
+    def watched() -> Iterator[None]:
+        still[0] = True
+        with real_still():
+            yield
+        still[0] = False
+
+    def look(self: Foresight, snapshot: Snapshot, cycles: int | None = None) -> None:
+        ahead.append((len(snapshot.jobs), still[0]))
+        real_look(self, snapshot, cycles)
+
+    monkeypatch.setattr(port.jobs, "still", watched)
+    monkeypatch.setattr(Foresight, "__init__", look)
+    yard.submit(ME, [document("a", gpus=2)])
+    assert ahead == [(1, False), (2, False)]
+    yard.submit(ME, [document("b", gpus=2)])
+    assert ahead[2:] == [(3, False)], "that such a job could run is known by now"

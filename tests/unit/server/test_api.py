@@ -266,3 +266,6 @@ def test_what_ails_the_yard_may_name_others_jobs_so_operators_are_told_it(served
     assert served.context.status(operator)["checks"] == served.yard.checks
     seen = served.context.status(member)["checks"]
     assert seen == {"loop": "ok", "processes": "not well; the yard's operators are told why"}
+    served.yard.left_out = "an event speaks of job alice/secret, which nobody submitted; that was left out"
+    assert served.context.status(operator)["left_out"] == served.yard.left_out
+    assert "left_out" not in served.context.status(member)

@@ -60,6 +60,7 @@ def _write_status(told: dict[str, Any]) -> None:
         ("at", ", ".join(told.get("addresses", ()))),
         ("state", told["state"]),
         ("health", "; ".join(unwell) or "ok"),
+        *([("events", left_out)] if (left_out := told.get("left_out")) else []),
     ]  # fmt: skip
     terminal.write("".join(f"{name:<8}{words_told}\n" for name, words_told in rows))
 

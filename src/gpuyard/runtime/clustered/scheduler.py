@@ -85,7 +85,8 @@ class ClusterScheduler:
     def trouble(self) -> str:
         """What is wrong, in one sentence; nothing if all is well, as it is with one who stands by."""
         turns = "" if self.driver.standing_by else self.driver.trouble()
-        return self.world.trouble() or turns or self._apart() or self._unexplained or self.world.trouble_aside()
+        aside = self.world.trouble_aside() or self.loop.left_out()
+        return self.world.trouble() or turns or self._apart() or self._unexplained or aside
 
     def _apart(self) -> str:
         names = sorted({*self.loop.set_apart, *self.world.observer.unread})

@@ -20,6 +20,8 @@ from gpuyard.runtime.driving.journal import Journal
 from gpuyard.worlds.base import ALONE, Leadership, World
 
 UNKNOWN_KEPT = 20
+UNKNOWN_TOLD_S = 3600.0
+"""How long it is told that an event spoke of somebody unknown."""
 
 
 class NotLeading(Exception):
@@ -50,6 +52,7 @@ class Loop:
         """Jobs that the brain is not shown because it fails on them, and how it does."""
         self.unknown: list[str] = []
         """The latest events that spoke of somebody unknown."""
+        self._unknown_at = 0.0
         self._clock = clock
         self._journal = journal
         self._leadership = leadership
@@ -107,7 +110,13 @@ class Loop:
         self.decide_s += self._clock.monotonic() - begun
         if unknown:
             self.unknown = [*self.unknown, *unknown][-UNKNOWN_KEPT:]
+            self._unknown_at = self._clock.monotonic()
         return plan
+
+    def left_out(self) -> str:
+        """The latest event of this hour that spoke of somebody unknown, for whoever looks how it stands."""
+        lately = bool(self.unknown) and self._clock.monotonic() < self._unknown_at + UNKNOWN_TOLD_S
+        return f"{self.unknown[-1]}; that was left out" if lately else ""
 
     def _apply_each(self, plan: Plan) -> list[Event]:
         """Every action by itself. Whose action cannot be applied while another's can is set apart; where none can be,

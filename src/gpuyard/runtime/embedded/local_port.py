@@ -76,6 +76,7 @@ class LocalPort:
             "alerts": alert_documents.counts(plane.alerting.standing), "queues_overruled": list(plane.overruled),
             **({} if plane.notifier is None else {"notices": plane.notifier.check()}),
             "healthy": checks["loop"] == "ok", "checks": checks, "last_cycle": plane.driver.last_turn,
+            "left_out": plane.driver.loop.left_out(),
         }  # fmt: skip
 
     def _checks(self) -> dict[str, str]:

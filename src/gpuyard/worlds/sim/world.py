@@ -40,8 +40,6 @@ class Rules:
     """Seconds every start costs; None: as the trace says of each job."""
     overhead_every_event: bool = False
     """Muri's simulator charges a running job its start again at every arrival and every end."""
-    tick: float = 0.0
-    """Look again this often while somebody waits, besides when a plan says so."""
     most_moves: float = 0.0
     """The share of placed tasks that may be moved, where tasks are tried once."""
     contention: Contention | None = None
@@ -71,7 +69,6 @@ class SimWorld:
         self._ends: list[tuple[float, int, int, Live]] = []
         """Ends foreseen: when, in which order foreseen, in which epoch of whom."""
         self._entries = 0
-        self._ticking = float("-inf")
         self._at_once = False
         """Whether a plan ended somebody, so that there is more to plan in the same moment."""
         self.busy = 0
@@ -140,7 +137,8 @@ class SimWorld:
             if isinstance(action, Start):
                 self._start(self.jobs[action.job], action.placements)
         self.listener.settled(self._now, len(self.waiting))
-        self._plan_tick(plan.look_again_at)
+        if plan.look_again_at is not None:
+            self.at(plan.look_again_at, lambda: None)
         return self.observe()
 
     def _is_meant(self, action: Action) -> bool:
@@ -187,7 +185,7 @@ class SimWorld:
         if self._coming < len(self.trace.arrivals):
             moments.append(self.trace.arrivals[self._coming].at)
         elif not self.waiting and not self.busy:
-            return None  # ticks and repairs alone keep nobody waiting
+            return None  # looks and repairs alone keep nobody waiting
         return min(moments, default=None)
 
     def _next_end(self) -> float | None:
@@ -196,14 +194,6 @@ class SimWorld:
         while ends and ends[0][2] != ends[0][3].epoch:
             heappop(ends)
         return ends[0][0] if ends else None
-
-    def _plan_tick(self, look_again_at: float | None) -> None:
-        if look_again_at is not None:
-            self.at(look_again_at, lambda: None)
-        tick = self.rules.tick
-        if tick and self.waiting and self._ticking <= self._now:
-            self._ticking = self._now + tick
-            self.at(self._ticking, lambda: None)
 
     # --- the lives of jobs ----------------------------------------------------------------------------------------
 
