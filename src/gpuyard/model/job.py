@@ -89,7 +89,8 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Evenness:
-    """How evenly such tasks lie over the domains of a level: none has more than `skew` above the least."""
+    """How evenly such tasks lie over the domains of a level: none has more than `skew` above the least. Counted is who
+    does not leave, on nodes that the task could use."""
 
     level: str = NODE
     labels: tuple[Expression, ...] = ()
