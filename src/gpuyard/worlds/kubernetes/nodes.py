@@ -31,6 +31,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     WHOLE_GPUS,
     ReadingSettings,
 )  # fmt: skip
+from gpuyard.worlds.kubernetes.asking.selectors import label_key
 from gpuyard.worlds.kubernetes.asking.volumes import attachable_on
 
 PRODUCT, COUNT, GPU_MEMORY, FAMILY, REPLICAS = (
@@ -81,7 +82,7 @@ def node_of(
     resource = _resource(node)
     gpus, away = _inventory(node, resource, before, holding)
     model = _DECORATION.sub("", labels.get(PRODUCT, "")) if gpus else ""
-    seen = {**labels, **({GPUS: resource} if resource else {})}
+    seen = {label_key(key): value for key, value in labels.items()} | ({GPUS: resource} if resource else {})
     closed = _closed(node) or away
     return Node(
         name=node.metadata.name,

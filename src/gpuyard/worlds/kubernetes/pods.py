@@ -21,6 +21,7 @@ from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms, v
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.asking.selectors import label_key
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -102,7 +103,7 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
         return neighbours
     if isinstance(reached, Refusal):
         return reached
-    selector = dict(spec.node_selector or {})
+    selector = {label_key(key): value for key, value in (spec.node_selector or {}).items()}
     if asked.resource:
         selector[GPUS] = asked.resource
     return TaskGroup(
