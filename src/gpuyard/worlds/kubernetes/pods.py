@@ -184,6 +184,12 @@ def held_by(pod: PodObject, settings: ReadingSettings) -> Request:
     return _request(needs, devices.held_by(needs, pod.metadata, settings), pod.spec)
 
 
+def standing(pod: PodObject, settings: ReadingSettings) -> TaskGroup:
+    """A bound pod as far as it concerns others: what it holds, how it is known, and whom it keeps off."""
+    known = company.known_as(pod.spec, pod.metadata, settings)
+    return TaskGroup(request=held_by(pod, settings), labels=known.labels, apart=known.apart)
+
+
 def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
     """The GPUs of that alone."""
     return devices_alone(held_by(pod, settings))

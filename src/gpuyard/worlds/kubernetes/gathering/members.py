@@ -1,7 +1,7 @@
 """Pods of one gang as task groups: who is of which group, which number, and who is still to come.
 
 Members of one role are one group as long as they are alike to the brain. A pod that differs gets a group of its own; of
-one that has its place only what it takes there is looked at, not where else it could be.
+one that has its place only what it takes there and what it is to others is looked at, not where else it could be.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _kinds(
         if isinstance(found, Refusal):
             if course is _Course.WAITS:
                 return found
-            found = TaskGroup(request=pods.held_by(member[0], settings))  # it runs, whatever we think of it
+            found = pods.standing(member[0], settings)  # it runs, whatever we think of it
         same = next((alike for known, alike in kinds if _is_of(known, found, course)), None)
         if same is None:
             kinds.append((found, [member]))
@@ -132,7 +132,8 @@ def _is_of(known: TaskGroup, found: TaskGroup, course: _Course) -> bool:
         case _Course.WAITS:
             return known == found
         case _Course.STANDS:
-            return known.request == found.request
+            one, other = ((each.request, each.labels, each.apart) for each in (known, found))
+            return one == other
         case _Course.LEAVES:
             return pods.devices_alone(known.request) == pods.devices_alone(found.request)
         case _Course.OVER:
