@@ -20,7 +20,7 @@ from gpuyard.kube.objects import Amounts, Metadata, NodeObject, NodeTaint, Proje
 from gpuyard.kube.quantities import whole
 from gpuyard.model.node import CORDONED, NO_LOAD, Alignment, Closure, Effect, Gpu, Health, Load, Node, Taint
 from gpuyard.worlds.kubernetes.asking import levels
-from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY, amount_of
+from gpuyard.worlds.kubernetes.asking.amounts import AMPLE, CPU, MEMORY, amount_of
 from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, is_slice, profile_of
 from gpuyard.worlds.kubernetes.asking.marks import (
     DEFAULTS,
@@ -89,7 +89,7 @@ def node_of(
         pool=labels.get(POOL, ""),
         model=model,
         architecture=_architecture(labels, model),
-        gpu_memory=whole(labels.get(GPU_MEMORY)) * MIB or memory_of(model),
+        gpu_memory=min(AMPLE, max(0, whole(labels.get(GPU_MEMORY))) * MIB) or memory_of(model),
         gpus=gpus,
         cpu=amount_of(CPU, node.status.allocatable),
         memory=amount_of(MEMORY, node.status.allocatable),

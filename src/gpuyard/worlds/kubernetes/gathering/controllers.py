@@ -101,7 +101,7 @@ def _in_turn(jobset: JobSetObject) -> bool:
 
 
 def _replicated(job: ReplicatedJob) -> GangRole:
-    replicas = 1 if job.replicas is None else job.replicas
+    replicas = 1 if job.replicas is None else max(0, job.replicas)
     return GangRole(job.name, replicas * _pods_of(job.template.spec), template=job.template.spec.template)
 
 
@@ -191,7 +191,7 @@ def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
 
 def _ray_workers(group: RayWorkers) -> GangRole:
     """The autoscaler changes the number, within bounds that hold for whoever writes it; the minimum is the gang."""
-    hosts, fewest = group.num_of_hosts or 1, group.min_replicas or 0
+    hosts, fewest = max(1, group.num_of_hosts or 1), group.min_replicas or 0
     replicas = max(fewest, fewest if group.replicas is None else group.replicas)
     most = replicas if group.max_replicas is None else max(fewest, group.max_replicas)
     tasks = min(replicas, most) * hosts
