@@ -20,6 +20,8 @@ from gpuyard.worlds.kubernetes.observe import ClusterObserver
 from tests.support.kube.fake_kubelet import FakeNode, condition, pod
 from tests.support.pretend import StillClock
 
+GPU = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
 
 class Seen:
     """A cache, filled by hand, and what is told of it."""
@@ -47,9 +49,9 @@ class Seen:
         document["status"] = {"phase": "Running" if node else "Pending"}
         self.cache.pods.put(msgspec.convert(document, PodObject))
 
-    def stranger(self, name: str, node: str = "n0", **spec: Any) -> None:
+    def stranger(self, name: str, node: str = "n0", uid: str = "", **spec: Any) -> None:
         document = pod(name, 0, scheduler="default-scheduler", nodeName=node, **spec)
-        document["metadata"] |= {"namespace": "kube-system", "uid": name}
+        document["metadata"] |= {"namespace": "kube-system", "uid": uid or name}
         self.cache.others.put(msgspec.convert(document | {"status": {"phase": "Running"}}, PodObject))
 
     def budget(self, name: str, allowed: int, labels: dict[str, str], generation: int = 1, observed: int = 1) -> None:
@@ -422,3 +424,74 @@ def test_a_node_that_cannot_be_read_any_more_gets_nothing_new_until_it_can(mista
     assert (told["n1"] and told["n1"].reason, told["n3"]) == (TOLD, None)
     mistaken.node("n1")
     assert [event.node.closed for event in mistaken.told() if isinstance(event, NodeSeen)] == [None]
+
+
+# --- another one of the same name --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["n0", "n1"])
+def test_a_pod_of_others_that_comes_anew_on_another_node_holds_its_gpu_there(seen: Seen, first: str):
+    seen.node("n1")
+    other = "n1" if first == "n0" else "n0"
+    seen.stranger("db-0", first, containers=[GPU])
+    seen.told()
+    seen.cache.others.drop("kube-system/db-0")
+    seen.stranger("db-0", other, containers=[GPU], uid="later")
+    seen.told()
+    [place] = seen.observer.jobs["kube-system/pod/db-0"].placements
+    assert (place.node, place.gpus) == (other, (0,))
+
+
+def test_another_node_of_the_same_name_has_no_gpus_but_its_own(seen: Seen):
+    seen.told()
+    bare = {"metadata": {"name": "n0", "uid": "later", "labels": {"gpuyard.dev/pool": "cpu"}}}
+    seen.cache.nodes.put(msgspec.convert({**bare, "status": {"conditions": [condition()]}}, NodeObject))
+    seen.told()
+    assert (seen.observer.nodes["n0"].gpus, seen.observer.nodes["n0"].closed) == ((), None)
+
+
+def test_a_budget_that_was_changed_allows_nothing_whatever_of_it_was_changed(seen: Seen):
+    seen.pod("p", labels={"app": "x"})
+    seen.budget("b", 1, {"app": "x"})
+    assert seen.allowed() == {"default/b": (1, ("default/p",))}
+    seen.budget("b", 1, {"app": "x"}, generation=2)
+    assert seen.allowed() == {"default/b": (0, ("default/p",))}
+
+
+def test_a_pod_that_is_on_its_way_to_a_node_that_is_gone_is_not_sent_anywhere_else_yet(seen: Seen):
+    seen.pod("p", node="")
+    seen.told()
+    assert seen.observer.free["default/p"]
+    seen.cache.assumed.put(Placement("n0", (0,), uid="p", assigned=True), "default/p")
+    seen.cache.look_at("default/p")
+    seen.told()
+    seen.cache.nodes.drop("n0")
+    seen.told()
+    assert "default/p" not in seen.observer.free
+    seen.cache.assumed.end("p")
+    seen.cache.look_at("default/p")
+    seen.told()
+    assert seen.observer.free["default/p"]
+
+
+def test_a_pod_that_somebody_else_bound_elsewhere_has_none_of_the_gpus_that_it_was_sent_to(seen: Seen):
+    seen.node("n1")
+    seen.pod("there", node="n1")
+    seen.pod("p", node="")
+    seen.told()
+    seen.cache.assumed.put(Placement("n0", (0,), uid="p", assigned=True), "default/p")
+    seen.cache.devices["p"] = (0,), ()
+    seen.pod("p", node="n1")
+    seen.told()
+    assert [seen.observer.jobs[name].placements[0].gpus for name in ("default/there", "default/p")] == [(0,), (1,)]
+
+
+def test_a_member_that_has_another_number_is_told_anew(seen: Seen):
+    marks = {"gpuyard.dev/gang": "g", "gpuyard.dev/gang-tasks": "2"}
+    seen.pod("a", notes=marks | {"gpuyard.dev/task": "1"})
+    seen.pod("b", node="", notes=marks)
+    seen.told()
+    seen.pod("a", notes=marks | {"gpuyard.dev/task": "0"})
+    [told] = seen.told()
+    assert isinstance(told, JobSeen)
+    assert [place.task for place in told.job.placements] == [0]

@@ -66,6 +66,8 @@ class ClusterObserver:
         self._alike = Alike(cache.plain)
         self._holders = Holders(cache)
         self.nodes: dict[str, Node] = {}
+        self._machines: dict[str, str] = {}
+        """Uids of nodes, by name: another one of the same name has nothing of what was known of it."""
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
         self.refused: dict[str, Refusal] = {}
@@ -216,16 +218,18 @@ class ClusterObserver:
         self._guessed.pop(name, None)
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
-                del self.nodes[name]
+                del self.nodes[name], self._machines[name]
                 self._forget_devices(name)
                 yield NodeLost(name)
             return
+        kept = before if self._machines.get(name) == seen.metadata.uid else None
+        self._machines[name] = seen.metadata.uid
         if before is None:
             self._look_at_those_on(name)
         load, holding = self._holders.taken(name, self.settings.storage), self._holders.held_on(name)
         if nodes.withheld(seen):
             self._guessed[name] = holding.held
-        node = nodes.node_of(seen, load, before, self.settings, holding)
+        node = nodes.node_of(seen, load, kept, self.settings, holding)
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
@@ -309,12 +313,18 @@ class ClusterObserver:
         told = [pod for pod in here if held and (held[pod.metadata.uid][0] or self._is_neighbour(pod))]
         jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid], self.settings) for pod in told]
         for gone in sorted(self.foreign.get(name, set()) - {job.name for job in jobs}):
-            yield from self._tell(gone, None)
+            if self._stands_on(gone, name):
+                yield from self._tell(gone, None)
         self.foreign.pop(name, None)
         if jobs:
             self.foreign[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
+
+    def _stands_on(self, told: str, node: str) -> bool:
+        """Whether the pod that was told by that name is there, and not one of the same name that has come elsewhere."""
+        job = self.jobs.get(told)
+        return job is not None and all(place.node == node for place in job.placements)
 
     def _is_neighbour(self, pod: PodObject) -> bool:
         """Whether somebody of ours could mind it, or it them, beside what it takes."""
@@ -344,7 +354,7 @@ class ClusterObserver:
         job = self._alike.job(pod, self.cache.owners.owners, self.settings, self._place(pod))
         if job is not None:
             self.stale.pop(name, None)
-            if is_free(pod) and not job.placements:
+            if is_free(pod) and not job.placements and pod.metadata.uid not in self.cache.assumed:
                 self.free[name] = {(job.gang.groups[0].name, 0): pod.metadata.uid}
         return job
 
@@ -514,7 +524,7 @@ def _difference(before: Job, now: Job) -> list[Event]:
         return [JobSeen(now)]
     old = {place.uid: place for place in before.placements}
     new = {place.uid: place for place in now.placements}
-    if any(uid not in old or (place.node, place.gpus) != (old[uid].node, old[uid].gpus) for uid, place in new.items()):
+    if any(uid not in old or _seat(place) != _seat(old[uid]) for uid, place in new.items()):
         return [JobSeen(now)]
     told: list[Event] = []
     running = tuple(place for uid, place in new.items() if old[uid].assigned and not place.assigned)
@@ -527,3 +537,8 @@ def _difference(before: Job, now: Job) -> list[Event]:
     if gone:
         told.append(TasksEnded(now.name, gone))
     return told
+
+
+def _seat(place: Placement) -> tuple[object, ...]:
+    """Whose place it is and what it has; all but how far it is."""
+    return place.node, place.gpus, place.mig, place.group, place.task

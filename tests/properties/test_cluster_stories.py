@@ -1,0 +1,332 @@
+"""Whatever happens to a cluster, in whatever order it is heard of: in the end the brain knows what one who comes later
+and hears all at once is told, and no GPU is anybody's twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
+from gpuyard.kube.owners import JobObject, JobSetObject, PodGroupObject
+from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject
+from gpuyard.model.job import NAMESPACE, Job, Placement
+from gpuyard.model.queue import Queue
+from gpuyard.model.snapshot import Snapshot
+from gpuyard.worlds.kubernetes import pods
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
+from gpuyard.worlds.kubernetes.cache import Cache, Objects
+from gpuyard.worlds.kubernetes.observe import ClusterObserver
+from tests.support.laws import law
+from tests.support.pretend import StillClock
+
+Document = dict[str, Any]
+NODES, NAMES = ("n0", "n1"), ("a", "b", "c", "d")
+JOB, JOBSET, VOLCANO = "Job.batch", "JobSet.jobset.x-k8s.io", "PodGroup.scheduling.volcano.sh"
+KINDS: dict[str, Any] = {JOB: JobObject, JOBSET: JobSetObject, VOLCANO: PodGroupObject}
+SETTINGS = replace(DEFAULTS, label_keys=frozenset(("app", NAMESPACE)))
+"""What labels somebody once asked for is asked of all from then on: here from the beginning."""
+SHUNS = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}]}}  # fmt: skip
+
+
+@law(st.integers(0, 2**32))
+def test_who_hears_of_a_cluster_bit_by_bit_knows_what_is_there(seed: int):
+    story = Story(Random(seed))
+    for _ in range(story.dice.randint(5, 40)):
+        story.go_on()
+    story.look()
+    later = story.one_who_comes_later()
+    assert _differing(_known(story.observer), _known(later)) == []
+    assert _differing(story.observer.nodes, later.nodes) == []
+    assert _differing(story.observer.refused, later.refused) == []
+    assert _differing(story.observer.free, later.free) == []
+    assert story.observer.budgets == later.budgets
+    heard = {name: _bare(row.described()) for name, row in story.fleet.jobs.items()}
+    assert _differing(heard, _known(story.observer)) == []
+    assert _twice(story.observer.jobs.values()) == []
+
+
+def _differing(mine: Mapping[str, object], theirs: Mapping[str, object]) -> list[tuple[str, object, object]]:
+    names = sorted({*mine, *theirs})
+    return [(name, mine.get(name), theirs.get(name)) for name in names if mine.get(name) != theirs.get(name)]
+
+
+def _known(observer: ClusterObserver) -> dict[str, Job]:
+    return {name: _bare(job) for name, job in observer.jobs.items()}
+
+
+def _bare(job: Job) -> Job:
+    """Without what rests on the order of things: which of equal devices, since when it is stale."""
+    places = sorted((replace(place, gpus=()) for place in job.placements), key=lambda place: place.uid)
+    return replace(job, placements=tuple(places), stale_since=None, stale_grace=None)
+
+
+def _twice(jobs: Any) -> list[object]:
+    held = Counter((place.node, gpu) for job in jobs for place in job.placements for gpu in place.gpus)
+    return [device for device, count in held.items() if count > 1]
+
+
+class Story:
+    """One cluster, and what happens to it."""
+
+    def __init__(self, dice: Random) -> None:
+        self.dice = dice
+        self.cache = Cache()
+        self.observer = ClusterObserver(self.cache, SETTINGS, StillClock(0.0))
+        self.fleet = Fleet(Snapshot(now=0.0, queues=(Queue("default"),)))
+        self.owners: dict[str, Objects[Any]] = {kind: self.cache.owner_kind(kind) for kind in KINDS}
+        self.births = 0
+        self.stored = False
+
+    def go_on(self) -> None:
+        """Something happens, and perhaps it is looked at."""
+        things = (self.node, self.pod, self.pod, self.pod, self.other, self.owner, self.budget, self.bind, self.store)
+        self.dice.choice(things)()
+        if self.dice.random() < 0.5:
+            self.look()
+
+    def look(self) -> None:
+        self.fleet.apply(self.observer.events())
+
+    def one_who_comes_later(self) -> ClusterObserver:
+        """Who knows the same objects, and was told of all of them at once."""
+        cache = Cache()
+        later = ClusterObserver(cache, SETTINGS, StillClock(0.0))
+        later._meant = self.observer._meant  # who was once sought is told of for good
+        owners = {kind: cache.owner_kind(kind) for kind in KINDS}
+        for (kind, _), each in self.cache.owners.owners.objects.items():
+            owners[kind].put(each)  # also those who are gone and whose pods still are
+        for mine, theirs in (
+            (self.observer.storage.claims, later.storage.claims),
+            (self.observer.storage.classes, later.storage.classes),
+            (self.cache.nodes, cache.nodes),
+            (self.cache.pods, cache.pods),
+            (self.cache.others, cache.others),
+            (self.cache.budgets, cache.budgets),
+        ):
+            _copy(mine, theirs)
+        for kind, objects in owners.items():
+            for key in sorted(objects.objects.keys() - self.owners[kind].objects.keys()):
+                objects.drop(key)
+        for uid in self.cache.assumed:
+            place = self.cache.assumed.get(uid)
+            key = next(pod.metadata.key for pod in self.cache.pods.objects.values() if pod.metadata.uid == uid)
+            assert place is not None
+            cache.assumed.put(place, key)
+            later.storage.assumed(cache.pods.objects[key])
+            cache.look_at(cache.gang_of(key))
+        if self.stored:
+            later.storage.watch()
+        list(later.events())
+        return later
+
+    # --- what happens --------------------------------------------------------------------------------
+
+    def node(self) -> None:
+        """It comes, changes, goes, or is another one of the same name."""
+        dice, name = self.dice, self.dice.choice(NODES)
+        if dice.random() < 0.2:
+            self.cache.nodes.drop(name)
+            return
+        before = self.cache.nodes.get(name)
+        again = before is not None and dice.random() < 0.7
+        uid = before.metadata.uid if before is not None and again else self._born(name)
+        gpus = dice.choice(("8", "8", "9") if again else ("8", "8", "9", "0"))  # who loses all keeps them for a while
+        amounts = {**({"nvidia.com/gpu": gpus} if gpus != "0" else {}), "cpu": dice.choice("89"), "pods": "9"}
+        labels = {"zone": dice.choice("ab"), **({"gpuyard.dev/pool": "p"} if dice.random() < 0.3 else {})}
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+        document = {"metadata": {"name": name, "uid": uid, "labels": labels}, "status": status}
+        document["spec"] = {"unschedulable": dice.random() < 0.2}
+        self.cache.nodes.put(msgspec.convert(document, NodeObject))
+
+    def pod(self) -> None:
+        self._some_pod(self.cache.pods, "gpuyard")
+
+    def other(self) -> None:
+        self._some_pod(self.cache.others, "default-scheduler")
+
+    def _some_pod(self, objects: Objects[PodObject], scheduler: str) -> None:
+        """It comes, gets its node, runs, is told to go, ends, goes; or another one of its name is heard of."""
+        dice = self.dice
+        key = f"team/{scheduler[0]}-{dice.choice(NAMES)}"
+        before = objects.get(key)
+        if before is None or dice.random() < 0.15:
+            objects.put(self._new_pod(key, scheduler))
+        elif dice.random() < 0.2:
+            objects.drop(key)
+        else:
+            now = self._changed(_as_seen(before))
+            over = objects is self.cache.others and pods.is_over(now)  # whose watch tells an end as if it were gone
+            objects.drop(key) if over else objects.put(now)
+
+    def _new_pod(self, key: str, scheduler: str) -> PodObject:
+        dice = self.dice
+        space, name = key.split("/")
+        metadata: Document = {"name": name, "namespace": space, "uid": self._born(name)}
+        metadata["labels"] = {"app": dice.choice("xy")}
+        metadata["creationTimestamp"] = f"2026-01-01T00:{self.births % 60:02}:00Z"
+        limits = {"cpu": "1", **({"nvidia.com/gpu": "1"} if dice.random() < 0.7 else {})}
+        spec: Document = {"schedulerName": scheduler, "containers": [{"name": "a", "resources": {"limits": limits}}]}
+        self._whose(metadata, spec)
+        if dice.random() < 0.15:
+            spec["affinity"] = SHUNS
+        if dice.random() < 0.15:
+            spec["schedulingGates"] = [{"name": "later"}]
+        if dice.random() < 0.15:
+            spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+        if dice.random() < 0.05:
+            spec["tolerations"] = [{"key": "k", "operator": "Gt", "value": "1"}]
+        if scheduler != "gpuyard" or dice.random() < 0.2:
+            spec["nodeName"] = dice.choice(NODES)
+        document = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+        return msgspec.convert(document, PodObject)
+
+    def _whose(self, metadata: Document, spec: Document) -> None:
+        """By itself, of a Job, of a JobSet, of a group."""
+        match self.dice.choice(("alone", "alone", "job", "jobset", "group", "marked")):
+            case "job":
+                metadata["ownerReferences"] = [
+                    {"apiVersion": "batch/v1", "kind": "Job", "name": "g-a", "uid": "j", "controller": True}
+                ]
+                metadata["annotations"] = {"batch.kubernetes.io/job-completion-index": self.dice.choice("012")}
+            case "jobset":
+                role = {"jobset.sigs.k8s.io/replicatedjob-name": self.dice.choice("wv")}
+                metadata["labels"] |= {"jobset.sigs.k8s.io/jobset-name": "s", **role}
+            case "group":
+                metadata["annotations"] = {"scheduling.volcano.sh/group-name": "pg"}
+            case "marked":
+                metadata["annotations"] = {"gpuyard.dev/gang": "m", "gpuyard.dev/gang-tasks": "2"}
+
+    def _changed(self, pod: PodObject) -> PodObject:
+        dice, status, metadata, spec = self.dice, pod.status, pod.metadata, pod.spec
+        node = pod.node_name
+        match dice.choice(("bound", "phase", "phase", "going", "gates", "labels", "same")):
+            case "bound" if not spec.scheduling_gates:
+                node = node or dice.choice(NODES)
+            case "phase" if node and status.phase not in ("Succeeded", "Failed"):
+                phase = dice.choice(("Running", "Running", "Succeeded", "Failed"))
+                status = msgspec.structs.replace(status, phase=phase, start_time="2026-01-01T01:00:00Z")
+            case "going":
+                metadata = msgspec.structs.replace(metadata, deletion_timestamp="2026-01-01T02:00:00Z")
+            case "gates":
+                spec = msgspec.structs.replace(spec, scheduling_gates=None)
+            case "labels":
+                labels = {**(metadata.labels or {}), "app": dice.choice("xyz")}
+                metadata = msgspec.structs.replace(metadata, labels=labels)
+        return PodObject(metadata, msgspec.structs.replace(spec, node_name=node), status)
+
+    def owner(self) -> None:
+        """It comes, changes, goes."""
+        dice, kind = self.dice, self.dice.choice((JOB, JOBSET, VOLCANO))
+        name = {JOB: "g-a", JOBSET: "s", VOLCANO: "pg"}[kind]
+        if dice.random() < 0.25:
+            self.owners[kind].drop(f"team/{name}")
+            return
+        self.owners[kind].put(msgspec.convert(self._owner(kind, name), KINDS[kind]))
+
+    def _owner(self, kind: str, name: str) -> Document:
+        dice = self.dice
+        metadata = {"name": name, "namespace": "team", "uid": "j", "creationTimestamp": "2025-12-31T00:00:00Z"}
+        count = dice.randint(1, 3)
+        match kind:
+            case "Job.batch":
+                spec = {"parallelism": count, "completions": dice.choice((count, 5)), "completionMode": "Indexed"}
+                spec["suspend"] = dice.random() < 0.2
+                status = {"completedIndexes": dice.choice(("", "0")), "failedIndexes": dice.choice(("", "1"))}
+                return {"metadata": metadata, "spec": spec, "status": status}
+            case "JobSet.jobset.x-k8s.io":
+                specs = [{"parallelism": dice.randint(0, 2)} for _ in "wv"]
+                jobs = [{"name": role, "template": {"spec": of}} for role, of in zip("wv", specs, strict=True)]
+                return {"metadata": metadata, "spec": {"replicatedJobs": jobs}}
+        return {"metadata": metadata, "spec": {"minMember": count}}
+
+    def budget(self) -> None:
+        dice = self.dice
+        name = dice.choice("pq")
+        if dice.random() < 0.3:
+            self.cache.budgets.drop(f"team/{name}")
+            return
+        metadata = {"name": name, "namespace": "team", "uid": name, "generation": dice.randint(1, 2)}
+        selector = dice.choice((None, {}, {"matchLabels": {"app": "x"}}))
+        status = {"disruptionsAllowed": dice.randint(0, 2), "observedGeneration": dice.randint(1, 2)}
+        document = {"metadata": metadata, "spec": {"selector": selector}, "status": status}
+        self.cache.budgets.put(msgspec.convert(document, BudgetObject))
+
+    def bind(self) -> None:
+        """We send a pod to a node; it is there, or the binding failed."""
+        dice = self.dice
+        if len(self.cache.assumed) and dice.random() < 0.6:
+            uid = dice.choice(sorted(self.cache.assumed))
+            place = self.cache.assumed.get(uid)
+            pod = next(pod for pod in self.cache.pods.objects.values() if pod.metadata.uid == uid)
+            if dice.random() < 0.3 or place is None or pod.node_name:
+                self.cache.assumed.end(uid)
+                self.cache.devices.pop(uid, None)
+                self.cache.look_at(self.cache.gang_of(pod.metadata.key))
+                self.observer.storage.assumed(pod)
+                return
+            there = msgspec.structs.replace(pod.spec, node_name=place.node)
+            self.cache.pods.put(PodObject(pod.metadata, there, pod.status))
+            return
+        self.look()
+        for name, free in sorted(self.observer.free.items()):
+            job = self.observer.jobs.get(name)
+            if job is None or job.placements or job.on_hold or len(free) < sum(g.min for g in job.task_groups()):
+                continue
+            for (group, task), uid in sorted(free.items()):
+                self._send(group, task, uid, next(g.request.gpus for g in job.task_groups() if g.name == group))
+            return
+
+    def _send(self, group: str, task: int, uid: str, gpus: int) -> None:
+        pod = next(pod for pod in self.cache.pods.objects.values() if pod.metadata.uid == uid)
+        for node in self.observer.nodes.values():
+            told = [place for job in self.observer.jobs.values() for place in job.placements]
+            coming = [place for each in self.cache.assumed if (place := self.cache.assumed.get(each)) is not None]
+            held = {gpu for place in (*told, *coming) if place.node == node.name for gpu in place.gpus}
+            idle = [gpu.index for gpu in node.gpus if gpu.index not in held]
+            if len(idle) >= gpus:
+                place = Placement(node.name, tuple(idle[:gpus]), group, task, assigned=True, uid=uid)
+                self.cache.assumed.put(place, pod.metadata.key)
+                self.cache.devices[uid] = (place.gpus, ())
+                self.cache.look_at(self.cache.gang_of(pod.metadata.key))
+                self.observer.storage.assumed(pod)
+                return
+
+    def store(self) -> None:
+        """Claims are looked at from now on; one comes, is bound, goes."""
+        dice, storage = self.dice, self.observer.storage
+        if not self.stored:
+            self.stored = True
+            storage.watch()
+            return
+        if dice.random() < 0.2:
+            made = {"metadata": {"name": "k"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+            storage.classes.put(msgspec.convert(made, StorageClassObject))
+        elif dice.random() < 0.2:
+            storage.claims.drop("team/c")
+        else:
+            metadata = {"name": "c", "namespace": "team", "uid": "c"}
+            document = {"metadata": metadata, "spec": {"storageClassName": "k"}, "status": {"phase": "Pending"}}
+            storage.claims.put(msgspec.convert(document, VolumeClaimObject))
+
+    def _born(self, name: str) -> str:
+        self.births += 1
+        return f"{name}-{self.births}"
+
+
+def _copy(mine: Objects[Any], theirs: Objects[Any]) -> None:
+    for each in mine.objects.values():
+        theirs.put(_as_seen(each) if isinstance(each, PodObject) else each)
+
+
+def _as_seen(pod: PodObject) -> PodObject:
+    """As the API server has it: its node in its spec."""
+    spec = msgspec.structs.replace(pod.spec, node_name=pod.node_name)
+    return PodObject(pod.metadata, spec, msgspec.structs.replace(pod.status, start_time=pod.start_time or None))
