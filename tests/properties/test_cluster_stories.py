@@ -20,7 +20,7 @@ from gpuyard.model.job import NAMESPACE, Job, Placement
 from gpuyard.model.queue import Queue
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import pods
-from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, TASK
 from gpuyard.worlds.kubernetes.cache import Cache, Objects
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
 from tests.support.laws import law
@@ -41,6 +41,7 @@ def test_who_hears_of_a_cluster_bit_by_bit_knows_what_is_there(seed: int):
     story = Story(Random(seed))
     for _ in range(story.dice.randint(5, 40)):
         story.go_on()
+    story.land()
     story.look()
     later = story.one_who_comes_later()
     assert _differing(_known(story.observer), _known(later)) == []
@@ -83,14 +84,23 @@ class Story:
         self.fleet = Fleet(Snapshot(now=0.0, queues=(Queue("default"),)))
         self.owners: dict[str, Objects[Any]] = {kind: self.cache.owner_kind(kind) for kind in KINDS}
         self.births = 0
+        self.late: list[tuple[Objects[PodObject], PodObject]] = []
+        """Pods that are gone, which is heard of later."""
         self.stored = False
 
     def go_on(self) -> None:
         """Something happens, and perhaps it is looked at."""
-        things = (self.node, self.pod, self.pod, self.pod, self.other, self.owner, self.budget, self.bind, self.store)
-        self.dice.choice(things)()
+        pods_come = (self.pod, self.pod, self.pod, self.other)
+        self.dice.choice((*pods_come, self.node, self.owner, self.budget, self.bind, self.store, self.land))()
         if self.dice.random() < 0.5:
             self.look()
+
+    def land(self) -> None:
+        """What has gone is heard of."""
+        for objects, gone in self.late:
+            if (there := objects.get(gone.metadata.key)) is not None and there.metadata.uid == gone.metadata.uid:
+                objects.drop(gone.metadata.key)
+        self.late.clear()
 
     def look(self) -> None:
         self.fleet.apply(self.observer.events())
@@ -153,11 +163,17 @@ class Story:
         self._some_pod(self.cache.others, "default-scheduler")
 
     def _some_pod(self, objects: Objects[PodObject], scheduler: str) -> None:
-        """It comes, gets its node, runs, is told to go, ends, goes; or another one of its name is heard of."""
+        """It comes, gets its node, runs, is told to go, ends, goes; or another one of its name is heard of, be it of
+        another scheduler: then it may be heard of before the end of the first is."""
         dice = self.dice
-        key = f"team/{scheduler[0]}-{dice.choice(NAMES)}"
+        key = f"team/g-{dice.choice(NAMES)}"
         before = objects.get(key)
         if before is None or dice.random() < 0.15:
+            another = self.cache.others if objects is self.cache.pods else self.cache.pods
+            if (gone := another.get(key)) is not None:
+                self.late.append((another, gone))
+            if dice.random() < 0.5:
+                self.land()
             objects.put(self._new_pod(key, scheduler))
         elif dice.random() < 0.2:
             objects.drop(key)
@@ -273,7 +289,8 @@ class Story:
                 self.observer.storage.assumed(pod)
                 return
             there = msgspec.structs.replace(pod.spec, node_name=place.node)
-            self.cache.pods.put(PodObject(pod.metadata, there, pod.status))
+            notes = {**(pod.metadata.annotations or {}), TASK: str(place.task)}
+            self.cache.pods.put(PodObject(msgspec.structs.replace(pod.metadata, annotations=notes), there, pod.status))
             return
         self.look()
         for name, free in sorted(self.observer.free.items()):

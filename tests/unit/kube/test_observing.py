@@ -10,6 +10,7 @@ import pytest
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.owners import JobObject, PodGroupObject
+from gpuyard.kube.storage import VolumeClaimObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes import nodes, pods
@@ -41,17 +42,18 @@ class Seen:
 
     def pod(
         self, name: str, node: str = "n0", labels: dict[str, str] | None = None,
-        owners: list[Any] | None = None, notes: dict[str, str] | None = None, namespace: str = "default", **spec: Any,
+        owners: list[Any] | None = None, notes: dict[str, str] | None = None, namespace: str = "default", uid: str = "",
+        **spec: Any,
     ) -> None:  # fmt: skip
         document = pod(name, 1, labels=labels or {}, **({"nodeName": node} if node else {}), **spec)
-        document["metadata"] |= {"namespace": namespace, "uid": name, "ownerReferences": owners or []}
+        document["metadata"] |= {"namespace": namespace, "uid": uid or name, "ownerReferences": owners or []}
         document["metadata"]["annotations"] = notes or {}
         document["status"] = {"phase": "Running" if node else "Pending"}
         self.cache.pods.put(msgspec.convert(document, PodObject))
 
-    def stranger(self, name: str, node: str = "n0", uid: str = "", **spec: Any) -> None:
+    def stranger(self, name: str, node: str = "n0", uid: str = "", namespace: str = "kube-system", **spec: Any) -> None:
         document = pod(name, 0, scheduler="default-scheduler", nodeName=node, **spec)
-        document["metadata"] |= {"namespace": "kube-system", "uid": uid or name}
+        document["metadata"] |= {"namespace": namespace, "uid": uid or name}
         self.cache.others.put(msgspec.convert(document | {"status": {"phase": "Running"}}, PodObject))
 
     def budget(self, name: str, allowed: int, labels: dict[str, str], generation: int = 1, observed: int = 1) -> None:
@@ -442,6 +444,34 @@ def test_a_pod_of_others_that_comes_anew_on_another_node_holds_its_gpu_there(see
     assert (place.node, place.gpus) == (other, (0,))
 
 
+def test_a_pod_that_comes_anew_as_ours_holds_its_gpu_though_the_end_of_the_first_is_heard_of_last(seen: Seen):
+    job = {"metadata": {"name": "web-0", "namespace": "default", "uid": "j"}, "spec": {}}
+    seen.cache.owner_kind("Job.batch").put(msgspec.convert(job, JobObject))  # so that the pod goes by another name
+    seen.stranger("web-0", namespace="default", containers=[GPU])
+    seen.told()
+    seen.pod("web-0", uid="later")
+    seen.told()
+    seen.cache.others.drop("default/web-0")
+    seen.told()
+    [place] = seen.observer.jobs["default/pod/web-0"].placements
+    assert (place.node, place.uid) == ("n0", "later")
+
+
+def test_a_claim_is_followed_for_a_pod_though_the_end_of_the_first_of_its_name_is_heard_of_last(seen: Seen):
+    claimed = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    storage = seen.observer.storage
+    storage.watch()
+    seen.stranger("web-0", namespace="default", volumes=claimed)
+    seen.pod("web-0", node="", volumes=claimed, uid="later")
+    seen.cache.others.drop("default/web-0")
+    seen.told()
+    assert "not there" in str(seen.observer.refused["default/web-0"])
+    claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {}, "status": {"phase": "Pending"}}
+    storage.claims.put(msgspec.convert(claim, VolumeClaimObject))
+    seen.told()
+    assert "not bound" in str(seen.observer.refused["default/web-0"])
+
+
 def test_another_node_of_the_same_name_has_no_gpus_but_its_own(seen: Seen):
     seen.told()
     bare = {"metadata": {"name": "n0", "uid": "later", "labels": {"gpuyard.dev/pool": "cpu"}}}
@@ -482,8 +512,10 @@ def test_a_pod_that_somebody_else_bound_elsewhere_has_none_of_the_gpus_that_it_w
     seen.cache.assumed.put(Placement("n0", (0,), uid="p", assigned=True), "default/p")
     seen.cache.devices["p"] = (0,), ()
     seen.pod("p", node="n1")
+    seen.pod("third", node="n0")
     seen.told()
-    assert [seen.observer.jobs[name].placements[0].gpus for name in ("default/there", "default/p")] == [(0,), (1,)]
+    held = [seen.observer.jobs[f"default/{name}"].placements[0].gpus for name in ("there", "p", "third")]
+    assert held == [(0,), (1,), (0,)]
 
 
 def test_a_member_that_has_another_number_is_told_anew(seen: Seen):

@@ -313,8 +313,9 @@ class Cache:
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
         """Our own binding come true: everybody has known it since it was decided."""
         assumed = self.assumed.get(now.metadata.uid)
-        if assumed is not None and now.node_name not in ("", assumed.node):
-            self.devices.pop(now.metadata.uid, None)  # somebody else has bound it: it has none of those of its place
+        if assumed is not None and now.node_name not in ("", assumed.node):  # somebody else has bound it
+            self.assumed.end(now.metadata.uid)
+            self.devices.pop(now.metadata.uid, None)
         if assumed is not None and now.node_name == assumed.node:
             self.assumed.end(now.metadata.uid)
             going = now.status.phase == "Pending" and now.metadata.deletion_timestamp is None

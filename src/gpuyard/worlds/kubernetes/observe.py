@@ -313,18 +313,13 @@ class ClusterObserver:
         told = [pod for pod in here if held and (held[pod.metadata.uid][0] or self._is_neighbour(pod))]
         jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid], self.settings) for pod in told]
         for gone in sorted(self.foreign.get(name, set()) - {job.name for job in jobs}):
-            if self._stands_on(gone, name):
-                yield from self._tell(gone, None)
+            yield from self._tell(gone, None)
+            self.cache.look_at(self._gang_of_left(gone))  # of ours one may have its name by now
         self.foreign.pop(name, None)
         if jobs:
             self.foreign[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
-
-    def _stands_on(self, told: str, node: str) -> bool:
-        """Whether the pod that was told by that name is there, and not one of the same name that has come elsewhere."""
-        job = self.jobs.get(told)
-        return job is not None and all(place.node == node for place in job.placements)
 
     def _is_neighbour(self, pod: PodObject) -> bool:
         """Whether somebody of ours could mind it, or it them, beside what it takes."""
@@ -391,7 +386,7 @@ class ClusterObserver:
             yield from self._tell(job.name, job)
 
     def _gang_of_left(self, told: str) -> str:
-        """The gang that the pod is in by now which was told by that name."""
+        """The gang that the pod is in by now which was told by that name; "" if none of ours is."""
         return self.cache.gang_of(told.replace("/pod/", "/", 1))
 
     def _is_left_by_another(self, told: str, name: str) -> bool:
@@ -497,10 +492,18 @@ class ClusterObserver:
         if job is None:
             if before is not None:
                 yield JobGone(name)
+                self._look_for_namesake(name)
             return
         self.jobs[name] = job
         if before != job:
             yield from [JobSeen(job)] if before is None else _difference(before, job)
+
+    def _look_for_namesake(self, gone: str) -> None:
+        """A pod of others that has come to another node under the name of the one that is gone may have been told
+        before that was: it is told again."""
+        other = self.cache.others.get(gone.replace("/pod/", "/", 1))
+        if other is not None and other.node_name:
+            self.cache.dirty.loads.add(other.node_name)
 
 
 def _is_whole(job: Job, places: Iterable[Placement]) -> bool:
