@@ -13,9 +13,17 @@ import msgspec
 from hypothesis import strategies as st
 
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
-from gpuyard.kube.owners import JobObject, JobSetObject, PodGroupObject
-from gpuyard.kube.storage import StorageClassObject, VolumeClaimObject
+from gpuyard.kube.owners import (
+    JobObject,
+    JobSetObject,
+    KubeflowObject,
+    LeaderWorkerSetObject,
+    PodGroupObject,
+    RayClusterObject,
+)  # fmt: skip
+from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject
 from gpuyard.model.job import NAMESPACE, Job, Placement
 from gpuyard.model.queue import Queue
 from gpuyard.model.snapshot import Snapshot
@@ -23,13 +31,19 @@ from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, TASK
 from gpuyard.worlds.kubernetes.cache import Cache, Objects
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
+from gpuyard.worlds.kubernetes.queues import QueueObject
 from tests.support.laws import law
 from tests.support.pretend import StillClock
 
 Document = dict[str, Any]
 NODES, NAMES = ("n0", "n1"), ("a", "b", "c", "d")
 JOB, JOBSET, VOLCANO = "Job.batch", "JobSet.jobset.x-k8s.io", "PodGroup.scheduling.volcano.sh"
-KINDS: dict[str, Any] = {JOB: JobObject, JOBSET: JobSetObject, VOLCANO: PodGroupObject}
+LWS, RAY, TORCH = "LeaderWorkerSet.leaderworkerset.x-k8s.io", "RayCluster.ray.io", "PyTorchJob.kubeflow.org"
+KINDS: dict[str, tuple[str, Any]] = {
+    JOB: ("g-a", JobObject), JOBSET: ("s", JobSetObject), VOLCANO: ("pg", PodGroupObject),
+    LWS: ("l", LeaderWorkerSetObject), RAY: ("r", RayClusterObject), TORCH: ("t", KubeflowObject),
+}  # fmt: skip
+"""What makes pods: each kind with the name of its only object. One is called as a pod is."""
 SETTINGS = replace(DEFAULTS, label_keys=frozenset(("app", NAMESPACE)))
 """What labels somebody once asked for is asked of all from then on: here from the beginning."""
 SHUNS = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
@@ -81,7 +95,8 @@ class Story:
         self.dice = dice
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, SETTINGS, StillClock(0.0))
-        self.fleet = Fleet(Snapshot(now=0.0, queues=(Queue("default"),)))
+        self.observer.site_queues = (Queue("default"),)
+        self.fleet = Fleet(Snapshot(now=0.0, queues=self.observer.site_queues))
         self.owners: dict[str, Objects[Any]] = {kind: self.cache.owner_kind(kind) for kind in KINDS}
         self.births = 0
         self.late: list[tuple[Objects[PodObject], PodObject]] = []
@@ -90,8 +105,8 @@ class Story:
 
     def go_on(self) -> None:
         """Something happens, and perhaps it is looked at."""
-        pods_come = (self.pod, self.pod, self.pod, self.other)
-        self.dice.choice((*pods_come, self.node, self.owner, self.budget, self.bind, self.store, self.land))()
+        often = (self.pod, self.pod, self.pod, self.other, self.node, self.owner, self.bind)
+        self.dice.choice((*often, self.budget, self.queue, self.agent, self.drivers, self.store, self.land))()
         if self.dice.random() < 0.5:
             self.look()
 
@@ -109,6 +124,7 @@ class Story:
         """Who knows the same objects, and was told of all of them at once."""
         cache = Cache()
         later = ClusterObserver(cache, SETTINGS, StillClock(0.0))
+        later.site_queues = self.observer.site_queues
         later._meant = self.observer._meant  # who was once sought is told of for good
         owners = {kind: cache.owner_kind(kind) for kind in KINDS}
         for (kind, _), each in self.cache.owners.owners.objects.items():
@@ -116,6 +132,9 @@ class Story:
         for mine, theirs in (
             (self.observer.storage.claims, later.storage.claims),
             (self.observer.storage.classes, later.storage.classes),
+            (self.observer.storage.nodes, later.storage.nodes),
+            (self.cache.queues, cache.queues),
+            (self.cache.gpu_nodes, cache.gpu_nodes),
             (self.cache.nodes, cache.nodes),
             (self.cache.pods, cache.pods),
             (self.cache.others, cache.others),
@@ -190,7 +209,7 @@ class Story:
         metadata["creationTimestamp"] = f"2026-01-01T00:{self.births % 60:02}:00Z"
         limits = {"cpu": "1", **({"nvidia.com/gpu": "1"} if dice.random() < 0.7 else {})}
         spec: Document = {"schedulerName": scheduler, "containers": [{"name": "a", "resources": {"limits": limits}}]}
-        self._whose(metadata, spec)
+        self._whose(metadata)
         if dice.random() < 0.15:
             spec["affinity"] = SHUNS
         if dice.random() < 0.15:
@@ -204,21 +223,35 @@ class Story:
         document = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
         return msgspec.convert(document, PodObject)
 
-    def _whose(self, metadata: Document, spec: Document) -> None:
-        """By itself, of a Job, of a JobSet, of a group."""
-        match self.dice.choice(("alone", "alone", "job", "jobset", "group", "marked")):
+    def _whose(self, metadata: Document) -> None:
+        """By itself, of an owner of some kind, of a group by its mark, of a queue."""
+        dice, labels, one = self.dice, metadata["labels"], self.dice.choice("01")
+        match dice.choice(("", "", "job", "jobset", "group", "marked", "leader", "ray", "torch", "kueue", "queue")):
             case "job":
-                metadata["ownerReferences"] = [
-                    {"apiVersion": "batch/v1", "kind": "Job", "name": "g-a", "uid": "j", "controller": True}
-                ]
-                metadata["annotations"] = {"batch.kubernetes.io/job-completion-index": self.dice.choice("012")}
+                owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "g-a", "uid": "j", "controller": True}
+                metadata["ownerReferences"] = [owner]
+                metadata["annotations"] = {"batch.kubernetes.io/job-completion-index": dice.choice("012")}
             case "jobset":
-                role = {"jobset.sigs.k8s.io/replicatedjob-name": self.dice.choice("wv")}
-                metadata["labels"] |= {"jobset.sigs.k8s.io/jobset-name": "s", **role}
+                prefix = "jobset.sigs.k8s.io/"
+                labels |= {prefix + "jobset-name": "s", prefix + "replicatedjob-name": dice.choice("wv")}
             case "group":
                 metadata["annotations"] = {"scheduling.volcano.sh/group-name": "pg"}
             case "marked":
                 metadata["annotations"] = {"gpuyard.dev/gang": "m", "gpuyard.dev/gang-tasks": "2"}
+            case "leader":
+                prefix = "leaderworkerset.sigs.k8s.io/"
+                labels |= {prefix + "name": "l", prefix + "group-index": "0", prefix + "worker-index": one}
+            case "ray":
+                kind = dice.choice(("head", "worker"))
+                labels |= {"ray.io/cluster": "r", "ray.io/node-type": kind, "ray.io/group": "w"}
+            case "torch":
+                prefix, role = "training.kubeflow.org/", dice.choice(("master", "worker"))
+                labels |= {prefix + "job-name": "t", prefix + "replica-type": role, prefix + "replica-index": one}
+            case "kueue":
+                labels["kueue.x-k8s.io/pod-group-name"] = "k"
+                metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+            case "queue":
+                labels["gpuyard.dev/queue"] = dice.choice(("red", "blue"))
 
     def _changed(self, pod: PodObject) -> PodObject:
         dice, status, metadata, spec = self.dice, pod.status, pod.metadata, pod.spec
@@ -240,28 +273,35 @@ class Story:
 
     def owner(self) -> None:
         """It comes, changes, goes."""
-        dice, kind = self.dice, self.dice.choice((JOB, JOBSET, VOLCANO))
-        name = {JOB: "g-a", JOBSET: "s", VOLCANO: "pg"}[kind]
+        dice, kind = self.dice, self.dice.choice(tuple(KINDS))
+        name, shape = KINDS[kind]
         if dice.random() < 0.25:
             self.owners[kind].drop(f"team/{name}")
             return
-        self.owners[kind].put(msgspec.convert(self._owner(kind, name), KINDS[kind]))
-
-    def _owner(self, kind: str, name: str) -> Document:
-        dice = self.dice
         metadata = {"name": name, "namespace": "team", "uid": "j", "creationTimestamp": "2025-12-31T00:00:00Z"}
-        count = dice.randint(1, 3)
-        match kind:
-            case "Job.batch":
+        self.owners[kind].put(msgspec.convert({"metadata": metadata, **self._owner(kind)}, shape))
+
+    def _owner(self, kind: str) -> Document:
+        dice, count = self.dice, self.dice.randint(1, 3)
+        match kind.partition(".")[0]:
+            case "Job":
                 spec = {"parallelism": count, "completions": dice.choice((count, 5)), "completionMode": "Indexed"}
                 spec["suspend"] = dice.random() < 0.2
                 status = {"completedIndexes": dice.choice(("", "0")), "failedIndexes": dice.choice(("", "1"))}
-                return {"metadata": metadata, "spec": spec, "status": status}
-            case "JobSet.jobset.x-k8s.io":
+                return {"spec": spec, "status": status}
+            case "JobSet":
                 specs = [{"parallelism": dice.randint(0, 2)} for _ in "wv"]
                 jobs = [{"name": role, "template": {"spec": of}} for role, of in zip("wv", specs, strict=True)]
-                return {"metadata": metadata, "spec": {"replicatedJobs": jobs}}
-        return {"metadata": metadata, "spec": {"minMember": count}}
+                return {"spec": {"replicatedJobs": jobs}}
+            case "LeaderWorkerSet":
+                policy = dice.choice(("", "LeaderReady"))
+                return {"spec": {"startupPolicy": policy, "leaderWorkerTemplate": {"size": count}}}
+            case "RayCluster":
+                workers = {"groupName": "w", "replicas": count, "minReplicas": dice.randint(0, 2)}
+                return {"spec": {"suspend": dice.random() < 0.2, "workerGroupSpecs": [workers]}}
+            case "PyTorchJob":
+                return {"spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": count}}}}
+        return {"spec": {"minMember": count}}
 
     def budget(self) -> None:
         dice = self.dice
@@ -315,6 +355,34 @@ class Story:
                 self.cache.look_at(self.cache.gang_of(pod.metadata.key))
                 self.observer.storage.assumed(pod)
                 return
+
+    def queue(self) -> None:
+        """The cluster has queues of its own, for whom, or has none any more."""
+        dice, name = self.dice, self.dice.choice(("red", "blue", "default"))
+        if dice.random() < 0.4:
+            self.cache.queues.drop(name)
+            return
+        document = {"metadata": {"name": name}, "spec": {"namespaces": dice.choice((None, ["team"], ["else"]))}}
+        self.cache.queues.put(msgspec.convert(document, QueueObject))
+
+    def agent(self) -> None:
+        """Who looks after a node's GPUs tells of them, or is gone."""
+        dice, name = self.dice, self.dice.choice(NODES)
+        if dice.random() < 0.4:
+            self.cache.gpu_nodes.drop(name)
+            return
+        uuids = [f"{name}-{index}-{dice.choice('ab')}" for index in range(dice.choice((8, 9)))]
+        gpus = [{"index": index, "uuid": uuid} for index, uuid in enumerate(uuids)]
+        health = {"gpus": [{"uuid": uuid, "health": "healthy"} for uuid in uuids]}
+        document = {"metadata": {"name": name}, "spec": {"gpus": gpus, "clique": dice.choice("cd")}, "status": health}
+        self.cache.gpu_nodes.put(msgspec.convert(document, GpuNodeObject))
+
+    def drivers(self) -> None:
+        """How many volumes a node attaches."""
+        dice, name = self.dice, self.dice.choice(NODES)
+        driver = {"name": "x", "allocatable": dice.choice((None, {"count": 1}))}
+        document = {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
+        self.observer.storage.nodes.put(msgspec.convert(document, CsiNodeObject))
 
     def store(self) -> None:
         """Claims are looked at from now on; one comes, is bound, goes."""

@@ -156,9 +156,10 @@ def _lws_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
 
 
 def _ray_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
-    """The pod that submits a RayJob has no node type: it comes once the cluster is up, and is none of it."""
+    """The pod that submits a RayJob has no node type, for it comes once the cluster is up; one that cleans up after it
+    has another, for it comes when the cluster is gone. Both are none of it."""
     name, kind = pod.metadata.label(_RAY + "cluster"), pod.metadata.label(_RAY + "node-type")
-    if not (name and kind):
+    if not name or kind not in (HEAD, WORKER):
         return None
     found = owners.find(RAY, f"{pod.metadata.namespace}/{name}", RayClusterObject)
     if not isinstance(found, RayClusterObject):
