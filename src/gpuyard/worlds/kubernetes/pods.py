@@ -27,6 +27,8 @@ from gpuyard.worlds.kubernetes.asking.volumes import Storage
 _encode = msgspec.msgpack.Encoder().encode
 POD_SLOT = "pods"
 """The resource of which every pod takes one."""
+GRACE_S = 30
+"""As the API has it where a pod says nothing."""
 
 
 def is_ours(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> bool:
@@ -52,6 +54,12 @@ def is_gated(pod: PodObject) -> bool:
 def is_leaving(pod: PodObject) -> bool:
     """Whether it was told to go."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def grace_of(pod: PodObject) -> int:
+    """How long it may take to go. Whoever tells it to may give it more or less than it asks for."""
+    given, asked = pod.metadata.deletion_grace_period_seconds, pod.spec.termination_grace_period_seconds
+    return next((grace for grace in (given, asked) if grace is not None), GRACE_S)
 
 
 def is_to_begin(pod: PodObject) -> bool:
