@@ -58,6 +58,7 @@ class Metadata(Projection, frozen=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: Labels | None = None
     annotations: Labels | None = None
     owner_references: list[OwnerReference] | None = None

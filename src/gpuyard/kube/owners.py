@@ -19,10 +19,18 @@ class FailureCondition(Projection, frozen=True):
     status: str = ""
 
 
+class ExitCodes(Projection, frozen=True):
+    """How containers of a failed pod ended: `In` or `NotIn` these."""
+
+    operator: str = ""
+    values: list[int] | None = None
+
+
 class FailureRule(Projection, frozen=True):
     """What a Job does about a pod that failed so."""
 
     action: str = ""
+    on_exit_codes: ExitCodes | None = None
     on_pod_conditions: list[FailureCondition] | None = None
 
 
@@ -201,6 +209,8 @@ class KubeflowSpec(Projection, frozen=True):
 
     run_policy: RunPolicy | None = None
     elastic_policy: ElasticPolicy | None = None
+    launcher_creation_policy: str = ""
+    """Of an MPIJob (v2beta1): `WaitForWorkersReady` makes the launcher last."""
     pytorch_replica_specs: Replicas | None = None
     tf_replica_specs: Replicas | None = None
     mpi_replica_specs: Replicas | None = None

@@ -66,6 +66,7 @@ class SharedParts:
             metadata.uid,
             creation_timestamp=_interned(metadata.creation_timestamp),
             deletion_timestamp=metadata.deletion_timestamp,
+            deletion_grace_period_seconds=metadata.deletion_grace_period_seconds,
             labels=self._one(metadata.labels, "labels") if metadata.labels else None,
             annotations=self._one(notes, "annotations") if notes else None,
             owner_references=self._one(metadata.owner_references, "owners") if metadata.owner_references else None,

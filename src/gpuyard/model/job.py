@@ -68,7 +68,10 @@ def whole_number(text: str) -> int | None:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdecimal()):
         return None
-    value = int(text)
+    significant = digits.lstrip("0")
+    if len(significant) > len(str(_LARGEST)):  # a template may hold thousands, which int would not read
+        return None
+    value = int(significant or 0) * (-1 if text[0] == "-" else 1)
     return value if -_LARGEST <= value < _LARGEST else None
 
 
@@ -89,7 +92,8 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Evenness:
-    """How evenly such tasks lie over the domains of a level: none has more than `skew` above the least."""
+    """How evenly such tasks lie over the domains of a level: none has more than `skew` above the least. Counted is who
+    does not leave, on nodes that the task could use."""
 
     level: str = NODE
     labels: tuple[Expression, ...] = ()

@@ -10,6 +10,7 @@ from gpuyard.brain.engine.nodes import requests
 from gpuyard.brain.engine.nodes.feasibility import room_when_empty
 from gpuyard.brain.engine.nodes.requests import TaskRequest
 from gpuyard.brain.engine.picture.fleet import Fleet
+from gpuyard.model.job import whole_number
 from gpuyard.model.node import Node
 from gpuyard.model.resources import WHOLE
 from tests.support.moments import moment
@@ -141,6 +142,13 @@ def test_an_expression_of_affinity_holds_or_not(term: dict[str, Any], fits: bool
         requests.has_labels(*pair(node, f"gpus: 1, affinity: [{{matchExpressions: [{ {'key': 'disk', **term} }]}}]"))
         is fits
     )
+
+
+def test_a_number_is_as_long_as_64_bits_whoever_writes_thousands_of_digits():
+    assert [whole_number(text) for text in ("0" * 5000 + "7", "-9223372036854775808", "9223372036854775807")] == [
+        7, -(1 << 63), (1 << 63) - 1,
+    ]  # fmt: skip
+    assert [whole_number(text) for text in ("9" * 5000, "9223372036854775808", "-", "", "٣")] == [None] * 5
 
 
 @pytest.mark.parametrize(

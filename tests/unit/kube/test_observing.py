@@ -10,6 +10,7 @@ import pytest
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.owners import JobObject, PodGroupObject
+from gpuyard.kube.storage import VolumeClaimObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.model.job import Placement
 from gpuyard.worlds.kubernetes import nodes, pods
@@ -19,6 +20,8 @@ from gpuyard.worlds.kubernetes.gathering.groups import VOLCANO
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
 from tests.support.kube.fake_kubelet import FakeNode, condition, pod
 from tests.support.pretend import StillClock
+
+GPU = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
 
 
 class Seen:
@@ -39,17 +42,18 @@ class Seen:
 
     def pod(
         self, name: str, node: str = "n0", labels: dict[str, str] | None = None,
-        owners: list[Any] | None = None, notes: dict[str, str] | None = None, namespace: str = "default", **spec: Any,
+        owners: list[Any] | None = None, notes: dict[str, str] | None = None, namespace: str = "default", uid: str = "",
+        **spec: Any,
     ) -> None:  # fmt: skip
         document = pod(name, 1, labels=labels or {}, **({"nodeName": node} if node else {}), **spec)
-        document["metadata"] |= {"namespace": namespace, "uid": name, "ownerReferences": owners or []}
+        document["metadata"] |= {"namespace": namespace, "uid": uid or name, "ownerReferences": owners or []}
         document["metadata"]["annotations"] = notes or {}
         document["status"] = {"phase": "Running" if node else "Pending"}
         self.cache.pods.put(msgspec.convert(document, PodObject))
 
-    def stranger(self, name: str, node: str = "n0", **spec: Any) -> None:
+    def stranger(self, name: str, node: str = "n0", uid: str = "", namespace: str = "kube-system", **spec: Any) -> None:
         document = pod(name, 0, scheduler="default-scheduler", nodeName=node, **spec)
-        document["metadata"] |= {"namespace": "kube-system", "uid": name}
+        document["metadata"] |= {"namespace": namespace, "uid": uid or name}
         self.cache.others.put(msgspec.convert(document | {"status": {"phase": "Running"}}, PodObject))
 
     def budget(self, name: str, allowed: int, labels: dict[str, str], generation: int = 1, observed: int = 1) -> None:
@@ -422,3 +426,104 @@ def test_a_node_that_cannot_be_read_any_more_gets_nothing_new_until_it_can(mista
     assert (told["n1"] and told["n1"].reason, told["n3"]) == (TOLD, None)
     mistaken.node("n1")
     assert [event.node.closed for event in mistaken.told() if isinstance(event, NodeSeen)] == [None]
+
+
+# --- another one of the same name --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["n0", "n1"])
+def test_a_pod_of_others_that_comes_anew_on_another_node_holds_its_gpu_there(seen: Seen, first: str):
+    seen.node("n1")
+    other = "n1" if first == "n0" else "n0"
+    seen.stranger("db-0", first, containers=[GPU])
+    seen.told()
+    seen.cache.others.drop("kube-system/db-0")
+    seen.stranger("db-0", other, containers=[GPU], uid="later")
+    seen.told()
+    [place] = seen.observer.jobs["kube-system/pod/db-0"].placements
+    assert (place.node, place.gpus) == (other, (0,))
+
+
+def test_a_pod_that_comes_anew_as_ours_holds_its_gpu_though_the_end_of_the_first_is_heard_of_last(seen: Seen):
+    job = {"metadata": {"name": "web-0", "namespace": "default", "uid": "j"}, "spec": {}}
+    seen.cache.owner_kind("Job.batch").put(msgspec.convert(job, JobObject))  # so that the pod goes by another name
+    seen.stranger("web-0", namespace="default", containers=[GPU])
+    seen.told()
+    seen.pod("web-0", uid="later")
+    seen.told()
+    seen.cache.others.drop("default/web-0")
+    seen.told()
+    [place] = seen.observer.jobs["default/pod/web-0"].placements
+    assert (place.node, place.uid) == ("n0", "later")
+
+
+def test_a_claim_is_followed_for_a_pod_though_the_end_of_the_first_of_its_name_is_heard_of_last(seen: Seen):
+    claimed = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    storage = seen.observer.storage
+    storage.watch()
+    seen.stranger("web-0", namespace="default", volumes=claimed)
+    seen.pod("web-0", node="", volumes=claimed, uid="later")
+    seen.cache.others.drop("default/web-0")
+    seen.told()
+    assert "not there" in str(seen.observer.refused["default/web-0"])
+    claim = {"metadata": {"name": "c", "namespace": "default"}, "spec": {}, "status": {"phase": "Pending"}}
+    storage.claims.put(msgspec.convert(claim, VolumeClaimObject))
+    seen.told()
+    assert "not bound" in str(seen.observer.refused["default/web-0"])
+
+
+def test_another_node_of_the_same_name_has_no_gpus_but_its_own(seen: Seen):
+    seen.told()
+    bare = {"metadata": {"name": "n0", "uid": "later", "labels": {"gpuyard.dev/pool": "cpu"}}}
+    seen.cache.nodes.put(msgspec.convert({**bare, "status": {"conditions": [condition()]}}, NodeObject))
+    seen.told()
+    assert (seen.observer.nodes["n0"].gpus, seen.observer.nodes["n0"].closed) == ((), None)
+
+
+def test_a_budget_that_was_changed_allows_nothing_whatever_of_it_was_changed(seen: Seen):
+    seen.pod("p", labels={"app": "x"})
+    seen.budget("b", 1, {"app": "x"})
+    assert seen.allowed() == {"default/b": (1, ("default/p",))}
+    seen.budget("b", 1, {"app": "x"}, generation=2)
+    assert seen.allowed() == {"default/b": (0, ("default/p",))}
+
+
+def test_a_pod_that_is_on_its_way_to_a_node_that_is_gone_is_not_sent_anywhere_else_yet(seen: Seen):
+    seen.pod("p", node="")
+    seen.told()
+    assert seen.observer.free["default/p"]
+    seen.cache.assumed.put(Placement("n0", (0,), uid="p", assigned=True), "default/p")
+    seen.cache.look_at("default/p")
+    seen.told()
+    seen.cache.nodes.drop("n0")
+    seen.told()
+    assert "default/p" not in seen.observer.free
+    seen.cache.assumed.end("p")
+    seen.cache.look_at("default/p")
+    seen.told()
+    assert seen.observer.free["default/p"]
+
+
+def test_a_pod_that_somebody_else_bound_elsewhere_has_none_of_the_gpus_that_it_was_sent_to(seen: Seen):
+    seen.node("n1")
+    seen.pod("there", node="n1")
+    seen.pod("p", node="")
+    seen.told()
+    seen.cache.assumed.put(Placement("n0", (0,), uid="p", assigned=True), "default/p")
+    seen.cache.devices["p"] = (0,), ()
+    seen.pod("p", node="n1")
+    seen.pod("third", node="n0")
+    seen.told()
+    held = [seen.observer.jobs[f"default/{name}"].placements[0].gpus for name in ("there", "p", "third")]
+    assert held == [(0,), (1,), (0,)]
+
+
+def test_a_member_that_has_another_number_is_told_anew(seen: Seen):
+    marks = {"gpuyard.dev/gang": "g", "gpuyard.dev/gang-tasks": "2"}
+    seen.pod("a", notes=marks | {"gpuyard.dev/task": "1"})
+    seen.pod("b", node="", notes=marks)
+    seen.told()
+    seen.pod("a", notes=marks | {"gpuyard.dev/task": "0"})
+    [told] = seen.told()
+    assert isinstance(told, JobSeen)
+    assert [place.task for place in told.job.placements] == [0]

@@ -163,6 +163,15 @@ def test_who_is_there_long_after_its_grace_is_told_once_and_nothing_is_forced():
     assert leaving.cache.leaving == set()
 
 
+def test_the_grace_is_the_one_that_it_was_told_to_go_with():
+    leaving = Leaving()
+    leaving.cache.pods.drop("d/p")
+    leaving.pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=600)
+    assert leaving.after(599.0 + OVERDUE_S) == []
+    (told,) = leaving.after(1.0)
+    assert "after its grace of 600 s" in told
+
+
 def test_that_its_kubelet_does_not_answer_is_said():
     (told,) = Leaving(ready="Unknown").after(1000.0)
     assert "; its kubelet does not answer; " in told

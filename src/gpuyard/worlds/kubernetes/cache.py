@@ -313,6 +313,9 @@ class Cache:
     def _is_echo(self, before: PodObject, now: PodObject) -> bool:
         """Our own binding come true: everybody has known it since it was decided."""
         assumed = self.assumed.get(now.metadata.uid)
+        if assumed is not None and now.node_name not in ("", assumed.node):  # somebody else has bound it
+            self.assumed.end(now.metadata.uid)
+            self.devices.pop(now.metadata.uid, None)
         if assumed is not None and now.node_name == assumed.node:
             self.assumed.end(now.metadata.uid)
             going = now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
@@ -449,7 +452,7 @@ class Cache:
             self.look_at_node(name)
 
     def _budget_changed(self, before: BudgetObject | None, now: BudgetObject | None) -> None:
-        if before is not None and now is not None and (before.spec, before.status) == (now.spec, now.status):
+        if before is not None and now is not None and _told_of(before) == _told_of(now):
             return
         budget = now or before
         assert budget is not None
@@ -512,6 +515,11 @@ def matters(pod: PodObject) -> tuple[object, ...]:
     status, metadata = pod.status, pod.metadata
     told = status.phase, status.reason, pod.start_time, amounts.given_to(pod)
     return pod.spec, pod.node_name, told, metadata.deletion_timestamp, metadata.labels, metadata.annotations
+
+
+def _told_of(budget: BudgetObject) -> tuple[object, ...]:
+    """Whom it covers, what its controller said of it, and whether that is still about how it is."""
+    return budget.spec, budget.status, budget.metadata.generation
 
 
 def _without_version(owner: Any) -> Any:

@@ -20,7 +20,7 @@ from gpuyard.kube.objects import Amounts, Metadata, NodeObject, NodeTaint, Proje
 from gpuyard.kube.quantities import whole
 from gpuyard.model.node import CORDONED, NO_LOAD, Alignment, Closure, Effect, Gpu, Health, Load, Node, Taint
 from gpuyard.worlds.kubernetes.asking import levels
-from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY, amount_of
+from gpuyard.worlds.kubernetes.asking.amounts import AMPLE, CPU, MEMORY, amount_of
 from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, is_slice, profile_of
 from gpuyard.worlds.kubernetes.asking.marks import (
     DEFAULTS,
@@ -31,6 +31,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     WHOLE_GPUS,
     ReadingSettings,
 )  # fmt: skip
+from gpuyard.worlds.kubernetes.asking.selectors import label_key
 from gpuyard.worlds.kubernetes.asking.volumes import attachable_on
 
 PRODUCT, COUNT, GPU_MEMORY, FAMILY, REPLICAS = (
@@ -81,14 +82,14 @@ def node_of(
     resource = _resource(node)
     gpus, away = _inventory(node, resource, before, holding)
     model = _DECORATION.sub("", labels.get(PRODUCT, "")) if gpus else ""
-    seen = {**labels, **({GPUS: resource} if resource else {})}
+    seen = {label_key(key): value for key, value in labels.items()} | ({GPUS: resource} if resource else {})
     closed = _closed(node) or away
     return Node(
         name=node.metadata.name,
         pool=labels.get(POOL, ""),
         model=model,
         architecture=_architecture(labels, model),
-        gpu_memory=whole(labels.get(GPU_MEMORY)) * MIB or memory_of(model),
+        gpu_memory=min(AMPLE, max(0, whole(labels.get(GPU_MEMORY))) * MIB) or memory_of(model),
         gpus=gpus,
         cpu=amount_of(CPU, node.status.allocatable),
         memory=amount_of(MEMORY, node.status.allocatable),

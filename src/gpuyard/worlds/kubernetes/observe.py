@@ -66,6 +66,8 @@ class ClusterObserver:
         self._alike = Alike(cache.plain)
         self._holders = Holders(cache)
         self.nodes: dict[str, Node] = {}
+        self._machines: dict[str, str] = {}
+        """Uids of nodes, by name: another one of the same name has nothing of what was known of it."""
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
         self.refused: dict[str, Refusal] = {}
@@ -216,16 +218,18 @@ class ClusterObserver:
         self._guessed.pop(name, None)
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
-                del self.nodes[name]
+                del self.nodes[name], self._machines[name]
                 self._forget_devices(name)
                 yield NodeLost(name)
             return
+        kept = before if self._machines.get(name) == seen.metadata.uid else None
+        self._machines[name] = seen.metadata.uid
         if before is None:
             self._look_at_those_on(name)
         load, holding = self._holders.taken(name, self.settings.storage), self._holders.held_on(name)
         if nodes.withheld(seen):
             self._guessed[name] = holding.held
-        node = nodes.node_of(seen, load, before, self.settings, holding)
+        node = nodes.node_of(seen, load, kept, self.settings, holding)
         node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
@@ -310,6 +314,7 @@ class ClusterObserver:
         jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid], self.settings) for pod in told]
         for gone in sorted(self.foreign.get(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
+            self.cache.look_at(self._gang_of_left(gone))  # of ours one may have its name by now
         self.foreign.pop(name, None)
         if jobs:
             self.foreign[name] = {job.name for job in jobs}
@@ -344,7 +349,7 @@ class ClusterObserver:
         job = self._alike.job(pod, self.cache.owners.owners, self.settings, self._place(pod))
         if job is not None:
             self.stale.pop(name, None)
-            if is_free(pod) and not job.placements:
+            if is_free(pod) and not job.placements and pod.metadata.uid not in self.cache.assumed:
                 self.free[name] = {(job.gang.groups[0].name, 0): pod.metadata.uid}
         return job
 
@@ -381,7 +386,7 @@ class ClusterObserver:
             yield from self._tell(job.name, job)
 
     def _gang_of_left(self, told: str) -> str:
-        """The gang that the pod is in by now which was told by that name."""
+        """The gang that the pod is in by now which was told by that name; "" if none of ours is."""
         return self.cache.gang_of(told.replace("/pod/", "/", 1))
 
     def _is_left_by_another(self, told: str, name: str) -> bool:
@@ -487,10 +492,18 @@ class ClusterObserver:
         if job is None:
             if before is not None:
                 yield JobGone(name)
+                self._look_for_namesake(name)
             return
         self.jobs[name] = job
         if before != job:
             yield from [JobSeen(job)] if before is None else _difference(before, job)
+
+    def _look_for_namesake(self, gone: str) -> None:
+        """A pod of others that has come to another node under the name of the one that is gone may have been told
+        before that was: it is told again."""
+        other = self.cache.others.get(gone.replace("/pod/", "/", 1))
+        if other is not None and other.node_name:
+            self.cache.dirty.loads.add(other.node_name)
 
 
 def _is_whole(job: Job, places: Iterable[Placement]) -> bool:
@@ -514,7 +527,7 @@ def _difference(before: Job, now: Job) -> list[Event]:
         return [JobSeen(now)]
     old = {place.uid: place for place in before.placements}
     new = {place.uid: place for place in now.placements}
-    if any(uid not in old or (place.node, place.gpus) != (old[uid].node, old[uid].gpus) for uid, place in new.items()):
+    if any(uid not in old or _seat(place) != _seat(old[uid]) for uid, place in new.items()):
         return [JobSeen(now)]
     told: list[Event] = []
     running = tuple(place for uid, place in new.items() if old[uid].assigned and not place.assigned)
@@ -527,3 +540,8 @@ def _difference(before: Job, now: Job) -> list[Event]:
     if gone:
         told.append(TasksEnded(now.name, gone))
     return told
+
+
+def _seat(place: Placement) -> tuple[object, ...]:
+    """Whose place it is and what it has; all but how far it is."""
+    return place.node, place.gpus, place.mig, place.group, place.task

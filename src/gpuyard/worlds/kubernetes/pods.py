@@ -21,11 +21,14 @@ from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms, v
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
+from gpuyard.worlds.kubernetes.asking.selectors import label_key
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
 
 _encode = msgspec.msgpack.Encoder().encode
 POD_SLOT = "pods"
 """The resource of which every pod takes one."""
+GRACE_S = 30
+"""As the API has it where a pod says nothing."""
 
 
 def is_ours(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> bool:
@@ -51,6 +54,12 @@ def is_gated(pod: PodObject) -> bool:
 def is_leaving(pod: PodObject) -> bool:
     """Whether it was told to go."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def grace_of(pod: PodObject) -> int:
+    """How long it may take to go. Whoever tells it to may give it more or less than it asks for."""
+    given, asked = pod.metadata.deletion_grace_period_seconds, pod.spec.termination_grace_period_seconds
+    return next((grace for grace in (given, asked) if grace is not None), GRACE_S)
 
 
 def is_to_begin(pod: PodObject) -> bool:
@@ -102,7 +111,7 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
         return neighbours
     if isinstance(reached, Refusal):
         return reached
-    selector = dict(spec.node_selector or {})
+    selector = {label_key(key): value for key, value in (spec.node_selector or {}).items()}
     if asked.resource:
         selector[GPUS] = asked.resource
     return TaskGroup(
@@ -181,6 +190,12 @@ def held_by(pod: PodObject, settings: ReadingSettings) -> Request:
     """What a bound pod asks its node for, whatever else of it could not be had here."""
     needs = amounts.needs_of(pod.spec)
     return _request(needs, devices.held_by(needs, pod.metadata, settings), pod.spec)
+
+
+def standing(pod: PodObject, settings: ReadingSettings) -> TaskGroup:
+    """A bound pod as far as it concerns others: what it holds, how it is known, and whom it keeps off."""
+    known = company.known_as(pod.spec, pod.metadata, settings)
+    return TaskGroup(request=held_by(pod, settings), labels=known.labels, apart=known.apart)
 
 
 def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:

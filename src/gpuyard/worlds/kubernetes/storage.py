@@ -65,6 +65,13 @@ class KnownStorage:
     # --- who uses what -----------------------------------------------------------------------------------
 
     def _pod_seen(self, before: PodObject | None, now: PodObject | None) -> None:
+        self._follow(before, now)
+        if now is None and before is not None:  # ours and others' are watched apart: a namesake may be known by now
+            key = before.metadata.key
+            if (namesake := self._cache.pods.get(key) or self._cache.others.get(key)) is not None:
+                self._follow(None, namesake)
+
+    def _follow(self, before: PodObject | None, now: PodObject | None) -> None:
         seen = now or before
         assert seen is not None
         if seen.spec.resource_claims:

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuyard.brain.engine.nodes.columns import Columns, Held, Ints
 from gpuyard.brain.engine.nodes.requests import TaskRequest, selects
-from gpuyard.model.job import Expression, Neighbour
+from gpuyard.model.job import Evenness, Expression, Neighbour
 
 
 class Tenant(Protocol):
@@ -32,8 +32,9 @@ class Tenant(Protocol):
         """Whether nobody is there yet, and the place is only kept."""
 
 
-Meant = tuple[Expression, ...] | Neighbour
-"""Tasks by their labels, or those that keep apart by this term."""
+Meant = tuple[Expression, ...] | Neighbour | Evenness
+"""Tasks by their labels, those that keep apart by this term, or those that count for this evenness: who leaves does
+not."""
 
 
 class Company:
@@ -97,9 +98,11 @@ class Company:
         if row.is_stand_in and not isinstance(meant, Neighbour):
             return 0
         means = [self.means(meant, request) for request in row.requests]
-        if all(means):
-            return count
-        return sum(means[held.leaf] for held in row.held if held.node == n) if any(means) else 0
+        if not any(means):
+            return 0
+        if isinstance(meant, Evenness):
+            return sum(means[held.leaf] for held in row.held if held.node == n and not held.terminating)
+        return count if all(means) else sum(means[held.leaf] for held in row.held if held.node == n)
 
     def means(self, meant: Meant, request: TaskRequest) -> bool:
         """Whether tasks of this kind are meant."""
@@ -109,6 +112,6 @@ class Company:
             if isinstance(meant, Neighbour):
                 known = meant in request.apart
             else:
-                known = selects(meant, dict(request.labels))
+                known = selects(meant.labels if isinstance(meant, Evenness) else meant, dict(request.labels))
             self._known[key] = known
         return known

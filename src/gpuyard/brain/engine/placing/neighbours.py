@@ -164,16 +164,19 @@ def _known(columns: Columns, name: str) -> Bools:
 
 
 def _uneven(fleet: Fleet, request: TaskRequest, even: Evenness) -> Bools:
-    """Nodes of domains that would have too many above the least; only domains that it could use are compared."""
+    """Nodes of domains that would have too many above the least. Nodes that it could not use are not compared, nor
+    those that lack a level of any of its wishes for evenness, and nobody on them counts: as Kubernetes has it."""
     columns = fleet.columns
     level = columns.levels.get(even.level)
     if level is None:
         return np.ones(len(columns.nodes), dtype=bool)
-    usable = np.bincount(level.domain, weights=fleet.shapes.static(request, (has_labels,)), minlength=len(level.names))
-    compared = (usable > 0) & level.known
-    sums = np.bincount(level.domain, weights=fleet.company.counts(even.labels), minlength=len(level.names))
+    usable = fleet.shapes.static(request, (has_labels,)).copy()
+    for other in request.even:
+        usable &= _known(columns, other.level)
+    compared = np.bincount(level.domain, weights=usable, minlength=len(level.names)) > 0
+    sums = np.bincount(level.domain, weights=fleet.company.counts(even) * usable, minlength=len(level.names))
     least = int(sums[compared].min()) if compared.any() and compared.sum() >= even.least_domains else 0
-    one = fleet.company.means(even.labels, request)
+    one = fleet.company.means(even, request)
     closed: Bools = ~compared | (sums + one - least > even.skew)
     return closed[level.domain]
 

@@ -21,8 +21,6 @@ from gpuyard.worlds.kubernetes.observe import ClusterObserver
 NOT_YET = frozenset(("ContainerCreating", "PodInitializing"))
 """What a kubelet says while all goes well."""
 KEPT_S = 86400.0
-GRACE_S = 30
-"""Of a pod that names none."""
 OVERDUE_S = 60.0
 """So long after its grace is over a kubelet may take to tell that a pod is gone."""
 
@@ -102,7 +100,7 @@ class StopWatch:
         late = [
             pod
             for uid, pod in leaving.items()
-            if uid not in self._told and now - self._since[uid] >= _grace_of(pod) + OVERDUE_S
+            if uid not in self._told and now - self._since[uid] >= pods.grace_of(pod) + OVERDUE_S
         ]
         self._told.update(pod.metadata.uid for pod in late)
         return [(pod, self._words(pod)) for pod in sorted(late, key=lambda pod: pod.metadata.key)]
@@ -112,12 +110,7 @@ class StopWatch:
         node = self._cache.nodes.get(pod.node_name)
         ready = next((each for each in (node.status.conditions or ()) if each.type == "Ready"), None) if node else None
         silent = "; its kubelet does not answer" if ready is None or ready.status != "True" else ""
-        return f"{told} grace of {_grace_of(pod)} s{silent}; what it holds stays its own until it is gone"
-
-
-def _grace_of(pod: PodObject) -> int:
-    asked = pod.spec.termination_grace_period_seconds
-    return GRACE_S if asked is None else asked
+        return f"{told} grace of {pods.grace_of(pod)} s{silent}; what it holds stays its own until it is gone"
 
 
 def cause_of(pod: PodObject) -> str:

@@ -33,8 +33,6 @@ PROMISE_S = 60.0
 """So long a place is kept for a pod that nothing keeps from coming, and beyond the grace of those who leave it."""
 STAYS_S = 10.0
 """Who could not be taken back is not tried again for so long: a plan would say the same at once."""
-GRACE_S = 30
-"""As the API has it where a pod says nothing."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +235,7 @@ class TakerBack:
     def _promise(self, name: str, places: Sequence[Placement], after: Sequence[str]) -> Event:
         nodes = {place.node for place in places}
         leaving = [pod for other in after for pod in self._leaving(other) if pod.node_name in nodes]
-        grace = max((pod.spec.termination_grace_period_seconds or GRACE_S for pod in leaving), default=0)
+        grace = max(map(pods.grace_of, leaving), default=0)
         leavers = {pod.metadata.key: pod.metadata.uid for pod in leaving}
         until = self._clock.monotonic() + grace + PROMISE_S
         made = self.promises.make(name, places, leavers, until)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpuyard.kube.objects import LabelSelector, Metadata, PodSpec, PodTerm, SpreadConstraint
 from gpuyard.model.job import NAMESPACE, Evenness, Expression, Neighbour, TaskGroup
+from gpuyard.model.topology import NODE
 from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
@@ -60,11 +61,15 @@ def company_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> 
 
 
 def known_as(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> CompanyAsked:
-    """What a pod that stands is to others: how it is known, and whom it keeps off; whom it sought is over."""
+    """What a pod that stands is to others: how it is known, and whom it keeps off; whom it sought is over.
+
+    Nothing of a pod that is there can be refused: namespaces by their labels are all namespaces, rather too many than
+    too few, and by a label that is no level it keeps others off its own node, which is surely of its domain.
+    """
     keys = settings.label_keys
     labels = tuple(sorted((key, value) for key, value in _borne(metadata).items() if key in keys))
-    apart = [_neighbour(term, metadata, settings) for term in _terms(spec)[1]]
-    return CompanyAsked(labels, apart=tuple(each for each in apart if isinstance(each, Neighbour)))
+    apart = (_meant(term, metadata, settings.level(term.topology_key) or NODE) for term in _terms(spec)[1])
+    return CompanyAsked(labels, apart=tuple(apart))
 
 
 def keeps_apart(spec: PodSpec) -> bool:
@@ -123,7 +128,13 @@ def _neighbour(term: PodTerm, metadata: Metadata, settings: ReadingSettings) -> 
     if everywhere is not None and (everywhere.match_labels or everywhere.match_expressions):
         told = "it seeks neighbours in namespaces by their labels; name the namespaces, or take all with {}"
         return Refusal(RefusalName.POD_AFFINITY, told)
-    spaces = () if everywhere is not None else tuple(term.namespaces or (metadata.namespace,))
+    return _meant(term, metadata, level)
+
+
+def _meant(term: PodTerm, metadata: Metadata, level: str) -> Neighbour:
+    """Those that it means in its namespaces; in all, where it chooses some of them by their labels."""
+    everywhere = term.namespace_selector is not None
+    spaces = () if everywhere else tuple(term.namespaces or (metadata.namespace,))
     mine = metadata.labels or {}
     more = [Expression(key, "In", (mine[key],)) for key in term.match_label_keys or () if key in mine]
     more += [Expression(key, "NotIn", (mine[key],)) for key in term.mismatch_label_keys or () if key in mine]

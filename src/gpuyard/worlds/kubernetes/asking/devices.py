@@ -26,6 +26,8 @@ MANY = 10_000
 """Devices that no node has; more of them need no counting."""
 MANY_SLICES = 448
 """Seven of each device of the largest node."""
+_PART = re.compile(r"[0-9./]{1,40}([eE][+-]?[0-9]{1,2})?")
+"""No larger exponent: it would be written out, digit by digit."""
 _SLICE = re.compile(r"[1-7]g\.[0-9]{1,4}gb(\+[a-z.]+)?")
 
 
@@ -128,8 +130,9 @@ def _counts(text: str) -> bool:
 
 
 def _share(text: str) -> int:
+    found = _PART.fullmatch(text)
     try:
-        return int(Fraction(text[:40]) * WHOLE)
+        return int(Fraction(found[0]) * WHOLE) if found else 0
     except (ValueError, ZeroDivisionError):
         return 0
 

@@ -6,6 +6,13 @@ from gpuyard.kube.objects import LabelSelector, Metadata, NodeTerm, NodeTerms, R
 from gpuyard.model.job import Expression, whole_number
 
 NODE_NAME = "metadata.name"
+_LABEL_CALLED_SO = f"labels:{NODE_NAME}"
+
+
+def label_key(key: str) -> str:
+    """What the brain calls a label of nodes. The name of a node, a field, is a label to it: one that is called as the
+    field is goes by a key that no label may have."""
+    return _LABEL_CALLED_SO if key == NODE_NAME else key
 
 
 def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
@@ -18,13 +25,15 @@ def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
 
 def meets(terms: NodeTerms | None, node: Metadata) -> bool:
     """Whether any of the terms holds of a node; none at all: every node will do."""
-    labels = {**(node.labels or {}), NODE_NAME: node.name}
-    return terms is None or any(_meets(term, labels) for term in terms.node_selector_terms or ())
+    return terms is None or any(_meets(term, node) for term in terms.node_selector_terms or ())
 
 
-def _meets(term: NodeTerm, labels: dict[str, str]) -> bool:
-    asked = [*(term.match_expressions or ()), *(term.match_fields or ())]
-    return bool(asked) and all(holds(each, labels) for each in asked)
+def _meets(term: NodeTerm, node: Metadata) -> bool:
+    labels, fields = term.match_expressions or (), term.match_fields or ()
+    if not (labels or fields):
+        return False
+    named = {NODE_NAME: node.name}
+    return all(holds(each, node.labels or {}) for each in labels) and all(holds(each, named) for each in fields)
 
 
 def holds(asked: Requirement | Expression, labels: dict[str, str]) -> bool:

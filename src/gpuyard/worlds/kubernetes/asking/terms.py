@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from gpuyard.kube.objects import NodeTerm, NodeTerms, PodSpec, PodToleration, Requirement
 from gpuyard.model.job import AffinityTerm, Expression, Likes, Terms, Toleration, whole_number
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
+from gpuyard.worlds.kubernetes.asking.selectors import label_key
 
 _COUNTED = ("Gt", "Lt")
 _KNOWN = ("In", "NotIn", "Exists", "DoesNotExist", *_COUNTED)
@@ -40,7 +41,13 @@ def _term(term: NodeTerm) -> AffinityTerm:
     asked = [*(term.match_expressions or ()), *(term.match_fields or ())]
     if not all(map(_means_something, asked)):
         return AffinityTerm(())
-    return AffinityTerm(tuple(Expression(each.key, each.operator, tuple(each.values or ())) for each in asked))
+    labels = (_expression(label_key(each.key), each) for each in term.match_expressions or ())
+    fields = (_expression(each.key, each) for each in term.match_fields or ())
+    return AffinityTerm((*labels, *fields))
+
+
+def _expression(key: str, asked: Requirement) -> Expression:
+    return Expression(key, asked.operator, tuple(asked.values or ()))
 
 
 def _means_something(asked: Requirement) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuyard.kube.objects import Metadata, PodObject, moment
 from gpuyard.kube.owners import (
+    ExitCodes,
     JobObject,
     JobSetObject,
     JobSpec,
@@ -34,6 +35,8 @@ _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 _OWN_CONTROLLERS = ("kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller")
 _MAKERS = ("ReplicaSet", "StatefulSet", "ReplicationController", "RayCluster", *(n.split(".")[0] for n in KUBEFLOW))
 """Kinds that make a pod anew that was deleted, and do not mind."""
+_STOPPED = (137, 143)
+"""What a container ends with that was killed, or stopped when asked."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 INDEXES_MAX = 100_000
@@ -75,11 +78,12 @@ def _jobset_layout(name: str, pods: Sequence[PodObject], owners: Owners, setting
     if not isinstance(found, JobSetObject):
         return Layout(name)
     mine = pods[0].metadata.label(_JOBSET + "replicatedjob-name") if _in_turn(found) else ""
+    roles = (_replicated(job) for job in found.spec.replicated_jobs or () if mine in ("", job.name))
     way, hindrance = _way_of(found.metadata, found.spec.managed_by)
     return Layout(
         name,
         owner=found.metadata,
-        roles=tuple(_replicated(job) for job in found.spec.replicated_jobs or () if mine in ("", job.name)),
+        roles=tuple(role for role in roles if role.tasks),
         way=way,
         hindrance=hindrance or ("suspending it would stop its other jobs too" if mine else ""),
         owner_kind=JOBSET,
@@ -97,7 +101,7 @@ def _in_turn(jobset: JobSetObject) -> bool:
 
 
 def _replicated(job: ReplicatedJob) -> GangRole:
-    replicas = 1 if job.replicas is None else job.replicas
+    replicas = 1 if job.replicas is None else max(0, job.replicas)
     return GangRole(job.name, replicas * _pods_of(job.template.spec), template=job.template.spec.template)
 
 
@@ -152,9 +156,10 @@ def _lws_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
 
 
 def _ray_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | None:
-    """The pod that submits a RayJob has no node type: it comes once the cluster is up, and is none of it."""
+    """The pod that submits a RayJob has no node type, for it comes once the cluster is up; one that cleans up after it
+    has another, for it comes when the cluster is gone. Both are none of it."""
     name, kind = pod.metadata.label(_RAY + "cluster"), pod.metadata.label(_RAY + "node-type")
-    if not (name and kind):
+    if not name or kind not in (HEAD, WORKER):
         return None
     found = owners.find(RAY, f"{pod.metadata.namespace}/{name}", RayClusterObject)
     if not isinstance(found, RayClusterObject):
@@ -186,10 +191,12 @@ def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
 
 
 def _ray_workers(group: RayWorkers) -> GangRole:
-    """The autoscaler changes the number; the minimum is the gang."""
-    hosts = group.num_of_hosts or 1
-    tasks = (group.replicas if group.replicas is not None else group.min_replicas or 0) * hosts
-    least = max(1, min(tasks, (group.min_replicas or 0) * hosts))
+    """The autoscaler changes the number, within bounds that hold for whoever writes it; the minimum is the gang."""
+    hosts, fewest = max(1, group.num_of_hosts or 1), group.min_replicas or 0
+    replicas = max(fewest, fewest if group.replicas is None else group.replicas)
+    most = replicas if group.max_replicas is None else max(fewest, group.max_replicas)
+    tasks = min(replicas, most) * hosts
+    least = max(1, fewest * hosts)
     return GangRole(group.group_name or WORKER, tasks, least, template=group.template)
 
 
@@ -240,6 +247,7 @@ def _kubeflow_layout(name: str, pods: Sequence[PodObject], owners: Owners, setti
         hindrance=hindrance,
         owner_kind=kind,
         suspended=bool(policy and policy.suspend),
+        promised=found.spec.launcher_creation_policy == "WaitForWorkersReady",
         queue=(scheduling.queue or "") if scheduling else "",
         deadline=policy.active_deadline_seconds if policy else None,
     )
@@ -285,6 +293,7 @@ def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
         return Layout(name)
     spec = found.spec
     ended = frozenset(_indexes(found.status.completed_indexes))
+    failed = frozenset(_indexes(found.status.failed_indexes or ""))
     way, hindrance = _way_of(found.metadata, spec.managed_by)
     tasks, full = max(1, _pods_of(spec)), full_size(found)
     if ended or any(pod.status.phase == "Succeeded" for pod in pods):
@@ -293,7 +302,7 @@ def _job_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
     return Layout(
         name,
         owner=found.metadata,
-        roles=(GangRole(tasks=max(tasks, full), least=least, template=spec.template, ended=ended),),
+        roles=(GangRole(tasks=max(tasks, full), least=least, template=spec.template, ended=ended, failed=failed),),
         promised=full > tasks,
         resizable=_is_resizable(found) and way is Way.SUSPEND,
         way=way,
@@ -386,12 +395,19 @@ def hindrance_of_deleting(pods: Sequence[PodObject], owners: Owners) -> str:
 
 
 def _bears_disruption(spec: JobSpec) -> bool:
-    """Whether a pod that was taken back does not count as failed."""
+    """Whether a pod that was taken back does not count as failed. The first rule that matches decides, and one about
+    exit codes may match the code that a pod ends with because it was told to."""
     for rule in (spec.pod_failure_policy.rules if spec.pod_failure_policy else None) or ():
+        if rule.action != "Ignore" and rule.on_exit_codes is not None and _is_met_by_stopping(rule.on_exit_codes):
+            return False
         on = rule.on_pod_conditions or ()
         if any(c.type == "DisruptionTarget" and c.status in ("", "True") for c in on):
             return rule.action == "Ignore"
     return False
+
+
+def _is_met_by_stopping(codes: ExitCodes) -> bool:
+    return any((code in (codes.values or ())) != (codes.operator == "NotIn") for code in _STOPPED)
 
 
 def _family(pod: PodObject) -> str:

@@ -65,6 +65,8 @@ class GangRole:
     topology: TopologyAsk = ANYWHERE
     ended: frozenset[int] = frozenset()
     """Numbers of those that succeeded."""
+    failed: frozenset[int] = frozenset()
+    """Numbers that their owner has given up: nobody waits for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Pods of one gang as task groups: who is of which group, which number, and who is still to come.
 
 Members of one role are one group as long as they are alike to the brain. A pod that differs gets a group of its own; of
-one that has its place only what it takes there is looked at, not where else it could be.
+one that has its place only what it takes there and what it is to others is looked at, not where else it could be.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _kinds(
         if isinstance(found, Refusal):
             if course is _Course.WAITS:
                 return found
-            found = TaskGroup(request=pods.held_by(member[0], settings))  # it runs, whatever we think of it
+            found = pods.standing(member[0], settings)  # it runs, whatever we think of it
         same = next((alike for known, alike in kinds if _is_of(known, found, course)), None)
         if same is None:
             kinds.append((found, [member]))
@@ -132,7 +132,8 @@ def _is_of(known: TaskGroup, found: TaskGroup, course: _Course) -> bool:
         case _Course.WAITS:
             return known == found
         case _Course.STANDS:
-            return known.request == found.request
+            one, other = ((each.request, each.labels, each.apart) for each in (known, found))
+            return one == other
         case _Course.LEAVES:
             return pods.devices_alone(known.request) == pods.devices_alone(found.request)
         case _Course.OVER:
@@ -168,7 +169,7 @@ def _still_there(members: Iterable[Sitting]) -> list[Sitting]:
 def _numbered(members: Sequence[Sitting], role: GangRole) -> list[Chair]:
     """Numbers as they are told; one that leaves keeps its number beside its successor. The lowest free for the rest,
     and for whoever is told one that another has: several owners of one gang each number their own pods from 0."""
-    taken = {number for _, _, number in members if number is not None} | set(role.ended)
+    taken = {number for _, _, number in members if number is not None} | role.ended | role.failed
     had = {number for pod, _, number in members if pod.status.phase == "Succeeded"}
     chairs = []
     for pod, _, number in members:
@@ -185,37 +186,54 @@ def _numbered(members: Sequence[Sitting], role: GangRole) -> list[Chair]:
 def _group(role: GangRole, prototype: TaskGroup, chairs: Sequence[Chair], elsewhere: int, layout: Layout) -> TaskGroup:
     """How many there are to be, are there, have ended, and do not exist yet."""
     ended = set(role.ended) | {c.task for c in chairs if c.pod.status.phase == "Succeeded"}
-    there = {c.task for c in chairs if not pods.is_over(c.pod) and not pods.is_leaving(c.pod)} - ended
+    failed = role.failed - ended
+    over = ended | failed
+    there = {c.task for c in chairs if not pods.is_over(c.pod) and not pods.is_leaving(c.pod)} - over
     ready = {c.task for c in chairs if c.task in there and not pods.is_gated(c.pod)}
     wanted = min(TASKS_MAX, (role.least or 0) if role.tasks is None else role.tasks - elsewhere)
-    tasks = max(1, wanted, len(there | ended))
-    absent = 0 if layout.promised else max(0, tasks - len(ended) - len(ready))
+    tasks = max(1, wanted, len(there | over))
+    absent = 0 if layout.promised else max(0, tasks - len(over) - len(ready))
+    least = tasks if role.least is None else role.least
     return replace(
         prototype,
         name=role.name,
         tasks=tasks,
-        min=tasks if role.least is None else max(1, min(role.least, tasks)),
+        min=max(1, min(least, tasks - len(failed))),
         topology=role.topology,
         succeeded=len(ended),
+        failed=len(failed),
         absent=absent,
-        ended=tuple(sorted(ended)),
+        ended=tuple(sorted(over)),
     )
 
 
 def _with_minimum(groups: tuple[TaskGroup, ...], layout: Layout) -> tuple[TaskGroup, ...]:
     """A minimum of all together: members that do not exist yet fill it up; the smaller groups are needed first."""
     least = layout.least
-    if least is None or not groups or any(role.least is not None for role in layout.roles):
+    if least is None or not groups:
         return groups
     lacking = min(least, TASKS_MAX) - sum(group.tasks for group in groups)
     if lacking > 0:
         first = max(groups, key=lambda group: group.tasks)
         more = replace(first, tasks=first.tasks + lacking, absent=first.absent + (0 if layout.promised else lacking))
         return _all_needed(tuple(more if group is first else group for group in groups))
+    smaller = sorted(groups, key=lambda group: (group.tasks, group.name))
+    if any(role.least is not None for role in layout.roles):
+        return _raised(groups, smaller, least)
     left, minima = least, {}
-    for group in sorted(groups, key=lambda group: (group.tasks, group.name)):
+    for group in smaller:
         minima[group.name] = max(1, min(group.tasks, left))
         left = max(0, left - group.tasks)
+    return tuple(replace(group, min=minima[group.name]) for group in groups)
+
+
+def _raised(groups: tuple[TaskGroup, ...], order: Iterable[TaskGroup], least: int) -> tuple[TaskGroup, ...]:
+    """Minima that groups have of their own, and so many more of them that together they are enough."""
+    short, minima = least - sum(group.min for group in groups), {}
+    for group in order:
+        more = max(0, min(short, group.tasks - group.min))
+        minima[group.name] = group.min + more
+        short -= more
     return tuple(replace(group, min=minima[group.name]) for group in groups)
 
 
