@@ -344,10 +344,11 @@ class Story:
         self.look()
         for name, free in sorted(self.observer.free.items()):
             job = self.observer.jobs.get(name)
-            if job is None or job.placements or job.on_hold or len(free) < sum(g.min for g in job.task_groups()):
+            groups = job.task_groups() if job is not None and not (job.placements or job.on_hold) else ()
+            if not groups or len(free) < sum(group.min for group in groups) or any(g.request.share for g in groups):
                 continue
             for (group, task), uid in sorted(free.items()):
-                self._send(group, task, uid, next(g.request.gpus for g in job.task_groups() if g.name == group))
+                self._send(group, task, uid, next(g.request.gpus for g in groups if g.name == group))
             return
 
     def _send(self, group: str, task: int, uid: str, gpus: int) -> None:
