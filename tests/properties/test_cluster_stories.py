@@ -26,6 +26,7 @@ from gpuyard.kube.owners import (
 from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimObject
 from gpuyard.model.job import NAMESPACE, Job, Placement
 from gpuyard.model.queue import Queue
+from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, TASK
@@ -84,8 +85,12 @@ def _bare(job: Job) -> Job:
 
 
 def _twice(jobs: Any) -> list[object]:
-    held = Counter((place.node, gpu) for job in jobs for place in job.placements for gpu in place.gpus)
-    return [device for device, count in held.items() if count > 1]
+    held: Counter[tuple[str, int]] = Counter()
+    for job in jobs:
+        parts = {group.name: group.request.share or WHOLE for group in job.task_groups()}
+        for place in job.placements:
+            held.update({(place.node, gpu): parts[place.group] for gpu in place.gpus})
+    return [device for device, amount in held.items() if amount > WHOLE]
 
 
 class Story:
@@ -168,8 +173,11 @@ class Story:
         again = before is not None and dice.random() < 0.7
         uid = before.metadata.uid if before is not None and again else self._born(name)
         gpus = dice.choice(("8", "8", "9") if again else ("8", "8", "9", "0"))  # who loses all keeps them for a while
-        amounts = {**({"nvidia.com/gpu": gpus} if gpus != "0" else {}), "cpu": dice.choice("89"), "pods": "9"}
+        shared = "gpu.shared" in str(before.status) if before is not None and again else dice.random() < 0.2
+        device = {"nvidia.com/gpu.shared": "24"} if shared else {"nvidia.com/gpu": gpus}
+        amounts = {**(device if gpus != "0" else {}), "cpu": dice.choice("89"), "pods": "9"}
         labels = {"zone": dice.choice("ab"), **({"gpuyard.dev/pool": "p"} if dice.random() < 0.3 else {})}
+        labels["nvidia.com/gpu.replicas"] = dice.choice("23")
         status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
         document = {"metadata": {"name": name, "uid": uid, "labels": labels}, "status": status}
         document["spec"] = {"unschedulable": dice.random() < 0.2}
@@ -207,7 +215,8 @@ class Story:
         metadata: Document = {"name": name, "namespace": space, "uid": self._born(name)}
         metadata["labels"] = {"app": dice.choice("xy")}
         metadata["creationTimestamp"] = f"2026-01-01T00:{self.births % 60:02}:00Z"
-        limits = {"cpu": "1", **({"nvidia.com/gpu": "1"} if dice.random() < 0.7 else {})}
+        device = dice.choice(("nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"))
+        limits = {"cpu": "1", **({device: "1"} if dice.random() < 0.7 else {})}
         spec: Document = {"schedulerName": scheduler, "containers": [{"name": "a", "resources": {"limits": limits}}]}
         self._whose(metadata)
         if dice.random() < 0.15:
@@ -335,10 +344,11 @@ class Story:
         self.look()
         for name, free in sorted(self.observer.free.items()):
             job = self.observer.jobs.get(name)
-            if job is None or job.placements or job.on_hold or len(free) < sum(g.min for g in job.task_groups()):
+            groups = job.task_groups() if job is not None and not (job.placements or job.on_hold) else ()
+            if not groups or len(free) < sum(group.min for group in groups) or any(g.request.share for g in groups):
                 continue
             for (group, task), uid in sorted(free.items()):
-                self._send(group, task, uid, next(g.request.gpus for g in job.task_groups() if g.name == group))
+                self._send(group, task, uid, next(g.request.gpus for g in groups if g.name == group))
             return
 
     def _send(self, group: str, task: int, uid: str, gpus: int) -> None:

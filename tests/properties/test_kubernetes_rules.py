@@ -24,6 +24,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NUMBERS = ("0", "3", "007", "12", "x7", "9223372036854775807", "9223372036854775808")
 SPACES = ("team", "data")
+ODD = ("kubernetes.io/metadata.namespace", "metadata.name")
+"""Labels like any other, called as what we know a pod's namespace and a node's name by."""
 
 
 @law(st.integers(0, 2**32))
@@ -112,7 +114,8 @@ def _asking(dice: Random) -> Document:
 
 
 def _labels(dice: Random) -> Document:
-    return {"app": dice.choice("xxxy"), **({"hash": dice.choice("12")} if dice.random() < 0.5 else {})}
+    more = [key for key in ("hash", *ODD) if dice.random() < 0.4]
+    return {"app": dice.choice("xxxy"), **{key: dice.choice("12") for key in more}}
 
 
 def _node_term(dice: Random) -> Document:
@@ -153,7 +156,8 @@ def _selector(dice: Random) -> Document | None:
         return {"matchLabels": {"app": dice.choice("xxxy")}}
     operator = dice.choice(OPERATORS)
     values = dice.sample("12", dice.randint(1, 2)) if operator in ("In", "NotIn") else None
-    expressions = [{"key": "hash", "operator": operator, "values": values}]
+    key = dice.choice(("hash", "hash", *ODD))
+    expressions = [{"key": key, "operator": operator, "values": values}]
     return {"matchLabels": dice.choice((None, {})), "matchExpressions": expressions}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from gpuyard.kube.owners import JobObject, PodGroupObject
 from gpuyard.kube.storage import VolumeClaimObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.model.job import Placement
+from gpuyard.model.resources import WHOLE
 from gpuyard.worlds.kubernetes import nodes, pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
 from gpuyard.worlds.kubernetes.cache import Cache
@@ -527,3 +529,37 @@ def test_a_member_that_has_another_number_is_told_anew(seen: Seen):
     [told] = seen.told()
     assert isinstance(told, JobSeen)
     assert [place.task for place in told.job.placements] == [0]
+
+
+# --- time-shared devices -----------------------------------------------------------------------------
+
+
+def divided(name: str, parts: int, offered: int) -> NodeObject:
+    amounts = {"nvidia.com/gpu.shared": str(offered), "cpu": "64", "pods": "110"}
+    metadata = {"name": name, "uid": name, "labels": {"nvidia.com/gpu.replicas": str(parts)}}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
+    return msgspec.convert({"metadata": metadata, "status": status}, NodeObject)
+
+
+def test_a_part_of_a_time_shared_gpu_is_as_large_as_nodes_tell_and_none_is_had_twice(seen: Seen):
+    part = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": "1"}}}]
+    for index in range(7):
+        seen.pod(f"p{index}", node="t0", containers=part)
+    seen.stranger("other", "t0", containers=part)
+
+    def held() -> tuple[int, list[int]]:
+        """How large a part is, and how many there are on each device."""
+        seen.told()
+        names = [*(f"default/p{index}" for index in range(7)), "kube-system/pod/other"]
+        jobs = [seen.observer.jobs[name] for name in names]
+        [share] = {job.task_groups()[0].request.share for job in jobs}
+        return share, sorted(Counter(job.placements[0].gpus for job in jobs).values())
+
+    seen.cache.nodes.put(divided("t0", 4, 8))
+    assert held() == (WHOLE // 4, [4, 4])
+    seen.cache.nodes.put(divided("t1", 2, 4))
+    assert held() == (WHOLE // 2, [2, 2, 2, 2])
+    seen.cache.nodes.drop("t1")
+    assert held() == (WHOLE // 4, [4, 4])
+    seen.cache.nodes.put(divided("t0", 4, 0))
+    assert held() == (WHOLE // 4, [4, 4]), "its kubelet starts anew"

@@ -80,7 +80,7 @@ def node_of(
     """The node as the brain sees it."""
     labels = node.metadata.labels or {}
     resource = _resource(node)
-    gpus, away = _inventory(node, resource, before, holding)
+    gpus, away = _inventory(node, resource, before, holding, settings.replicas)
     model = _DECORATION.sub("", labels.get(PRODUCT, "")) if gpus else ""
     seen = {label_key(key): value for key, value in labels.items()} | ({GPUS: resource} if resource else {})
     closed = _closed(node) or away
@@ -131,10 +131,11 @@ def _resource(node: NodeObject) -> str:
 
 
 def _inventory(
-    node: NodeObject, resource: str, before: Node | None, holding: Holding
+    node: NodeObject, resource: str, before: Node | None, holding: Holding, parts: int
 ) -> tuple[tuple[Gpu, ...], Closure | None]:
     """Its devices, and whether whoever advertises them is away."""
-    there, usable = _devices(node, node.status.capacity, resource), _devices(node, node.status.allocatable, resource)
+    status = node.status
+    there, usable = _devices(status.capacity, resource, parts), _devices(status.allocatable, resource, parts)
     slices = _sliced(node, there)
     if there and not usable and not slices:
         return _kept(before, there), PLUGIN_AWAY
@@ -162,19 +163,25 @@ def _sound(count: int) -> tuple[Gpu, ...]:
     return tuple(map(Gpu, range(count)))
 
 
-def _devices(node: NodeObject, amounts: Amounts | None, resource: str) -> int:
-    """How many there are; those that are shared by a name of their own stand for one device together."""
+def _devices(amounts: Amounts | None, resource: str, parts: int) -> int:
+    """How many there are; of those that are shared by a name of their own so many parts stand for one device. Where a
+    node divides its own into more, they are as many more: what counts is that no part is there twice."""
     count = whole((amounts or {}).get(resource)) if resource else 0
     if resource == SHARED_GPU:
-        count //= max(1, whole(node.metadata.label(REPLICAS)))
+        count //= max(1, parts)
     return max(0, min(count, DEVICES_MAX))
+
+
+def replicas_of(node: NodeObject) -> int:
+    """Into how many parts each of its devices is divided; 0 where none is."""
+    return max(1, whole(node.metadata.label(REPLICAS))) if _resource(node) == SHARED_GPU else 0
 
 
 def withheld(node: NodeObject) -> int:
     """How many of its devices its kubelet does not offer."""
-    resource = _resource(node)
-    there, usable = _devices(node, node.status.capacity, resource), _devices(node, node.status.allocatable, resource)
-    return max(0, there - usable)
+    resource, parts = _resource(node), max(1, replicas_of(node))
+    there = _devices(node.status.capacity, resource, parts)
+    return max(0, there - _devices(node.status.allocatable, resource, parts))
 
 
 def _plain(there: int, sick: int, holding: Holding) -> list[Gpu]:

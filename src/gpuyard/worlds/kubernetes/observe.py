@@ -68,6 +68,8 @@ class ClusterObserver:
         self.nodes: dict[str, Node] = {}
         self._machines: dict[str, str] = {}
         """Uids of nodes, by name: another one of the same name has nothing of what was known of it."""
+        self._replicas: dict[str, int] = {}
+        """Into how many parts devices are divided, by node, where they are."""
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
         self.refused: dict[str, Refusal] = {}
@@ -216,6 +218,9 @@ class ClusterObserver:
         seen = self.cache.nodes.get(name)
         before = self.nodes.get(name)
         self._guessed.pop(name, None)
+        if seen is None or self._machines.get(name) != seen.metadata.uid:
+            self._replicas.pop(name, None)
+        self._hear_of_replicas(name, nodes.replicas_of(seen) if seen is not None else 0)
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
                 del self.nodes[name], self._machines[name]
@@ -284,6 +289,18 @@ class ClusterObserver:
         if not found <= self.settings.borne:
             self.settings = replace(self.settings, borne=self.settings.borne | found)
             self.cache.look_at_every_gang()
+
+    def _hear_of_replicas(self, name: str, count: int) -> None:
+        """A part of a device is the same wherever it is had: as large as the largest on any node. A node that tells of
+        none (0) may have lost its devices for a moment: its word is kept."""
+        if count:
+            self._replicas[name] = count
+        fewest = min(self._replicas.values(), default=self._site.replicas)
+        if fewest != self.settings.replicas:
+            self.settings = replace(self.settings, replicas=fewest)
+            self.cache.dirty.nodes.update(self._replicas)
+            self.cache.look_at_every_gang()
+            self.cache.dirty.loads.update(self.cache.strangers)
 
     def granted(self, place: Placement) -> tuple[str, ...]:
         """The UUIDs of a place's whole devices, where our own plugin hands them out; else which it gets is nobody's

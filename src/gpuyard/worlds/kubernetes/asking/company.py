@@ -15,7 +15,7 @@ from gpuyard.model.topology import NODE
 from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
-from gpuyard.worlds.kubernetes.asking.selectors import holds
+from gpuyard.worlds.kubernetes.asking.selectors import NODE_NAME, holds, label_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def label_keys(spec: PodSpec) -> frozenset[str]:
     keys |= {key for constraint in even for key in constraint.match_label_keys or ()}
     for term in (*near, *apart):
         keys |= {*(term.match_label_keys or ()), *(term.mismatch_label_keys or ())}
-    return frozenset((*keys, NAMESPACE)) if near or apart or even else frozenset()
+    return frozenset((*map(label_key, keys), NAMESPACE)) if near or apart or even else frozenset()
 
 
 def company_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> CompanyAsked | Refusal:
@@ -91,7 +91,9 @@ def is_meant(metadata: Metadata, meant: Iterable[tuple[Expression, ...]]) -> boo
 
 
 def _borne(metadata: Metadata) -> dict[str, str]:
-    return {**(metadata.labels or {}), NAMESPACE: metadata.namespace}
+    labels = metadata.labels or {}
+    named = {label_key(key): labels[key] for key in (NAMESPACE, NODE_NAME) if key in labels}
+    return {**labels, **named, NAMESPACE: metadata.namespace}
 
 
 def is_soft(spec: PodSpec) -> bool:
@@ -136,8 +138,8 @@ def _meant(term: PodTerm, metadata: Metadata, level: str) -> Neighbour:
     everywhere = term.namespace_selector is not None
     spaces = () if everywhere else tuple(term.namespaces or (metadata.namespace,))
     mine = metadata.labels or {}
-    more = [Expression(key, "In", (mine[key],)) for key in term.match_label_keys or () if key in mine]
-    more += [Expression(key, "NotIn", (mine[key],)) for key in term.mismatch_label_keys or () if key in mine]
+    more = [Expression(label_key(key), "In", (mine[key],)) for key in term.match_label_keys or () if key in mine]
+    more += [Expression(label_key(key), "NotIn", (mine[key],)) for key in term.mismatch_label_keys or () if key in mine]
     return Neighbour(level, (*_expressions(term.label_selector), *more, *_inside(spaces)))
 
 
@@ -149,7 +151,7 @@ def _evenness(asked: SpreadConstraint, metadata: Metadata, settings: ReadingSett
         told = "its spread counts nodes that it cannot use, or leaves out tainted ones; only the defaults are known"
         return Refusal(RefusalName.POD_AFFINITY, told)
     mine = metadata.labels or {}
-    more = [Expression(key, "In", (mine[key],)) for key in asked.match_label_keys or () if key in mine]
+    more = [Expression(label_key(key), "In", (mine[key],)) for key in asked.match_label_keys or () if key in mine]
     labels = (*_expressions(asked.label_selector), *more, *_inside((metadata.namespace,)))
     return Evenness(level, labels, max(1, asked.max_skew), max(0, asked.min_domains or 0))
 
@@ -166,9 +168,9 @@ def _expressions(selector: LabelSelector | None) -> Iterator[Expression]:
         yield Expression(NAMESPACE, "DoesNotExist")
         return
     for key, value in sorted((selector.match_labels or {}).items()):
-        yield Expression(key, "In", (value,))
+        yield Expression(label_key(key), "In", (value,))
     for each in selector.match_expressions or ():
-        yield Expression(each.key, each.operator, tuple(each.values or ()))
+        yield Expression(label_key(each.key), each.operator, tuple(each.values or ()))
 
 
 def _inside(namespaces: tuple[str, ...]) -> Iterator[Expression]:

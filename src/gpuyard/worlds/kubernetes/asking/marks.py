@@ -81,7 +81,7 @@ class ReadingSettings:
     fractions: bool = False
     """Whether parts of a GPU can be had: somebody on the nodes must hold tasks to their part."""
     replicas: int = 1
-    """Into how many `nvidia.com/gpu.shared` each device is divided."""
+    """Into how many `nvidia.com/gpu.shared` each device is divided, as nodes tell it."""
 
     def level(self, key: str) -> str:
         """The level that a label, or its own name, means; "" if nobody settled it."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from gpuyard.kube.objects import LabelSelector, Metadata, NodeTerm, NodeTerms, Requirement
-from gpuyard.model.job import Expression, whole_number
+from gpuyard.model.job import NAMESPACE, Expression, whole_number
 
 NODE_NAME = "metadata.name"
-_LABEL_CALLED_SO = f"labels:{NODE_NAME}"
 
 
 def label_key(key: str) -> str:
-    """What the brain calls a label of nodes. The name of a node, a field, is a label to it: one that is called as the
-    field is goes by a key that no label may have."""
-    return _LABEL_CALLED_SO if key == NODE_NAME else key
+    """What the brain calls a label. A node's name, a field, and a pod's namespace are labels to it: one that is called
+    as either is goes by a key that no label may have."""
+    return f"labels:{key}" if key in (NODE_NAME, NAMESPACE) else key
 
 
 def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
