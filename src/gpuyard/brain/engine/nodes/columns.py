@@ -228,9 +228,9 @@ class Columns:
             if held.mig:
                 self._shift_slices(held, sign)
             else:
-                used, amount = self.used[held.node], sign * (held.share or WHOLE)
+                used, amount = self.used[held.node], _taken(held, sign)
                 for g in held.gpus:
-                    used[g] += amount
+                    used[g] = used[g] + amount if used[g] else amount
         nodes = sorted(changed)
         if len(nodes) > FEW or self.profiles:
             self._derive(nodes)
@@ -286,12 +286,12 @@ class Columns:
             self.barred.add(n)
 
     def _shift_devices(self, held: Held, sign: int) -> None:
-        n, amount = held.node, sign * (held.share or WHOLE)
+        n, amount = held.node, _taken(held, sign)
         used, busy, usable = self.used[n], self.busy[n], self.usable[n]
         freed = 0
         for g in held.gpus:
             before = used[g]
-            used[g] = after = before + amount
+            used[g] = after = before + amount if before else amount
             busy = busy | 1 << g if after else busy & ~(1 << g)
             if usable >> g & 1:
                 given = left(after) - left(before)
@@ -390,6 +390,12 @@ class Columns:
     def level(self, name: str) -> Level:
         """The level of that name; `node` is one too."""
         return self.levels[name]
+
+
+def _taken(held: Held, sign: int) -> int:
+    """What is used more of each of its devices; a whole one is the very same number for all, for devices are many."""
+    amount = held.share or WHOLE
+    return amount if sign > 0 else -amount
 
 
 def left(used: int) -> int:
