@@ -61,7 +61,6 @@ class JobRow:
     __slots__ = (
         "_signature",
         "_youth",
-        "age",
         "avoids",
         "class_name",
         "firm",
@@ -86,7 +85,6 @@ class JobRow:
         "started",
         "takes_alike",
         "turn",
-        "wait",
         "wanted",
         "warm_up",
     )  # fmt: skip
@@ -108,9 +106,6 @@ class JobRow:
         self.class_name = self.request.class_name
         self.warm_up = treatment.warm_up if job.warm_up is None else job.warm_up
         """Seconds that a restart spends before it works again, as it says or as its class is expected to."""
-        self.age = (job.submitted, job.name)
-        self.wait = self.age if job.waiting_since is None else (job.waiting_since, job.name)
-        """Since when it waits, if it does, and its name."""
         self.turn = 0.0
         """Sorts it among jobs of its priority, as the policy's order says; 0 where age alone does."""
         self.held: list[Held] = []
@@ -155,6 +150,17 @@ class JobRow:
         if self.placements is self.job.placements and self.started == self.job.started:
             return self.job
         return replace(self.job, placements=self.placements, started=self.started)
+
+    @property
+    def age(self) -> tuple[float, str]:
+        """Since when it is here, and its name; put together when it is asked for: jobs are many, and few are asked."""
+        return self.job.submitted, self.name
+
+    @property
+    def wait(self) -> tuple[float, str]:
+        """Since when it waits, if it does, and its name."""
+        since = self.job.waiting_since
+        return self.job.submitted if since is None else since, self.name
 
     @property
     def work_key(self) -> str:
@@ -263,7 +269,7 @@ def work_key(job: Job) -> str:
 
 def rank_in_queue(row: JobRow) -> Rank:
     """Priority, then what the policy's order says, then those running when the plan began, then age, then name."""
-    return (-row.priority, row.turn, not row.running, row.age)
+    return (-row.priority, row.turn, not row.running, row.job.submitted, row.name)
 
 
 MANY = 32

@@ -167,7 +167,7 @@ class Turns:
             over = over or (amount > 0 and used + amount > quota)
             after = max(after, _ratio(used + amount, due))
             before = max(before, _ratio(used, due))
-        return (above, over, -self.tree.queues[q].priority, after, before, row.age)
+        return (above, over, -self.tree.queues[q].priority, after, before, row.job.submitted, row.name)
 
     def _rank_by_gpus(self, q: int, amount: int, row: JobRow) -> Rank:
         """The same where nothing else is counted; that is counted by every queue."""
@@ -175,7 +175,7 @@ class Turns:
         after = used + amount
         over = amount > 0 and after > self.tree.quota[q][GPUS]
         above, priority = used > self._shares[q][GPUS], self.tree.queues[q].priority
-        return (above, over, -priority, _ratio(after, due), _ratio(used, due), row.age)
+        return (above, over, -priority, _ratio(after, due), _ratio(used, due), row.job.submitted, row.name)
 
 
 def _ratio(amount: int, due: float) -> float:
