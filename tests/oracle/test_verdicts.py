@@ -550,6 +550,15 @@ def test_a_queue_within_its_quota_comes_first():
     assert {"order", "refused-take"} <= kinds(document, start("y", "n0:0"))
 
 
+def test_who_comes_first_may_go_with_another_who_starts_beside_it_and_shows_as_little():
+    queues = [{"name": "a", "quota": 1}, {"name": "b", "quota": 3}]
+    both = [{"name": "first", "gpus": 1}, {"name": "large", "queue": "b", "gpus": 3, "submitted": NOW}]
+    taken = start("large", "n0:0+1+2")
+    assert kinds(moment(nodes(3), queues, both), taken) == {"order"}
+    beside = {"name": "beside", "gpus": 2, "priority": 10}
+    assert kinds(moment(nodes(3), queues, [*both, beside]), taken) == set()
+
+
 def test_nobody_moves_who_could_have_stayed():
     document = moment(nodes(2, 2), ONE, [{"name": "y", "gpus": 1, "at": ["n0:0"]}, {"name": "x", "gpus": 2}])
     there = [move("y", "x", ["n0:0"], ["n0:1"]), start("x", "n1:0+1")]
