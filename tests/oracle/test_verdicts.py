@@ -577,6 +577,18 @@ def test_a_part_joins_a_gpu_that_is_shared_in_the_rack_with_less_room():
     assert kinds(document, start("x", "n1:1")) == {"opened"}
 
 
+def test_a_task_of_slices_or_without_gpus_may_go_to_the_rack_where_more_whole_ones_are_free():
+    racks = [{**node, "domains": {"rack": f"r{i}"}} for i, node in enumerate(nodes(2, 3))]
+    document = moment(racks, ONE, [{"name": "x"}], topology=["rack"])
+    assert kinds(document, start("x", "n0:")) == kinds(document, start("x", "n1:")) == set()
+    slices = {"n0": ["3g.20gb", "3g.20gb"], "n1": ["3g.20gb"]}
+    cut = [{**node, "mig": {"0": slices[node["name"]]}} for node in racks]
+    document = moment(cut, ONE, [{"name": "x", "mig": "3g.20gb"}], topology=["rack"])
+    least = start("x", "n1:0")
+    least["placements"][0]["mig"] = ["3g.20gb"]
+    assert kinds(document, least) == set()
+
+
 def test_a_stale_gang_goes_when_its_grace_is_over_and_not_before():
     gang = {"name": "y", "gpus": 1, "at": ["n0:0"], "stale_since": "2025-12-31T23:50:00Z"}
     document = moment(nodes(1), ONE, [gang])
