@@ -513,6 +513,19 @@ def test_of_two_victims_the_one_goes_that_comes_first_in_the_keys(key: str, trai
     assert kinds(document, evict("z", "x"), start("x", "n0:1", after=("z",))) == set()
 
 
+def test_below_its_quota_may_be_said_of_gpus_or_of_anything_that_is_counted():
+    queues = [
+        {"name": "a", "quota": {"gpu": 2, "cpu": 8}},
+        {"name": "b", "quota": {"gpu": 0, "cpu": 2}},
+        {"name": "c", "quota": {"gpu": 0, "cpu": 0}},
+    ]
+    y = {"name": "y", "queue": "b", "gpus": 1, "cpu": 2, "at": ["n0:0"]}
+    z = {"name": "z", "queue": "c", "gpus": 1, "at": ["n0:1"], "started": "2025-12-30T00:00:00Z"}
+    document = moment(nodes(2), queues, [y, z, {"name": "x", "gpus": 1}])
+    assert kinds(document, evict("y", "x"), start("x", "n0:0", after=("y",))) == set()
+    assert kinds(document, evict("z", "x"), start("x", "n0:1", after=("z",))) == set()
+
+
 def test_an_extra_goes_before_a_gang():
     el = {"name": "el", "queue": "b", "min": 1, "gpus": 1, "at": ["n0:1", "n0:2"]}
     document = moment(
