@@ -257,13 +257,14 @@ class Story:
                 yield Verdict("too-many", name, f"{name} stops {told}; {listed(fewer)} would do")
                 return
         plain = list(claim.takes(mixed=False))
-        for other, movers in (*plain, *claim.takes(mixed=True)):
-            by = better(claim, other, units)
-            if (
-                by
-                and not (plain and movers and not claim.near(other, movers))
-                and not self._passed_on(claim, other, units)
-            ):
+        takes = [
+            (other, movers, by)
+            for other, movers in (*plain, *claim.takes(mixed=True))
+            if (by := better(claim, other, units)) and not (plain and movers and not claim.near(other, movers))
+        ]
+        hidden = [other for other, _, _ in takes if self._passed_on(claim, other, units)]
+        for other, movers, by in takes:
+            if other not in hidden and all(better(claim, other, first) for first in hidden):
                 aside = f" with {', '.join(movers)} moved" if movers else ""
                 yield Verdict(
                     f"not-best-{by.replace(' ', '-')}",

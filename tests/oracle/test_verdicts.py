@@ -526,6 +526,22 @@ def test_below_its_quota_may_be_said_of_gpus_or_of_anything_that_is_counted():
     assert kinds(document, evict("z", "x"), start("x", "n0:1", after=("z",))) == set()
 
 
+def test_what_is_better_must_be_better_than_whoever_went_first_and_took_from_others_then():
+    jobs = [
+        {"name": "first", "queue": "b", "tasks": 2, "min": 1, "gpus": 1, "at": ["n1:0"]},
+        {"name": "el", "queue": "b", "min": 1, "gpus": 1, "evictions": 1, "at": ["n1:1", "n0:0"]},
+        {"name": "own", "gpus": 1, "preemptible": False, "at": ["n2:0", "n2:1"]},
+        {"name": "firm", "queue": "b", "gpus": 2, "preemptible": False, "at": ["n1:2+3"]},
+        {"name": "last", "gpus": 1, "at": ["n0:1"]},
+        {"name": "x", "tasks": 2, "gpus": 1, "priority": 90},
+    ]
+    queues = [{"name": "a", "quota": 1}, {"name": "b", "quota": 2}]
+    policy = {"reserve_after": "30d", "preempt_across_queues": "borrowed", "critical_priority": 90}
+    document = moment(nodes(2, 4, 2), queues, jobs, policy=policy)
+    gone = [evict("el", "x", "n0:0/1", code="Critical"), evict("last", "x", code="Preempted")]
+    assert kinds(document, *gone, start("x", "n0:0", "n0:1", after=("el", "last"))) == set()
+
+
 def test_an_extra_goes_before_a_gang():
     el = {"name": "el", "queue": "b", "min": 1, "gpus": 1, "at": ["n0:1", "n0:2"]}
     document = moment(
