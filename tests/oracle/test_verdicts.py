@@ -230,6 +230,16 @@ def test_nobody_waits_in_a_circle():
     assert "circle" not in kinds(swap)
 
 
+def test_who_shrinks_and_moves_has_left_what_it_shrinks_by_before_anybody_moves():
+    el = {"name": "el", "queue": "b", "min": 1, "gpus": 1, "at": ["n0:0", "n0:1", "n0:2"]}
+    y = {"name": "y", "queue": "b", "gpus": 1, "at": ["n1:0"]}
+    document = moment(nodes(3, 2), LENT, [el, y, {"name": "x", "gpus": 2}])
+    begins = start("x", "n0:0+1", after=("el", "y"))
+    gone, away = evict("el", "x", "n0:2/2"), move("el", "x", ["n0:0", "n0:1"], ["n1:0", "n1:1"], after=("y",))
+    assert "circle" not in kinds(document, gone, move("y", "x", ["n1:0"], ["n0:2"], after=("el",)), away, begins)
+    assert "circle" in kinds(document, gone, move("y", "x", ["n1:0"], ["n0:1"], after=("el",)), away, begins)
+
+
 def test_nothing_is_both_started_and_evicted():
     found = kinds(reclaimed(), evict("y", "x"), start("x", "n0:0+1", after=("y",)), start("y", "n0:0+1"))
     assert "started-and-evicted" in found
