@@ -428,7 +428,7 @@ def better(claim: Claim, one: list[Unit], other: list[Unit]) -> str:
     """The key by which one set comes before the other in every reading of the keys; empty if it does not."""
     name = ""
     alone = all(len({unit.job for unit in units}) == 1 for units in (one, other))
-    for reading in product((0, 1), (0, 1), (0, 1), WARM, (0, 1)):
+    for reading in product((0, 1), (0, 1), (0, 1), WARM, (0, 1), (0, 1)):
         mine, theirs = _key(claim, one, reading), _key(claim, other, reading)
         first = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b), None)
         if first is None or not mine[first] < theirs[first]:  # type: ignore[operator]
@@ -478,8 +478,10 @@ def _in_excess(claim: Claim, job: Job) -> bool:
 
 
 def _pushed(claim: Claim, units: list[Unit], by_quota: bool, reading: tuple[int, ...]) -> bool:
-    """Whether some queue falls below what it is due: the leaf, or any level up to where the branches part."""
+    """Whether some queue falls below what it is due: the leaf, or any level up to where the branches part; of anything
+    that is counted, or of GPUs."""
     moment = claim.moment
+    counted = moment.counted[:1] if reading[5] else moment.counted
     after = use(moment, lifted(claim.state, [(u.job, u.spots) for u in units]))
     for name in {u.job for u in units}:
         queue = moment.jobs[name].queue
@@ -488,7 +490,7 @@ def _pushed(claim: Claim, units: list[Unit], by_quota: bool, reading: tuple[int,
         path = moment.path(queue)
         levels = path[: path.index(parting(moment, claim.job.queue, queue)[1]) + 1] if reading[0] else path[:1]
         for q in levels:
-            for r in moment.counted:
+            for r in counted:
                 due: Fraction | None = moment.queues[q].quota[r] if by_quota else claim.view.shares[q][r]
                 if due is None or after[q][r] >= due:
                     continue

@@ -181,7 +181,7 @@ def _had_to_go(moment: Moment, plan: Plan, holder: str, newcomer: str, here: tup
 
 
 def _circles(plan: Plan) -> Iterator[Verdict]:
-    waits = {a.job: set(a.after) for a in plan.actions if not isinstance(a, Evict)}
+    waits = {a.job: _still_there(plan, a) for a in plan.actions if not isinstance(a, Evict)}
     for job in sorted(waits):
         seen, edge = set(), set(waits[job])
         while edge:
@@ -189,6 +189,19 @@ def _circles(plan: Plan) -> Iterator[Verdict]:
             edge = {n for m in edge for n in waits.get(m, ())} - seen
         if job in seen:
             yield Verdict("circle", job, f"{job} waits for itself")
+
+
+def _still_there(plan: Plan, action: Move | Start) -> set[str]:
+    """For whom it waits once all are gone who stop: who shrinks and moves leaves the one before the other."""
+    here = action.spots if isinstance(action, Start) else action.target
+    shrinking = {evict.job for evict in plan.evicts}
+    moving = {move.job for move in plan.moves if any(_meet(one, other) for one in move.source for other in here)}
+    return {name for name in action.after if name not in shrinking or name in moving}
+
+
+def _meet(one: Spot, other: Spot) -> bool:
+    """Whether the two want something of one GPU, or of one node where either needs none."""
+    return one.node == other.node and (not one.gpus or not other.gpus or bool(set(one.gpus) & set(other.gpus)))
 
 
 # --- who was disturbed ------------------------------------------------------------------------------------------------

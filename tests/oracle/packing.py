@@ -1,6 +1,7 @@
 """Where a lone newcomer is put: rules 10 and 12, only where both leave no doubt.
 
-Judged when the plan does nothing but start one job of one task that packs, on nodes of one model.
+Judged when the plan does nothing but start one job of one task that packs, on nodes of one model. Room is counted in
+GPUs that are not cut into slices, so a task of slices, or without GPUs, is not judged: it may go where many are free.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def newcomers_pack(moment: Moment, plan: Plan) -> Iterator[Verdict]:
     if start is None or len(start.spots) != 1 or moment.state.get(name) or not _packs(moment, name):
         return
     job, spot = moment.jobs[name], start.spots[0]
-    if sum(group.tasks for group in job.groups) > 1:
+    if sum(group.tasks for group in job.groups) > 1 or spot.mig or not spot.gpus:
         return
     load = Load.of(moment, moment.state)
     others = list(options(load, job, job.group(spot.group), ()))

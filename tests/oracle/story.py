@@ -107,13 +107,27 @@ class Story:
         if not later or found is None or not self._fits_anyhow(name, self.placed):
             return
         mine = (*self.state.get(name, ()), *found[name])
-        for state in (self.state, self.plan.end):
+        states = (self.state, self.plan.end, self._all_started({**self.state, name: mine}))
+        for state in states:
             there = {**state, name: mine}
             for other in [n for n in self.moment.jobs if n != name and n not in self.ran]:  # or of a chain of takes
                 claim = Claim(self.lenient, {**there, other: self.moment.state.get(other, ())}, other)
                 if claim.right(name, use(self.moment, there)) or claim.right(name, claim.used):
                     return
         yield Verdict("order", name, f"{name} comes first and fits when {', '.join(later)} starts instead")
+
+    def _all_started(self, state: State) -> State:
+        """The state once all else that fits has started too: whoever made the side of a job too large may then have
+        gone together with it (rule 17), and the net change shows neither."""
+        names = [n for n in self._waiting() if not self.moment.complete(self.moment.jobs[n], state.get(n, ()))]
+        while names:
+            name = first_in_order(self.moment, state, names, self.strict.shares, self.ran)
+            names.remove(name)
+            claim = Claim(self.strict, state, name)
+            found = claim.arranged(state) if claim.admitted(state) else None
+            if found is not None:
+                state = {**state, name: (*state.get(name, ()), *found[name])}
+        return state
 
     def _fits_anyhow(self, name: str, placed: tuple[str, ...]) -> bool:
         """Whether it fits wherever those stand who started before it: the plan shows only their last place."""
@@ -243,13 +257,14 @@ class Story:
                 yield Verdict("too-many", name, f"{name} stops {told}; {listed(fewer)} would do")
                 return
         plain = list(claim.takes(mixed=False))
-        for other, movers in (*plain, *claim.takes(mixed=True)):
-            by = better(claim, other, units)
-            if (
-                by
-                and not (plain and movers and not claim.near(other, movers))
-                and not self._passed_on(claim, other, units)
-            ):
+        takes = [
+            (other, movers, by)
+            for other, movers in (*plain, *claim.takes(mixed=True))
+            if (by := better(claim, other, units)) and not (plain and movers and not claim.near(other, movers))
+        ]
+        hidden = [other for other, _, _ in takes if self._passed_on(claim, other, units)]
+        for other, movers, by in takes:
+            if other not in hidden and all(better(claim, other, first) for first in hidden):
                 aside = f" with {', '.join(movers)} moved" if movers else ""
                 yield Verdict(
                     f"not-best-{by.replace(' ', '-')}",

@@ -230,6 +230,16 @@ def test_nobody_waits_in_a_circle():
     assert "circle" not in kinds(swap)
 
 
+def test_who_shrinks_and_moves_has_left_what_it_shrinks_by_before_anybody_moves():
+    el = {"name": "el", "queue": "b", "min": 1, "gpus": 1, "at": ["n0:0", "n0:1", "n0:2"]}
+    y = {"name": "y", "queue": "b", "gpus": 1, "at": ["n1:0"]}
+    document = moment(nodes(3, 2), LENT, [el, y, {"name": "x", "gpus": 2}])
+    begins = start("x", "n0:0+1", after=("el", "y"))
+    gone, away = evict("el", "x", "n0:2/2"), move("el", "x", ["n0:0", "n0:1"], ["n1:0", "n1:1"], after=("y",))
+    assert "circle" not in kinds(document, gone, move("y", "x", ["n1:0"], ["n0:2"], after=("el",)), away, begins)
+    assert "circle" in kinds(document, gone, move("y", "x", ["n1:0"], ["n0:1"], after=("el",)), away, begins)
+
+
 def test_nothing_is_both_started_and_evicted():
     found = kinds(reclaimed(), evict("y", "x"), start("x", "n0:0+1", after=("y",)), start("y", "n0:0+1"))
     assert "started-and-evicted" in found
@@ -513,6 +523,35 @@ def test_of_two_victims_the_one_goes_that_comes_first_in_the_keys(key: str, trai
     assert kinds(document, evict("z", "x"), start("x", "n0:1", after=("z",))) == set()
 
 
+def test_below_its_quota_may_be_said_of_gpus_or_of_anything_that_is_counted():
+    queues = [
+        {"name": "a", "quota": {"gpu": 2, "cpu": 8}},
+        {"name": "b", "quota": {"gpu": 0, "cpu": 2}},
+        {"name": "c", "quota": {"gpu": 0, "cpu": 0}},
+    ]
+    y = {"name": "y", "queue": "b", "gpus": 1, "cpu": 2, "at": ["n0:0"]}
+    z = {"name": "z", "queue": "c", "gpus": 1, "at": ["n0:1"], "started": "2025-12-30T00:00:00Z"}
+    document = moment(nodes(2), queues, [y, z, {"name": "x", "gpus": 1}])
+    assert kinds(document, evict("y", "x"), start("x", "n0:0", after=("y",))) == set()
+    assert kinds(document, evict("z", "x"), start("x", "n0:1", after=("z",))) == set()
+
+
+def test_what_is_better_must_be_better_than_whoever_went_first_and_took_from_others_then():
+    jobs = [
+        {"name": "first", "queue": "b", "tasks": 2, "min": 1, "gpus": 1, "at": ["n1:0"]},
+        {"name": "el", "queue": "b", "min": 1, "gpus": 1, "evictions": 1, "at": ["n1:1", "n0:0"]},
+        {"name": "own", "gpus": 1, "preemptible": False, "at": ["n2:0", "n2:1"]},
+        {"name": "firm", "queue": "b", "gpus": 2, "preemptible": False, "at": ["n1:2+3"]},
+        {"name": "last", "gpus": 1, "at": ["n0:1"]},
+        {"name": "x", "tasks": 2, "gpus": 1, "priority": 90},
+    ]
+    queues = [{"name": "a", "quota": 1}, {"name": "b", "quota": 2}]
+    policy = {"reserve_after": "30d", "preempt_across_queues": "borrowed", "critical_priority": 90}
+    document = moment(nodes(2, 4, 2), queues, jobs, policy=policy)
+    gone = [evict("el", "x", "n0:0/1", code="Critical"), evict("last", "x", code="Preempted")]
+    assert kinds(document, *gone, start("x", "n0:0", "n0:1", after=("el", "last"))) == set()
+
+
 def test_an_extra_goes_before_a_gang():
     el = {"name": "el", "queue": "b", "min": 1, "gpus": 1, "at": ["n0:1", "n0:2"]}
     document = moment(
@@ -550,6 +589,15 @@ def test_a_queue_within_its_quota_comes_first():
     assert {"order", "refused-take"} <= kinds(document, start("y", "n0:0"))
 
 
+def test_who_comes_first_may_go_with_another_who_starts_beside_it_and_shows_as_little():
+    queues = [{"name": "a", "quota": 1}, {"name": "b", "quota": 3}]
+    both = [{"name": "first", "gpus": 1}, {"name": "large", "queue": "b", "gpus": 3, "submitted": NOW}]
+    taken = start("large", "n0:0+1+2")
+    assert kinds(moment(nodes(3), queues, both), taken) == {"order"}
+    beside = {"name": "beside", "gpus": 2, "priority": 10}
+    assert kinds(moment(nodes(3), queues, [*both, beside]), taken) == set()
+
+
 def test_nobody_moves_who_could_have_stayed():
     document = moment(nodes(2, 2), ONE, [{"name": "y", "gpus": 1, "at": ["n0:0"]}, {"name": "x", "gpus": 2}])
     there = [move("y", "x", ["n0:0"], ["n0:1"]), start("x", "n1:0+1")]
@@ -566,6 +614,18 @@ def test_a_part_joins_a_gpu_that_is_shared_in_the_rack_with_less_room():
     assert kinds(document, start("x", "n1:0")) == set()
     assert kinds(document, start("x", "n0:0")) == {"roomy-domain"}
     assert kinds(document, start("x", "n1:1")) == {"opened"}
+
+
+def test_a_task_of_slices_or_without_gpus_may_go_to_the_rack_where_more_whole_ones_are_free():
+    racks = [{**node, "domains": {"rack": f"r{i}"}} for i, node in enumerate(nodes(2, 3))]
+    document = moment(racks, ONE, [{"name": "x"}], topology=["rack"])
+    assert kinds(document, start("x", "n0:")) == kinds(document, start("x", "n1:")) == set()
+    slices = {"n0": ["3g.20gb", "3g.20gb"], "n1": ["3g.20gb"]}
+    cut = [{**node, "mig": {"0": slices[node["name"]]}} for node in racks]
+    document = moment(cut, ONE, [{"name": "x", "mig": "3g.20gb"}], topology=["rack"])
+    least = start("x", "n1:0")
+    least["placements"][0]["mig"] = ["3g.20gb"]
+    assert kinds(document, least) == set()
 
 
 def test_a_stale_gang_goes_when_its_grace_is_over_and_not_before():

@@ -269,5 +269,7 @@ def test_places_are_looked_for_by_rank_by_size_and_each_first_once():
     orders = keeping_places._orders(draft, [rows["j"], rows["k"]])
     assert [[each.name for each in order] for order in orders] == [["j", "k"], ["k", "j"]]
     assert keeping_places._orders(draft, []) == [[]]
-    assert keeping_places._choices(draft, row) == 2
+    assert keeping_places._choices(draft, row) == (2, True)
+    bound, bound_row, _ = shrunk("topology: {required: node},")
+    assert keeping_places._choices(bound, bound_row) == (2, False), "it comes first of those with as many nodes"
     assert gang.might_fit(draft, rows["new"])

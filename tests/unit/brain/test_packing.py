@@ -31,7 +31,7 @@ class Spot:
     room: int
     score: float
     free: int
-    """GPUs; they break ties where a task takes several."""
+    """GPUs; they break ties."""
 
 
 Counts = dict[str, int]
@@ -46,6 +46,10 @@ def room(spots: Sequence[Spot]) -> int:
     return sum(spot.room for spot in spots)
 
 
+def tightness(spots: Sequence[Spot]) -> tuple[int, int]:
+    return room(spots), sum(spot.free for spot in spots)
+
+
 def packed(spots: Sequence[Spot], levels: Sequence[str], tasks: int, most: int) -> Counts:
     """From the outermost level inwards the least room that holds all, else what holds most, else as few as can be."""
     if levels[0] == "node":
@@ -53,7 +57,7 @@ def packed(spots: Sequence[Spot], levels: Sequence[str], tasks: int, most: int) 
     parts = domains(spots, levels[0])
     roomy = [part for part in parts if room(part) >= most]
     if roomy:
-        return packed(min(roomy, key=lambda p: (room(p), sum(s.free for s in p))), levels[1:], tasks, most)
+        return packed(min(roomy, key=tightness), levels[1:], tasks, most)
     enough = [part for part in parts if room(part) >= tasks]
     if enough:
         return packed(max(enough, key=room), levels[1:], tasks, most)
@@ -94,8 +98,8 @@ def one_domain(spots: Sequence[Spot], level: str, tasks: int, most: int) -> list
         return sorted(
             roomy,
             key=lambda part: (
-                *(next(room(o) for o in domains(spots, outer) if part[0] in o) for outer in around),
-                room(part),
+                *(next(tightness(o) for o in domains(spots, outer) if part[0] in o) for outer in around),
+                tightness(part),
             ),
         )
     return sorted((part for part in known if room(part) >= tasks), key=lambda part: -room(part))
@@ -139,7 +143,7 @@ def test_a_gang_lies_where_a_plain_reading_of_the_rule_puts_it(seed: int):
     if tiers:
         shape = fleet.shapes.get(row.requests[0], tiers[0])
         paths = [tuple(dict(node.domains).get(level, "") for level in LEVELS[:2]) for node in fleet.columns.nodes]
-        spots = [Spot(node.name, paths[n], int(shape.room[n]), float(shape.score[n]), len(node.gpus) * (gpus > 1))
+        spots = [Spot(node.name, paths[n], int(shape.room[n]), float(shape.score[n]), len(node.gpus))
                  for n, node in enumerate(fleet.columns.nodes)]  # fmt: skip
     asked = dict(part.split(": ") for part in wish.split(", ") if part)
     wanted = expected(spots, asked, least, most)

@@ -5,6 +5,7 @@ Reservations are made in `reserving`; whoever makes room for another job sees to
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -13,8 +14,9 @@ from gpuyard.brain.engine.placing.devices import stands_free
 
 
 def hold(draft: Draft, kept: Kept) -> None:
-    """Hold those of the places that are free now, device by device, and what is left of those that others share."""
-    columns = draft.fleet.columns
+    """Hold those of the places that are free now and not held yet, device by device, and what is left of those that
+    others share."""
+    columns, standing = draft.fleet.columns, Counter(kept.stand_in.held)
     for held in kept.places:
         if kept.row.requests[held.leaf].gpus:
             part = held._replace(cpu=0, memory=0, cost=0)
@@ -24,6 +26,8 @@ def hold(draft: Draft, kept: Kept) -> None:
             for g in held.gpus:
                 if left := int(columns.shares[held.node, g]):
                     draft.tx.put(kept.stand_in, part._replace(gpus=(g,), share=left))
+        elif standing[held]:
+            standing[held] -= 1
         elif stands_free(columns, held):
             draft.tx.put(kept.stand_in, held)
 

@@ -82,10 +82,9 @@ def _places(
     elif wish.required == NVLINK and region.island >= 0:
         yield region  # members that run fix the island
     elif wish.required == NVLINK:
-        yield from _islands(draft.fleet.columns, wish, shape, region)
+        yield from _islands(draft.fleet.columns, wish, shape, region, _room(shape, limits, region))
     else:
-        room = _room(shape, limits, region)
-        yield from _domains(draft.fleet.columns, wish, room, region)
+        yield from _domains(draft.fleet.columns, wish, shape, region, _room(shape, limits, region))
 
 
 def _room(shape: Shape, limits: neighbours.ClosedNodes | None, region: Region) -> Ints:
@@ -96,7 +95,7 @@ def _room(shape: Shape, limits: neighbours.ClosedNodes | None, region: Region) -
 # --- required levels --------------------------------------------------------------------------------------------------
 
 
-def _domains(columns: Columns, wish: GroupWish, room: Ints, region: Region) -> Iterator[Region]:
+def _domains(columns: Columns, wish: GroupWish, shape: Shape, region: Region, room: Ints) -> Iterator[Region]:
     """Domains of the required level that hold enough: from the outermost level inwards the least room that holds all
     tasks, else those that hold most (rule 10)."""
     level = columns.level(wish.required)
@@ -107,20 +106,30 @@ def _domains(columns: Columns, wish: GroupWish, room: Ints, region: Region) -> I
         enough = np.flatnonzero(sums >= wish.tasks)
         order = np.lexsort((enough, -sums[enough]))
     else:
-        order = np.lexsort((enough, sums[enough], *_outer_rooms(columns, wish, room, region, first + enough)))
+        order = np.lexsort((enough, *_rooms(columns, wish.required, shape, region, room, first + enough)))
     for i in order:
         yield within(level.region(first + int(enough[i])), region)
 
 
-def _outer_rooms(columns: Columns, wish: GroupWish, room: Ints, region: Region, domains: Ints) -> list[Ints]:
-    """For each domain the room of the domains around it, innermost first (lexsort's last key counts most)."""
-    inner = columns.level(wish.required)
+def _rooms(columns: Columns, name: str, shape: Shape, region: Region, room: Ints, domains: Ints) -> list[Ints]:
+    """What room these domains of a level, and those around them, have for such tasks, and to tell equals apart what is
+    free of their GPUs: innermost first (lexsort's last key counts most)."""
+    begin = columns.level(name).starts[domains]
+    amounts = [room]
+    if _takes_gpus(shape):
+        amounts.insert(0, columns.idle[region.start : region.stop])
     rooms: list[Ints] = []
-    for name in columns.level_names[: columns.level_names.index(wish.required)]:
-        outer = columns.level(name)
-        first, sums = _sums(outer, room, region)
-        rooms.append(sums[outer.domain[inner.starts[domains]] - first])
-    return rooms[::-1]
+    for around in reversed(columns.level_names[: columns.level_names.index(name) + 1]):
+        level = columns.level(around)
+        for amount in amounts:
+            first, sums = _sums(level, amount, region)
+            rooms.append(sums[level.domain[begin] - first])
+    return rooms
+
+
+def _takes_gpus(shape: Shape) -> bool:
+    """Whether what is free of GPUs tells apart where as many such tasks have room."""
+    return bool(shape.request.gpus or shape.request.shared)
 
 
 def _sums(level: Level, room: Ints, region: Region) -> tuple[int, Ints]:
@@ -132,8 +141,9 @@ def _sums(level: Level, room: Ints, region: Region) -> tuple[int, Ints]:
     return first, np.add.reduceat(room, starts) if len(starts) else starts
 
 
-def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region) -> Iterator[Region]:
-    """NVLink islands that could hold all tasks, tightest first."""
+def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region, room: Ints) -> Iterator[Region]:
+    """NVLink islands that could hold all tasks: the tightest first in those domains, from the outermost level inwards,
+    that have the least room."""
     need = wish.tasks * shape.request.gpus
     found = []
     for n in range(region.start, region.stop):
@@ -143,8 +153,22 @@ def _islands(columns: Columns, wish: GroupWish, shape: Shape, region: Region) ->
             free = (columns.free_mask[n] & mask).bit_count()
             if free >= need:
                 found.append((free, n, island))
-    for _, n, island in sorted(found):
+    found.sort()
+    for i in _by_domains_around(columns, shape, region, room, [n for _, n, _ in found]):
+        _, n, island = found[i]
         yield Region(n, n + 1, island)
+
+
+def _by_domains_around(
+    columns: Columns, shape: Shape, region: Region, room: Ints, nodes: Sequence[int]
+) -> Sequence[int]:
+    """In which order nodes come, given in another, if those come first around which there is the least room."""
+    around = columns.level_names[: columns.level_names.index(NODE)]
+    if not around or len(nodes) < 2:
+        return range(len(nodes))
+    domains = columns.level(around[-1]).domain[np.array(nodes)]
+    order: Sequence[int] = np.lexsort(_rooms(columns, around[-1], shape, region, room, domains)).tolist()
+    return order
 
 
 # --- inside a region --------------------------------------------------------------------------------------------------
@@ -266,9 +290,9 @@ def _descend(
 
 def _tightest(columns: Columns, level: Level, region: Region, shape: Shape, holding: Ints, sums: Ints) -> int:
     """Of the domains that hold all tasks the one with least room for such tasks; among equals the one with the fewest
-    GPUs free, which differ only where a task takes several."""
+    GPUs free, rests of shared ones included."""
     least = holding[sums[holding] == sums[holding].min()]
-    if len(least) > 1 and shape.request.gpus > 1:
+    if len(least) > 1 and _takes_gpus(shape):
         _, idle = _sums(level, columns.idle[region.start : region.stop], region)
         return int(least[idle[least].argmin()])
     return int(least[0])

@@ -59,10 +59,10 @@ def with_all_binding(draft: Draft, step: Callable[[], None]) -> None:
 
 
 def hold_again(draft: Draft) -> None:
-    """Others gave way: put reservations back in force whose owners had started and do not run any more."""
+    """Others gave way: what fell free of the places that are kept is held as well, all of them where their owner had
+    started and does not run any more."""
     for kept in in_force(draft):
-        if not kept.stand_in.held:
-            hold(draft, kept)
+        hold(draft, kept)
 
 
 def hold_against(draft: Draft, row: JobRow, extras: bool = False) -> list[Kept]:

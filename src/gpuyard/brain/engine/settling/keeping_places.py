@@ -135,8 +135,8 @@ def _some_of(draft: Draft, row: JobRow, before: tuple[Held, ...]) -> list[tuple[
 
 
 def _orders(draft: Draft, rows: list[JobRow]) -> list[list[JobRow]]:
-    """In which orders jobs look for places: by rank, the largest first, those first who could go to the fewest nodes;
-    and each in turn before the others, if few look."""
+    """In which orders jobs look for places: by rank, the largest first, those first who could go to the fewest nodes
+    (of equals who must stay in one domain); and each in turn before the others, if few look."""
     largest = sorted(rows, key=lambda row: -max((held.cost for held in row.held), default=0))
     orders = [rows, largest, sorted(largest, key=lambda row: _choices(draft, row))]
     if len(rows) <= MOST_ORDERED:
@@ -144,9 +144,10 @@ def _orders(draft: Draft, rows: list[JobRow]) -> list[list[JobRow]]:
     return [order for i, order in enumerate(orders) if order not in orders[:i]]
 
 
-def _choices(draft: Draft, row: JobRow) -> int:
-    """On how many nodes the pickiest of its groups could ever run."""
-    return min(int(draft.fleet.shapes.static(request, STATIC_CHECKERS).sum()) for request in row.requests)
+def _choices(draft: Draft, row: JobRow) -> tuple[int, bool]:
+    """On how many nodes the pickiest of its groups could ever run, and whether they may lie in any domains."""
+    nodes = min(int(draft.fleet.shapes.static(request, STATIC_CHECKERS).sum()) for request in row.requests)
+    return nodes, not gang.required_level(draft.fleet.columns, row)
 
 
 def _back_around(draft: Draft, origin: Origin, keep: Keep, others: list[JobRow]) -> bool:
