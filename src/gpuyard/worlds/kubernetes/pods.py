@@ -150,8 +150,11 @@ def _is_counted_apart(name: str) -> bool:
 
 
 def _ports(spec: PodSpec | None) -> Iterator[str]:
-    """Ports of the host by protocol; whichever of its addresses is asked for, to be safe."""
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())) if spec is not None else ():
+    """Ports of the host by protocol; whichever of its addresses is asked for, to be safe. An init container that is no
+    sidecar is over when they count."""
+    if spec is None:
+        return
+    for container in (*(spec.containers or ()), *filter(amounts.is_sidecar, spec.init_containers or ())):
         for port in container.ports or ():
             if port.host_port:
                 yield f"{PORT}{port.protocol or 'TCP'}/{port.host_port}"
