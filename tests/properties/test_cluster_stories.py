@@ -177,7 +177,7 @@ class Story:
         device = {"nvidia.com/gpu.shared": "24"} if shared else {"nvidia.com/gpu": gpus}
         amounts = {**(device if gpus != "0" else {}), "cpu": dice.choice("89"), "pods": "9"}
         labels = {"zone": dice.choice("ab"), **({"gpuyard.dev/pool": "p"} if dice.random() < 0.3 else {})}
-        labels["nvidia.com/gpu.replicas"] = dice.choice("23")
+        labels["nvidia.com/gpu.replicas"] = dice.choice("23" if shared else "1112")
         status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
         document = {"metadata": {"name": name, "uid": uid, "labels": labels}, "status": status}
         document["spec"] = {"unschedulable": dice.random() < 0.2}
@@ -219,6 +219,8 @@ class Story:
         limits = {"cpu": "1", **({device: "1"} if dice.random() < 0.7 else {})}
         spec: Document = {"schedulerName": scheduler, "containers": [{"name": "a", "resources": {"limits": limits}}]}
         self._whose(metadata)
+        if dice.random() < 0.1:
+            spec["nodeSelector"] = {"nvidia.com/gpu.replicas": "2"}
         if dice.random() < 0.15:
             spec["affinity"] = SHUNS
         if dice.random() < 0.15:

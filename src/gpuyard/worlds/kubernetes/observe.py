@@ -290,11 +290,13 @@ class ClusterObserver:
             self.settings = replace(self.settings, borne=self.settings.borne | found)
             self.cache.look_at_every_gang()
 
-    def _hear_of_replicas(self, name: str, count: int) -> None:
-        """A part of a device is the same wherever it is had: as large as the largest on any node. A node that tells of
-        none (0) may have lost its devices for a moment: its word is kept."""
+    def _hear_of_replicas(self, name: str, count: int | None) -> None:
+        """A part of a device is the same wherever it is had: as large as the largest on any node. A node that offers no
+        devices (None) may have lost them for a moment: its word is kept."""
         if count:
             self._replicas[name] = count
+        elif count is not None:
+            self._replicas.pop(name, None)
         fewest = min(self._replicas.values(), default=self._site.replicas)
         if fewest != self.settings.replicas:
             self.settings = replace(self.settings, replicas=fewest)
