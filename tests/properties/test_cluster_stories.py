@@ -30,7 +30,8 @@ from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, TASK
-from gpuyard.worlds.kubernetes.cache import Cache, Objects
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.keeping.objects import Objects
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
 from gpuyard.worlds.kubernetes.queues import QueueObject
 from tests.support.laws import law
