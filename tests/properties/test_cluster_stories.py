@@ -64,7 +64,7 @@ def test_who_hears_of_a_cluster_bit_by_bit_knows_what_is_there(seed: int):
     assert _differing(story.observer.nodes, later.nodes) == []
     assert _differing(story.observer.refused, later.refused) == []
     assert _differing(story.observer.free, later.free) == []
-    assert story.observer.budgets == later.budgets
+    assert story.observer.budgets.told == later.budgets.told
     heard = {name: _bare(row.described()) for name, row in story.fleet.jobs.items()}
     assert _differing(heard, _known(story.observer)) == []
     assert _twice(story.observer.jobs.values()) == []
@@ -101,8 +101,8 @@ class Story:
         self.dice = dice
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, SETTINGS, StillClock(0.0))
-        self.observer.site_queues = (Queue("default"),)
-        self.fleet = Fleet(Snapshot(now=0.0, queues=self.observer.site_queues))
+        self.observer.settled.site_queues = (Queue("default"),)
+        self.fleet = Fleet(Snapshot(now=0.0, queues=self.observer.settled.site_queues))
         self.owners: dict[str, Objects[Any]] = {kind: self.cache.owner_kind(kind) for kind in KINDS}
         self.births = 0
         self.late: list[tuple[Objects[PodObject], PodObject]] = []
@@ -130,7 +130,7 @@ class Story:
         """Who knows the same objects, and was told of all of them at once."""
         cache = Cache()
         later = ClusterObserver(cache, SETTINGS, StillClock(0.0))
-        later.site_queues = self.observer.site_queues
+        later.settled.site_queues = self.observer.settled.site_queues
         later._meant = self.observer._meant  # who was once sought is told of for good
         owners = {kind: cache.owner_kind(kind) for kind in KINDS}
         for (kind, _), each in self.cache.owners.owners.objects.items():

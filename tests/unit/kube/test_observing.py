@@ -75,8 +75,8 @@ class Seen:
         later = ClusterObserver(self.cache, DEFAULTS, StillClock(0.0))
         later.forget()
         list(later.events())
-        assert later.budgets == self.observer.budgets
-        return {budget.name: (budget.allowed, budget.jobs) for budget in self.observer.budgets}
+        assert later.budgets.told == self.observer.budgets.told
+        return {budget.name: (budget.allowed, budget.jobs) for budget in self.observer.budgets.told}
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_budget_follows_its_controller_and_its_pods(seen: Seen):
     seen.pod("other", labels={"app": "db"})
     assert seen.allowed() == {"default/pdb": (1, ("default/web-0", "default/web-1"))}
     seen.budget("pdb", 0, {"app": "web"})
-    assert seen.told() == [BudgetsChanged(seen.observer.budgets)]
+    assert seen.told() == [BudgetsChanged(seen.observer.budgets.told)]
     assert seen.allowed() == {"default/pdb": (0, ("default/web-0", "default/web-1"))}
     seen.cache.pods.drop("default/web-0")
     assert [type(event) for event in seen.told()] == [JobGone, BudgetsChanged]
