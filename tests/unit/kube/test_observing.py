@@ -565,3 +565,19 @@ def test_a_part_of_a_time_shared_gpu_is_as_large_as_nodes_tell_and_none_is_had_t
     assert held() == (WHOLE // 4, [4, 4])
     seen.cache.nodes.put(divided("t0", 4, 0, resource))
     assert held() == (WHOLE // 4, [4, 4]), "its kubelet starts anew"
+
+
+def test_who_holds_which_is_worked_out_anew_when_parts_grow_and_devices_stay_as_many(seen: Seen):
+    part = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": "1"}}}]
+    for index in range(4):
+        seen.pod(f"p{index}", node="t0", containers=part)
+
+    def held() -> list[int]:
+        seen.told()
+        places = [place for index in range(4) for place in seen.observer.jobs[f"default/p{index}"].placements]
+        return sorted(Counter(place.gpus for place in places).values())
+
+    seen.cache.nodes.put(divided("t0", 4, 8, "nvidia.com/gpu.shared"))
+    assert held() == [4]
+    seen.cache.nodes.put(divided("t0", 2, 4, "nvidia.com/gpu.shared"))
+    assert held() == [2, 2]

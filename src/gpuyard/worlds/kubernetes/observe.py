@@ -166,7 +166,8 @@ class ClusterObserver:
         parts = nodes.replicas_of(seen) if seen is not None else 0
         if seen is not None and self._machines.get(name) != seen.metadata.uid:
             parts = parts or 0  # nothing of what was known of the one before holds of it
-        self.settled.hear_of_replicas(name, parts)
+        if self.settled.hear_of_replicas(name, parts):
+            self._holders.forget_parts(self.settled.settings)
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
                 del self.nodes[name], self._machines[name]

@@ -62,19 +62,21 @@ class Settled:
             self.settings = replace(self.settings, borne=self.settings.borne | found)
             self._cache.look_at_every_gang()
 
-    def hear_of_replicas(self, node: str, count: int | None) -> None:
-        """A part of a device is the same wherever it is had: as large as the largest on any node. A node that offers no
-        devices (None) may have lost them for a moment: its word is kept."""
+    def hear_of_replicas(self, node: str, count: int | None) -> bool:
+        """A part of a device is the same wherever it is had: as large as the largest on any node. Whether it is another
+        now. A node that offers no devices (None) may have lost them for a moment: its word is kept."""
         if count:
             self._replicas[node] = count
         elif count is not None:
             self._replicas.pop(node, None)
         fewest = min(self._replicas.values(), default=self._site.replicas)
-        if fewest != self.settings.replicas:
-            self.settings = replace(self.settings, replicas=fewest)
-            self._cache.dirty.nodes.update(self._replicas)
-            self._cache.look_at_every_gang()
-            self._cache.dirty.loads.update(self._cache.strangers)
+        if fewest == self.settings.replicas:
+            return False
+        self.settings = replace(self.settings, replicas=fewest)
+        self._cache.dirty.nodes.update(self._replicas)
+        self._cache.look_at_every_gang()
+        self._cache.dirty.loads.update(self._cache.strangers)
+        return True
 
     def hear_of_labels(self, seen: Iterable[PodObject]) -> bool:
         """Labels that a selector mentions tell pods apart from now on. Whether any is new: every gang is looked at anew
