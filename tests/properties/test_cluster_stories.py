@@ -30,7 +30,8 @@ from gpuyard.model.resources import WHOLE
 from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, TASK
-from gpuyard.worlds.kubernetes.cache import Cache, Objects
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.keeping.objects import Objects
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
 from gpuyard.worlds.kubernetes.queues import QueueObject
 from tests.support.laws import law
@@ -63,7 +64,7 @@ def test_who_hears_of_a_cluster_bit_by_bit_knows_what_is_there(seed: int):
     assert _differing(story.observer.nodes, later.nodes) == []
     assert _differing(story.observer.refused, later.refused) == []
     assert _differing(story.observer.free, later.free) == []
-    assert story.observer.budgets == later.budgets
+    assert story.observer.budgets.told == later.budgets.told
     heard = {name: _bare(row.described()) for name, row in story.fleet.jobs.items()}
     assert _differing(heard, _known(story.observer)) == []
     assert _twice(story.observer.jobs.values()) == []
@@ -100,8 +101,8 @@ class Story:
         self.dice = dice
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, SETTINGS, StillClock(0.0))
-        self.observer.site_queues = (Queue("default"),)
-        self.fleet = Fleet(Snapshot(now=0.0, queues=self.observer.site_queues))
+        self.observer.settled.site_queues = (Queue("default"),)
+        self.fleet = Fleet(Snapshot(now=0.0, queues=self.observer.settled.site_queues))
         self.owners: dict[str, Objects[Any]] = {kind: self.cache.owner_kind(kind) for kind in KINDS}
         self.births = 0
         self.late: list[tuple[Objects[PodObject], PodObject]] = []
@@ -129,7 +130,7 @@ class Story:
         """Who knows the same objects, and was told of all of them at once."""
         cache = Cache()
         later = ClusterObserver(cache, SETTINGS, StillClock(0.0))
-        later.site_queues = self.observer.site_queues
+        later.settled.site_queues = self.observer.settled.site_queues
         later._meant = self.observer._meant  # who was once sought is told of for good
         owners = {kind: cache.owner_kind(kind) for kind in KINDS}
         for (kind, _), each in self.cache.owners.owners.objects.items():
@@ -177,7 +178,7 @@ class Story:
         device = {"nvidia.com/gpu.shared": "24"} if shared else {"nvidia.com/gpu": gpus}
         amounts = {**(device if gpus != "0" else {}), "cpu": dice.choice("89"), "pods": "9"}
         labels = {"zone": dice.choice("ab"), **({"gpuyard.dev/pool": "p"} if dice.random() < 0.3 else {})}
-        labels["nvidia.com/gpu.replicas"] = dice.choice("23")
+        labels["nvidia.com/gpu.replicas"] = dice.choice("23" if shared else "1112")
         status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
         document = {"metadata": {"name": name, "uid": uid, "labels": labels}, "status": status}
         document["spec"] = {"unschedulable": dice.random() < 0.2}
@@ -219,6 +220,8 @@ class Story:
         limits = {"cpu": "1", **({device: "1"} if dice.random() < 0.7 else {})}
         spec: Document = {"schedulerName": scheduler, "containers": [{"name": "a", "resources": {"limits": limits}}]}
         self._whose(metadata)
+        if dice.random() < 0.1:
+            spec["nodeSelector"] = {"nvidia.com/gpu.replicas": "2"}
         if dice.random() < 0.15:
             spec["affinity"] = SHUNS
         if dice.random() < 0.15:

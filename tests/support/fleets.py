@@ -302,15 +302,24 @@ def _gang(draw: Draw, levels: tuple[str, ...], taste: Taste) -> Bundle:
     if form == "one":
         return one_group(draw(groups(MAIN, taste)), draw(asks))
     if form == "two":
-        pair = (draw(groups("leader", taste)), draw(groups("worker", taste, asks)))
-        return Bundle("", pair, draw(st.sampled_from((2, 2, 1))), draw(asks))
+        leader, worker = draw(groups("leader", taste)), draw(groups("worker", taste, asks))
+        needed = draw(st.sampled_from((2, 2, 1)))
+        return Bundle("", (leader, _perhaps_extras(draw, worker) if needed == 2 else worker), needed, draw(asks))
     inner = tuple(
         Bundle(
-            f"replica-{r}", (draw(groups(f"head-{r}", taste)), draw(groups(f"tail-{r}", taste, asks))), 2, draw(asks)
+            f"replica-{r}",
+            (draw(groups(f"head-{r}", taste)), _perhaps_extras(draw, draw(groups(f"tail-{r}", taste, asks)))),
+            2,
+            draw(asks),
         )
         for r in range(2)
     )
     return Bundle("", inner, draw(st.sampled_from((2, 1))), draw(asks))
+
+
+def _perhaps_extras(draw: Draw, group: TaskGroup) -> TaskGroup:
+    """None of it may be needed where the group beside it is."""
+    return replace(group, min=0) if draw(st.sampled_from((False, False, True))) else group
 
 
 def _wishes(levels: tuple[str, ...]) -> list[TopologyAsk]:

@@ -269,9 +269,7 @@ def _bundle(bundle: Bundle) -> Data:
 
 
 def _tasks(group: TaskGroup) -> Data:
-    return _given(
-        tasks=group.tasks if group.tasks != 1 else None,
-        min=group.min if group.min != group.tasks else None,
+    return _counts(group) | _given(
         **_request(group.request),
         node_selector=dict(group.node_selector),
         tolerations=[_toleration(toleration) for toleration in group.tolerations],
@@ -288,6 +286,12 @@ def _tasks(group: TaskGroup) -> Data:
         ended=list(group.ended),
         tried=list(group.tried),
     )
+
+
+def _counts(group: TaskGroup) -> Data:
+    """A minimum of 0 is told: the reader takes all."""
+    given = _given(tasks=group.tasks if group.tasks != 1 else None)
+    return given if group.min == group.tasks else given | {"min": group.min}
 
 
 def _request(request: Request) -> Data:

@@ -149,8 +149,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """Identical tasks: at least `min` of them or none, at most `tasks`. Ended members are not restarted by a plan, and
-    those `absent` do not exist yet: whoever makes them has not come to it."""
+    """Identical tasks: at least `min` of them or none, at most `tasks`; 0: all are extras of a job that needs others.
+    Ended members are not restarted by a plan, and those `absent` do not exist yet: whoever makes them has not come to
+    it."""
 
     name: str = MAIN
     tasks: int = 1

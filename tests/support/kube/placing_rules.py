@@ -29,7 +29,7 @@ def _lets_in(pod: Document, node: Document, nodes: list[Document], standing: lis
         and _selects_node(pod, node)
         and _bears_taints(pod, node)
         and all(_keeps_even(each, pod, node, nodes, standing) for each in _spreads(pod))
-        and all(_has_near(term, pod, node, nodes, standing) for term in _terms(pod, "podAffinity"))
+        and _has_near(_terms(pod, "podAffinity"), pod, node, nodes, standing)
         and not any(_is_beside(term, pod, node, nodes, standing) for term in _terms(pod, "podAntiAffinity"))
         and not any(_is_shunned(each, pod, node, nodes) for each in standing)
     )
@@ -137,14 +137,18 @@ def _terms(pod: Document, side: str) -> list[Document]:
     return affinity.get(_REQUIRED) or []
 
 
-def _has_near(term: Document, pod: Document, node: Document, nodes: list[Document], standing: list[Document]) -> bool:
-    """The first of those who seek each other needs nobody, only a domain."""
-    if term["topologyKey"] not in _labels(node):
+def _has_near(
+    terms: list[Document], pod: Document, node: Document, nodes: list[Document], standing: list[Document]
+) -> bool:
+    """Only who is meant by all terms counts. The first of those who seek each other needs nobody, only the domains."""
+    here = [_labels(node).get(term["topologyKey"]) for term in terms]
+    if None in here:
         return False
-    meant = [each for each in standing if _means(term, pod, each) and _domain(term, each, nodes) is not None]
-    if not meant:
-        return _means(term, pod, pod)
-    return any(_domain(term, each, nodes) == _labels(node)[term["topologyKey"]] for each in meant)
+    meant = [each for each in standing if all(_means(term, pod, each) for term in terms)]
+    domains = [{_domain(term, each, nodes) for each in meant} - {None} for term in terms]
+    if not any(domains):
+        return all(_means(term, pod, pod) for term in terms)
+    return all(mine in there for mine, there in zip(here, domains, strict=True))
 
 
 def _is_beside(term: Document, pod: Document, node: Document, nodes: list[Document], standing: list[Document]) -> bool:

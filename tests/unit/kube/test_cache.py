@@ -9,7 +9,8 @@ import msgspec
 from gpuyard.kube.objects import Metadata, NodeObject, NodeStatus, PodObject
 from gpuyard.kube.owners import JobObject
 from gpuyard.model.job import Placement
-from gpuyard.worlds.kubernetes.cache import Cache, Objects
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.keeping.objects import Objects
 from tests.support.kube.fake_kubelet import indexed_job, pod
 
 

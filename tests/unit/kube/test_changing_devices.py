@@ -25,7 +25,7 @@ class Followed(Seen):
     def __init__(self) -> None:
         super().__init__()
         self.node()
-        self.observer.site_queues = (ONLY_QUEUE,)
+        self.observer.settled.site_queues = (ONLY_QUEUE,)
         self.fleet = Fleet(Snapshot(now=0.0, topology=("zone", "rack"), queues=(ONLY_QUEUE,)))
 
     def free(self) -> int:
@@ -33,8 +33,8 @@ class Followed(Seen):
         observer = self.observer
         self.fleet.apply(self.told())
         nodes, jobs = tuple(observer.nodes.values()), tuple(observer.jobs.values())
-        levels = tuple(level for level, _ in observer.settings.levels)
-        later = Fleet(Snapshot(now=0.0, topology=levels, queues=observer.queues, nodes=nodes, jobs=jobs))
+        levels = tuple(level for level, _ in observer.settled.settings.levels)
+        later = Fleet(Snapshot(now=0.0, topology=levels, queues=observer.settled.queues, nodes=nodes, jobs=jobs))
         assert int(self.fleet.columns.whole.sum()) == int(later.columns.whole.sum())
         return int(self.fleet.columns.whole.sum())
 

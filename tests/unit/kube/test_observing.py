@@ -75,8 +75,8 @@ class Seen:
         later = ClusterObserver(self.cache, DEFAULTS, StillClock(0.0))
         later.forget()
         list(later.events())
-        assert later.budgets == self.observer.budgets
-        return {budget.name: (budget.allowed, budget.jobs) for budget in self.observer.budgets}
+        assert later.budgets.told == self.observer.budgets.told
+        return {budget.name: (budget.allowed, budget.jobs) for budget in self.observer.budgets.told}
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_budget_follows_its_controller_and_its_pods(seen: Seen):
     seen.pod("other", labels={"app": "db"})
     assert seen.allowed() == {"default/pdb": (1, ("default/web-0", "default/web-1"))}
     seen.budget("pdb", 0, {"app": "web"})
-    assert seen.told() == [BudgetsChanged(seen.observer.budgets)]
+    assert seen.told() == [BudgetsChanged(seen.observer.budgets.told)]
     assert seen.allowed() == {"default/pdb": (0, ("default/web-0", "default/web-1"))}
     seen.cache.pods.drop("default/web-0")
     assert [type(event) for event in seen.told()] == [JobGone, BudgetsChanged]
@@ -534,18 +534,20 @@ def test_a_member_that_has_another_number_is_told_anew(seen: Seen):
 # --- time-shared devices -----------------------------------------------------------------------------
 
 
-def divided(name: str, parts: int, offered: int) -> NodeObject:
-    amounts = {"nvidia.com/gpu.shared": str(offered), "cpu": "64", "pods": "110"}
+def divided(name: str, parts: int, offered: int, resource: str) -> NodeObject:
+    amounts = {resource: str(offered), "cpu": "64", "pods": "110"}
     metadata = {"name": name, "uid": name, "labels": {"nvidia.com/gpu.replicas": str(parts)}}
     status = {"capacity": amounts, "allocatable": amounts, "conditions": [condition()]}
     return msgspec.convert({"metadata": metadata, "status": status}, NodeObject)
 
 
-def test_a_part_of_a_time_shared_gpu_is_as_large_as_nodes_tell_and_none_is_had_twice(seen: Seen):
-    part = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": "1"}}}]
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu.shared", "nvidia.com/gpu"])
+def test_a_part_of_a_time_shared_gpu_is_as_large_as_nodes_tell_and_none_is_had_twice(seen: Seen, resource: str):
+    part = [{"name": "a", "resources": {"limits": {resource: "1"}}}]
+    says = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     for index in range(7):
-        seen.pod(f"p{index}", node="t0", containers=part)
-    seen.stranger("other", "t0", containers=part)
+        seen.pod(f"p{index}", node="t0", containers=part, nodeSelector=says)
+    seen.stranger("other", "t0", containers=part, nodeSelector=says)
 
     def held() -> tuple[int, list[int]]:
         """How large a part is, and how many there are on each device."""
@@ -555,11 +557,27 @@ def test_a_part_of_a_time_shared_gpu_is_as_large_as_nodes_tell_and_none_is_had_t
         [share] = {job.task_groups()[0].request.share for job in jobs}
         return share, sorted(Counter(job.placements[0].gpus for job in jobs).values())
 
-    seen.cache.nodes.put(divided("t0", 4, 8))
+    seen.cache.nodes.put(divided("t0", 4, 8, resource))
     assert held() == (WHOLE // 4, [4, 4])
-    seen.cache.nodes.put(divided("t1", 2, 4))
+    seen.cache.nodes.put(divided("t1", 2, 4, resource))
     assert held() == (WHOLE // 2, [2, 2, 2, 2])
     seen.cache.nodes.drop("t1")
     assert held() == (WHOLE // 4, [4, 4])
-    seen.cache.nodes.put(divided("t0", 4, 0))
+    seen.cache.nodes.put(divided("t0", 4, 0, resource))
     assert held() == (WHOLE // 4, [4, 4]), "its kubelet starts anew"
+
+
+def test_who_holds_which_is_worked_out_anew_when_parts_grow_and_devices_stay_as_many(seen: Seen):
+    part = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": "1"}}}]
+    for index in range(4):
+        seen.pod(f"p{index}", node="t0", containers=part)
+
+    def held() -> list[int]:
+        seen.told()
+        places = [place for index in range(4) for place in seen.observer.jobs[f"default/p{index}"].placements]
+        return sorted(Counter(place.gpus for place in places).values())
+
+    seen.cache.nodes.put(divided("t0", 4, 8, "nvidia.com/gpu.shared"))
+    assert held() == [4]
+    seen.cache.nodes.put(divided("t0", 2, 4, "nvidia.com/gpu.shared"))
+    assert held() == [2, 2]

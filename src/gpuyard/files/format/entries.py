@@ -291,7 +291,7 @@ class AskEntry:
 
     name: str = slot(NAME, "Unique among its siblings.")
     tasks: int | None = slot(Whole(1, TASKS_MAX), "How many identical tasks; default 1.", None)
-    min: int | None = slot(Whole(1, TASKS_MAX), "So many start together or none; default: all.", None)
+    min: int | None = slot(Whole(0, TASKS_MAX), "So many start together or none; default: all. 0: extras alone.", None)
     gpus: int | None = slot(COUNT, "Whole GPUs a task; default 0.", None)
     fraction: int | None = slot(Fraction(), "Or a part of one GPU.", None)
     gpu_memory: int | None = slot(Bytes(), "Or so much memory of one GPU.", None)

@@ -209,6 +209,16 @@ _ON_LEAVES = ("tasks", "min", "gpus", "fraction", "gpu_memory", "mig", "cpu", "m
 
 
 def _gang(entry: JobEntry, at: Path, problems: Problems) -> Bundle:
+    gang = _gang_of(entry, at, problems)
+    if any(True for _ in gang.leaves()) and gang.complete({}):
+        if entry.groups is None:
+            problems.tell((*at, "min"), "must be at least 1")
+        else:
+            problems.tell((*at, "groups"), "need nobody, so that it would never start: give one of them a min above 0")
+    return gang
+
+
+def _gang_of(entry: JobEntry, at: Path, problems: Problems) -> Bundle:
     inherited = _NOTHING.under(entry, at, problems)
     if entry.groups is None:
         if entry.min_groups is not None:

@@ -6,77 +6,28 @@ and cannot overflow: who changed twice is looked at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
-
-import msgspec
+from typing import Any
 
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
-from gpuyard.kube.objects import BudgetObject, Metadata, NodeObject, PodObject, PodSpec, Projection
-from gpuyard.kube.reflector import ApiObject
+from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject, Projection
 from gpuyard.kube.sharing import SharedParts
 from gpuyard.model.node import NO_LOAD
 from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
-from gpuyard.worlds.kubernetes.asking import amounts, marks
+from gpuyard.worlds.kubernetes.asking import marks
 from gpuyard.worlds.kubernetes.gathering import kept_back
-from gpuyard.worlds.kubernetes.gathering.controllers import JOB, is_suspended, name_alone
-from gpuyard.worlds.kubernetes.gathering.layouts import Owners, Seat
+from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended
+from gpuyard.worlds.kubernetes.gathering.layouts import Seat
+from gpuyard.worlds.kubernetes.keeping import changes
 from gpuyard.worlds.kubernetes.keeping.alike import PlainPods
 from gpuyard.worlds.kubernetes.keeping.assumptions import Assumptions
 from gpuyard.worlds.kubernetes.keeping.bags import Bags
+from gpuyard.worlds.kubernetes.keeping.known_owners import KnownOwners
+from gpuyard.worlds.kubernetes.keeping.objects import Objects
 from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.queues import QueueObject
-
-S = TypeVar("S", bound=ApiObject)
-BY_BINDING = frozenset((marks.JOB, marks.TASK, marks.GPUS, *marks.STAY))
-"""Annotations that come with a Binding."""
-
-
-class Objects(Generic[S]):
-    """Objects of one kind by their key; a `Sink` that tells of every change, and of what was there before."""
-
-    def __init__(self, changed: Callable[[S | None, S | None], None], slim: Callable[[S], S] | None = None) -> None:
-        self.objects: dict[str, S] = {}
-        self._changed = changed
-        self._slim = slim
-
-    def put(self, seen: S) -> None:
-        """Another uid under a known name: the one before is gone."""
-        seen = self._slim(seen) if self._slim is not None else seen
-        key = seen.metadata.key
-        before = self.objects.get(key)
-        if before is not None and before.metadata.uid != seen.metadata.uid:
-            self.drop(key)
-            before = None
-        self.objects[key] = seen
-        try:
-            self._changed(before, seen)
-        except Exception:
-            self._take_back(key, before)
-            raise
-
-    def drop(self, key: str) -> None:
-        """Gone."""
-        before = self.objects.pop(key, None)
-        if before is not None:
-            self._changed(before, None)
-
-    def _take_back(self, key: str, before: S | None) -> None:
-        """It was not taken in: whatever is told of it next is told as if it had not been seen."""
-        if before is None:
-            del self.objects[key]
-        else:
-            self.objects[key] = before
-
-    def keys(self) -> Iterable[str]:
-        """All there are."""
-        return self.objects
-
-    def get(self, key: str) -> S | None:
-        """The one of that name."""
-        return self.objects.get(key)
 
 
 @dataclass(slots=True)
@@ -96,96 +47,6 @@ class Dirty:
 
     def __bool__(self) -> bool:
         return bool(self.gangs or self.nodes or self.loads or self.budgets or self.queues)
-
-
-@dataclass(frozen=True)
-class _AskedOwners(Owners):
-    """Remembers who was asked for."""
-
-    asked: set[tuple[str, str]] = field(default_factory=set)
-
-    def find(self, kind: str, key: str, shape: Any) -> Any:
-        """As `Owners.find`."""
-        self.asked.add((kind, key))
-        return Owners.find(self, kind, key, shape)
-
-
-class KnownOwners:
-    """What makes pods, and which pods depend on each of them: also those that came before it."""
-
-    def __init__(self, plain: PlainPods) -> None:
-        self._plain = plain
-        self._objects: dict[tuple[str, str], Projection] = {}
-        self._dependent: dict[tuple[str, str], set[str]] = {}
-        self._asked: dict[str, set[tuple[str, str]]] = {}
-        self._gone: set[tuple[str, str]] = set()
-        """Owners that are no more and whose pods still are."""
-        self.owners = _AskedOwners(self._objects, frozenset())
-        self.paths: dict[str, str] = {}
-        """Where owners of each kind are kept."""
-        self.renames: Callable[[str], None] = lambda _key: None
-        """Called with the name of a Job that is there now, or is no more: a pod of that name goes by another one."""
-
-    def serve(self, kind: str) -> None:
-        """Objects of that kind are watched from now on, and worth waiting for."""
-        self.owners = _AskedOwners(self._objects, self.owners.served | {kind})
-
-    def put(self, kind: str, key: str, seen: Projection | None) -> None:
-        """It is so now; None: it is gone, and what is known of its pods stays as it was until they go."""
-        if seen is not None:
-            self._gone.discard((kind, key))
-            is_new = (kind, key) not in self._objects
-            self._objects[kind, key] = seen
-            if is_new and kind == JOB:
-                self.renames(key)
-        elif self._dependent.get((kind, key)):
-            self._gone.add((kind, key))
-        else:
-            self._let_go(kind, key)
-
-    def _let_go(self, kind: str, key: str) -> None:
-        if self._objects.pop((kind, key), None) is not None and kind == JOB:
-            self.renames(key)
-
-    def gang_of(self, pod: PodObject, key: str) -> str:
-        """The pod's gang, until its owner is known itself alone; whoever was asked for it is remembered."""
-        if self._plain.has(pod):
-            self.forget(key)
-            return name_alone(pod, key, self.owners)
-        self.owners.asked.clear()
-        found = gangs.seat_of(pod, self.owners)
-        asked, before = set(self.owners.asked), self._asked.get(key, set())
-        for owner in asked:
-            self._dependent.setdefault(owner, set()).add(key)
-        self._asked[key] = before - asked
-        self.forget(key)
-        if asked:
-            self._asked[key] = asked
-        return found.gang if isinstance(found, Seat) else name_alone(pod, key, self.owners)
-
-    def forget(self, pod: str) -> None:
-        """It depends on nobody any more."""
-        for owner in self._asked.pop(pod, ()):
-            left = self._dependent[owner]
-            left.discard(pod)
-            if not left:
-                del self._dependent[owner]
-                if owner in self._gone:
-                    self._gone.discard(owner)
-                    self._let_go(*owner)
-
-    def get(self, kind: str, key: str) -> Projection | None:
-        """The one of that name, as it was last seen."""
-        return self._objects.get((kind, key))
-
-    def bears_mark(self, kind: str, key: str) -> bool:
-        """Whether we have suspended it."""
-        owner: Any = self._objects.get((kind, key))
-        return is_suspended(owner) and bool(owner.metadata.annotation(marks.SUSPENDED))
-
-    def dependent(self, kind: str, key: str) -> list[str]:
-        """Keys of pods that were seated by what this one says."""
-        return list(self._dependent.get((kind, key), ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +156,7 @@ class Cache:
         if before is None:
             self._group(now, key)
         elif not self._is_echo(before, now):
-            if now.status.phase == "Failed" != before.status.phase and is_refused(now):
+            if now.status.phase == "Failed" != before.status.phase and changes.is_refused(now):
                 self.refused_by_node(node, now.status.reason, self.gang_of(key))
             if before.metadata.labels != now.metadata.labels or before.metadata.annotations != now.metadata.annotations:
                 self._group(now, key)
@@ -319,8 +180,8 @@ class Cache:
         if assumed is not None and now.node_name == assumed.node:
             self.assumed.end(now.metadata.uid)
             going = now.status.phase == "Pending" and now.metadata.deletion_timestamp is None
-            return going and self._is_kept(now.node_name) and is_bound_alone(before, now)
-        return matters(before) == matters(now)
+            return going and self._is_kept(now.node_name) and changes.is_bound_alone(before, now)
+        return changes.matters(before) == changes.matters(now)
 
     def _is_kept(self, node: str) -> bool:
         """Whether it is there, and is looked after."""
@@ -395,7 +256,7 @@ class Cache:
 
     def _owner_changed(self, kind: str, before: Any, now: Any) -> None:
         key = (now or before).metadata.key
-        if before is not None and now is not None and _without_version(before) == _without_version(now):
+        if before is not None and now is not None and changes.without_version(before) == changes.without_version(now):
             return
         self.owners.put(kind, key, now)
         self._hear_of_mark(kind, before, now)
@@ -444,7 +305,7 @@ class Cache:
     def _hear_of_eviction(self, pod: PodObject) -> None:
         """Whoever evicts from a node that is cordoned wants it empty, as `kubectl drain` does."""
         name = pod.node_name
-        if not name or name in self.emptied or not is_evicted(pod) or pod.metadata.uid in self.sent_away:
+        if not name or name in self.emptied or not changes.is_evicted(pod) or pod.metadata.uid in self.sent_away:
             return
         node = self.nodes.get(name)
         if node is not None and node.spec.unschedulable:
@@ -452,7 +313,7 @@ class Cache:
             self.look_at_node(name)
 
     def _budget_changed(self, before: BudgetObject | None, now: BudgetObject | None) -> None:
-        if before is not None and now is not None and _told_of(before) == _told_of(now):
+        if before is not None and now is not None and changes.told_of(before) == changes.told_of(now):
             return
         budget = now or before
         assert budget is not None
@@ -467,7 +328,9 @@ class Cache:
     def _other_changed(self, before: PodObject | None, now: PodObject | None) -> None:
         pod = now or before
         assert pod is not None
-        if not pod.node_name or (before is not None and now is not None and matters(before) == matters(now)):
+        if not pod.node_name or (
+            before is not None and now is not None and changes.matters(before) == changes.matters(now)
+        ):
             return
         self.pod_seen(before, now)
         self._hear_of_eviction(pod)
@@ -478,49 +341,3 @@ class Cache:
             self.strangers.add(pod.node_name, pod.metadata.key)
         self.dirty.loads.add(pod.node_name)
         self.news()
-
-
-def is_evicted(pod: PodObject) -> bool:
-    """Whether it leaves because the Eviction API was asked."""
-    if not pods.is_leaving(pod):
-        return False
-    told = (each for each in pod.status.conditions or () if each.type == "DisruptionTarget")
-    return any(each.reason == "EvictionByEvictionAPI" for each in told)
-
-
-def is_refused(pod: PodObject) -> bool:
-    """Whether its kubelet would not have it, which no second try on the same node would change soon."""
-    reason = pod.status.reason
-    return reason in ("UnexpectedAdmissionError", "TopologyAffinityError") or reason.startswith("OutOf")
-
-
-def is_bound_alone(before: PodObject, now: PodObject) -> bool:
-    """Whether nothing is other than it was but what a Binding writes."""
-    one, other = before.metadata, now.metadata
-    if one.labels != other.labels or (before.spec is not now.spec and _bare(before) != _bare(now)):
-        return False
-    return one.annotations is other.annotations or _others_notes(one) == _others_notes(other)
-
-
-def _bare(pod: PodObject) -> PodSpec:
-    return msgspec.structs.replace(pod.spec, node_name="")
-
-
-def _others_notes(metadata: Metadata) -> dict[str, str]:
-    return {key: told for key, told in (metadata.annotations or {}).items() if key not in BY_BINDING}
-
-
-def matters(pod: PodObject) -> tuple[object, ...]:
-    """All of a pod that a decision or an account of it could rest on."""
-    status, metadata = pod.status, pod.metadata
-    told = status.phase, status.reason, pod.start_time, amounts.given_to(pod)
-    return pod.spec, pod.node_name, told, metadata.deletion_timestamp, metadata.labels, metadata.annotations
-
-
-def _told_of(budget: BudgetObject) -> tuple[object, ...]:
-    """Whom it covers, what its controller said of it, and whether that is still about how it is."""
-    return budget.spec, budget.status, budget.metadata.generation
-
-
-def _without_version(owner: Any) -> Any:
-    return msgspec.structs.replace(owner, metadata=msgspec.structs.replace(owner.metadata, resource_version=""))

@@ -24,9 +24,12 @@ from gpuyard.worlds.kubernetes.asking.amounts import AMPLE, CPU, MEMORY, amount_
 from gpuyard.worlds.kubernetes.asking.devices import MIB, is_device, is_slice, profile_of
 from gpuyard.worlds.kubernetes.asking.marks import (
     DEFAULTS,
+    DIVIDED_GPU,
     DRAIN,
     GPUS,
     POOL,
+    PRODUCT,
+    REPLICAS,
     SHARED_GPU,
     WHOLE_GPUS,
     ReadingSettings,
@@ -34,9 +37,7 @@ from gpuyard.worlds.kubernetes.asking.marks import (
 from gpuyard.worlds.kubernetes.asking.selectors import label_key
 from gpuyard.worlds.kubernetes.asking.volumes import attachable_on
 
-PRODUCT, COUNT, GPU_MEMORY, FAMILY, REPLICAS = (
-    f"nvidia.com/gpu.{name}" for name in ("product", "count", "memory", "family", "replicas")
-)
+COUNT, GPU_MEMORY, FAMILY = (f"nvidia.com/gpu.{name}" for name in ("count", "memory", "family"))
 DEVICES_MAX = 62
 """More devices of one node than this are not told apart; the rest is left idle."""
 SLICES = 7
@@ -83,7 +84,7 @@ def node_of(
     gpus, away = _inventory(node, resource, before, holding, settings.replicas)
     model = _DECORATION.sub("", labels.get(PRODUCT, "")) if gpus else ""
     seen = {label_key(key): value for key, value in labels.items()} | ({GPUS: resource} if resource else {})
-    closed = _closed(node) or away
+    closed = _closed(node) or _two_kinds(node) or away
     return Node(
         name=node.metadata.name,
         pool=labels.get(POOL, ""),
@@ -123,11 +124,25 @@ def _has_count(node: NodeObject) -> bool:
 
 def _resource(node: NodeObject) -> str:
     """The name by which its GPUs are had; slices have names of their own."""
+    there = _kinds(node)
+    sliced = any(map(is_slice, {**(node.status.allocatable or {}), **(node.status.capacity or {})}))
+    name = there[0] if there else WHOLE_GPUS[0] if _has_count(node) and not sliced else ""
+    return DIVIDED_GPU if name == WHOLE_GPUS[0] and _parts_of(node) > 1 else name
+
+
+def _kinds(node: NodeObject) -> list[str]:
     known = {**(node.status.allocatable or {}), **(node.status.capacity or {})}
-    there = [name for name in (*WHOLE_GPUS, SHARED_GPU) if whole(known.get(name))]
-    if there:
-        return there[0]
-    return WHOLE_GPUS[0] if _has_count(node) and not any(map(is_slice, known)) else ""
+    return [name for name in (*WHOLE_GPUS, SHARED_GPU) if whole(known.get(name))]
+
+
+def _parts_of(node: NodeObject) -> int:
+    return whole(node.metadata.label(REPLICAS))
+
+
+def _two_kinds(node: NodeObject) -> Closure | None:
+    """Devices of only one kind are told apart on a node, and whoever has others would be taken to have those."""
+    there = " and ".join(_kinds(node))
+    return Closure(reason=f"it offers {there}, and GPUs of one kind are had on a node") if " and " in there else None
 
 
 def _inventory(
@@ -164,22 +179,25 @@ def _sound(count: int) -> tuple[Gpu, ...]:
 
 
 def _devices(amounts: Amounts | None, resource: str, parts: int) -> int:
-    """How many there are; of those that are shared by a name of their own so many parts stand for one device. Where a
-    node divides its own into more, they are as many more: what counts is that no part is there twice."""
-    count = whole((amounts or {}).get(resource)) if resource else 0
-    if resource == SHARED_GPU:
+    """How many there are; of those that are divided so many parts stand for one device. Where a node divides its own
+    into more, they are as many more: what counts is that no part is there twice."""
+    name = WHOLE_GPUS[0] if resource == DIVIDED_GPU else resource
+    count = whole((amounts or {}).get(name)) if name else 0
+    if resource in (SHARED_GPU, DIVIDED_GPU):
         count //= max(1, parts)
     return max(0, min(count, DEVICES_MAX))
 
 
-def replicas_of(node: NodeObject) -> int:
-    """Into how many parts each of its devices is divided; 0 where none is."""
-    return max(1, whole(node.metadata.label(REPLICAS))) if _resource(node) == SHARED_GPU else 0
+def replicas_of(node: NodeObject) -> int | None:
+    """Into how many parts each of its devices is divided; 0 where none is, None while it offers no devices."""
+    if not _kinds(node):
+        return None
+    return max(1, _parts_of(node)) if _resource(node) in (SHARED_GPU, DIVIDED_GPU) else 0
 
 
 def withheld(node: NodeObject) -> int:
     """How many of its devices its kubelet does not offer."""
-    resource, parts = _resource(node), max(1, replicas_of(node))
+    resource, parts = _resource(node), max(1, replicas_of(node) or 0)
     there = _devices(node.status.capacity, resource, parts)
     return max(0, there - _devices(node.status.allocatable, resource, parts))
 

@@ -6,14 +6,12 @@ it; nothing here follows single changes of the API.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.events import (
-    BudgetsChanged,
     Event,
     JobEvicted,
     JobGone,
@@ -27,29 +25,25 @@ from gpuyard.model.events import (
     TasksStopping,
 )
 from gpuyard.model.job import Expression, Job, Placement
-from gpuyard.model.node import Budget, Node
+from gpuyard.model.node import Node
 from gpuyard.model.outside.ports import Clock
-from gpuyard.model.queue import Queue
-from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
+from gpuyard.worlds.kubernetes import gangs, nodes, pods
 from gpuyard.worlds.kubernetes.asking import company, refusals
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
-from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.avoiding import Avoidance
-from gpuyard.worlds.kubernetes.budgets import BudgetBook
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gangs import Gathered
 from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.gathering.promises import Promises
-from gpuyard.worlds.kubernetes.holders import Holders
 from gpuyard.worlds.kubernetes.keeping.alike import Alike
 from gpuyard.worlds.kubernetes.keeping.seats import Held
-from gpuyard.worlds.kubernetes.queues import NO_QUEUES, ClusterQueues
+from gpuyard.worlds.kubernetes.observing.covering import ToldBudgets
+from gpuyard.worlds.kubernetes.observing.holders import Holders
+from gpuyard.worlds.kubernetes.observing.settled import Settled
+from gpuyard.worlds.kubernetes.observing.staleness import Staleness
 from gpuyard.worlds.kubernetes.storage import KnownStorage
 
-PART_BOUND_S = 20.0
-"""So long a gang may stay bound in part before it is taken back."""
-NEVER = -1.0
 Free = dict[tuple[str, int], str]
 """Uids of pods that could be placed, by group and number."""
 Read = Callable[[str], Iterator[Event]]
@@ -62,37 +56,28 @@ class ClusterObserver:
         self.cache = cache
         self.avoidance = Avoidance(clock, cache.look_at_node, cache.look_at)
         self._clock = clock
-        self.settings = settings
+        self.settled = Settled(cache, settings)
+        """By what a cluster is read."""
         self._alike = Alike(cache.plain)
         self._holders = Holders(cache)
         self.nodes: dict[str, Node] = {}
         self._machines: dict[str, str] = {}
         """Uids of nodes, by name: another one of the same name has nothing of what was known of it."""
-        self._replicas: dict[str, int] = {}
-        """Into how many parts devices are divided, by node, where they are."""
         self.jobs: dict[str, Job] = {}
         self.free: dict[str, Free] = {}
         self.refused: dict[str, Refusal] = {}
         """Gangs that cannot be had here, and why; the brain never hears of them."""
         self.gathered: dict[str, Gathered] = {}
         """How gangs are made up, and how each is taken back; ask `gathered_of`: of pods like others it is not kept."""
-        self.stale: dict[str, float] = {}
-        """Since when gangs have stood below their minimum."""
+        self._staleness = Staleness(clock)
         self.evicting: dict[str, frozenset[str]] = {}
         """Gangs that a plan wanted gone, and the uids of their pods."""
         self.promises = Promises()
         """Places that are kept."""
         self.foreign: dict[str, set[str]] = {}
         """Names of jobs of others, by node."""
-        self.storage = KnownStorage(cache, self._know_storage)
-        self.budgets: tuple[Budget, ...] = ()
-        self._book = BudgetBook()
-        self._budgeted: set[str] = set()
-        """Namespaces that have had a budget: it is asked there of every gang whom it covers."""
-        self.tree: ClusterQueues = NO_QUEUES
-        """Queues of the cluster; while it has none, those of the site hold."""
-        self.site_queues: tuple[Queue, ...] = ()
-        self._site = settings
+        self.storage = KnownStorage(cache, self.settled.know_storage)
+        self.budgets = ToldBudgets(cache)
         self._meant: frozenset[tuple[Expression, ...]] = frozenset()
         """Neighbours that somebody seeks, shuns or lies evenly among: of others' pods these are told, too."""
         self._guessed: dict[str, frozenset[int]] = {}
@@ -104,9 +89,6 @@ class ClusterObserver:
         """Gangs and nodes that cannot be read by a mistake of ours."""
         self.stumbled: Callable[[str, Exception], None] = lambda _name, _error: None
         """Called with each of them, and how that went."""
-
-    def _know_storage(self, storage: Storage) -> None:
-        self.settings = replace(self.settings, storage=storage)
 
     def hindrance(self, name: str) -> str:
         """Why a gang cannot be taken back without harm, in words; "" if it can, or says that it may be deleted."""
@@ -120,8 +102,9 @@ class ClusterObserver:
     def forget(self) -> None:
         """Nothing was told: all there is is to be looked at."""
         self.nodes, self.jobs, self.free, self.foreign, self.refused, self._left = {}, {}, {}, {}, {}, {}
-        self._read_queues()
-        self.budgets, self._book, self.unread = (), BudgetBook(), set()
+        self.settled.read_queues()
+        self.budgets.forget()
+        self.unread = set()
         self.cache.devices.clear()  # nodes may have others by now
         dirty = self.cache.dirty
         dirty.nodes.update(self.cache.nodes.objects)
@@ -132,9 +115,9 @@ class ClusterObserver:
     def events(self) -> Iterator[Event]:
         """One after another, until nothing is left to be looked at; the caller may rest in between."""
         dirty = self.cache.dirty
-        if dirty.queues and self._read_queues():
-            yield QueuesChanged(self.queues)
-        self._hear_of_budgets()
+        if dirty.queues and self.settled.read_queues():
+            yield QueuesChanged(self.settled.queues)
+        self.budgets.hear()
         while dirty.nodes:
             yield from self._tried(self._node, dirty.nodes.pop(), self._node_unread)
         if dirty:
@@ -146,7 +129,7 @@ class ClusterObserver:
                 yield from self._tried(self._gang, dirty.gangs.popitem()[0], self._gang_unread)
         for name in [name for name, held in self._guessed.items() if held != self._holders.held_on(name).held]:
             yield from self._tried(self._node, name, self._node_unread)
-        yield from self._budgets()
+        yield from self.budgets.events()
 
     # --- what cannot be read, by a mistake of ours -----------------------------------------------------
 
@@ -174,53 +157,17 @@ class ClusterObserver:
             self.nodes[name] = nodes.avoided(before, refusals.unread(error).message, 0.0)
             yield NodeSeen(self.nodes[name])
 
-    @property
-    def queues(self) -> tuple[Queue, ...]:
-        """The cluster's own; where it has none, those of the site."""
-        return self.tree.queues if self.cache.queues.objects else self.site_queues
-
-    def _read_queues(self) -> bool:
-        """Who may use which; whether anything of it is other than it was. Then every gang is looked at anew."""
-        self.cache.dirty.queues = False
-        tree = queues.tree_of(self.cache.queues.objects.values())
-        site = self._site if not self.cache.queues.objects else None
-        if tree == self.tree and self.settings.has_queues == (site is None):
-            return False
-        self.tree = tree
-        named = site.queues if site else tree.namespaces
-        homes = site.namespace_queues if site else tree.by_namespace
-        self.settings = replace(self.settings, queues=named, namespace_queues=homes, has_queues=site is None)
-        self.cache.look_at_every_gang()
-        return True
-
-    def _hear_of_budgets(self) -> None:
-        """The first of a namespace may cover any of its pods, also those of which nothing is kept."""
-        new = {key.partition("/")[0] for key in self.cache.dirty.budgets} - self._budgeted
-        if new:
-            self._budgeted |= new
-            there = (name for name in self.cache.members if name.partition("/")[0] in new)
-            self.cache.dirty.gangs |= dict.fromkeys(there)
-
-    def _budgets(self) -> Iterator[Event]:
-        """After the gangs that they are about: what is told of a budget names jobs that are known."""
-        changed, self.cache.dirty.budgets = self.cache.dirty.budgets, set()
-        for key in changed:
-            found = self.cache.budgets.get(key)
-            self._book.drop(key) if found is None else self._book.put(found)
-        now = self._book.budgets()
-        if now != self.budgets:
-            self.budgets = now
-            yield BudgetsChanged(now)
-
     # --- nodes ---------------------------------------------------------------------------------------
 
     def _node(self, name: str) -> Iterator[Event]:
         seen = self.cache.nodes.get(name)
         before = self.nodes.get(name)
         self._guessed.pop(name, None)
-        if seen is None or self._machines.get(name) != seen.metadata.uid:
-            self._replicas.pop(name, None)
-        self._hear_of_replicas(name, nodes.replicas_of(seen) if seen is not None else 0)
+        parts = nodes.replicas_of(seen) if seen is not None else 0
+        if seen is not None and self._machines.get(name) != seen.metadata.uid:
+            parts = parts or 0  # nothing of what was known of the one before holds of it
+        if self.settled.hear_of_replicas(name, parts):
+            self._holders.forget_parts(self.settled.settings)
         if seen is None or not nodes.is_managed(seen):
             if before is not None:
                 del self.nodes[name], self._machines[name]
@@ -231,11 +178,11 @@ class ClusterObserver:
         self._machines[name] = seen.metadata.uid
         if before is None:
             self._look_at_those_on(name)
-        load, holding = self._holders.taken(name, self.settings.storage), self._holders.held_on(name)
+        load, holding = self._holders.taken(name, self.settled.settings.storage), self._holders.held_on(name)
         if nodes.withheld(seen):
             self._guessed[name] = holding.held
-        node = nodes.node_of(seen, load, kept, self.settings, holding)
-        node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settings)
+        node = nodes.node_of(seen, load, kept, self.settled.settings, holding)
+        node = nodes.with_agent(node, self.cache.gpu_nodes.get(name), self.settled.settings)
         if name in self.cache.emptied:
             node = nodes.drained_by_others(node)
         if node.closed is None and gpu_nodes.plugin_is_away(self.cache.gpu_nodes.get(name)):
@@ -245,7 +192,7 @@ class ClusterObserver:
         if before is not None and not nodes.keeps_devices(before, node):
             yield from self._unseat(name)
         if node != before:
-            self._hear_of_levels(node)
+            self.settled.hear_of_levels(node)
             self.nodes[name] = node
             yield NodeSeen(node)
 
@@ -255,7 +202,7 @@ class ClusterObserver:
         self._forget_devices(name)
         for key in self.cache.assumed.coming_to(name):
             self.cache.look_at(self.cache.gang_of(key))
-        queues = {"", *(queue.name for queue in self.queues)}
+        queues = {"", *(queue.name for queue in self.settled.queues)}
         for job in [job for job in self.jobs.values() if any(place.node == name for place in job.placements)]:
             if job.queue not in queues:  # the brain would not hear of it any more
                 yield from self._tell(job.name, None)
@@ -278,29 +225,10 @@ class ClusterObserver:
     def _look_at_the_crowded(self) -> None:
         """Whoever went without a device may have one now: somebody left, or more came."""
         for name in sorted(self._holders.crowded):
-            for pod in self._holders.lacking(name, self.settings):
+            for pod in self._holders.lacking(name, self.settled.settings):
                 self.cache.look_at(self.cache.gang_of(pod.metadata.key))
             if name in self.cache.strangers:
                 self.cache.dirty.loads.add(name)
-
-    def _hear_of_levels(self, node: Node) -> None:
-        """A level that no node bore before may be what a gang's tier means."""
-        found = frozenset(level for level, _ in node.domains)
-        if not found <= self.settings.borne:
-            self.settings = replace(self.settings, borne=self.settings.borne | found)
-            self.cache.look_at_every_gang()
-
-    def _hear_of_replicas(self, name: str, count: int) -> None:
-        """A part of a device is the same wherever it is had: as large as the largest on any node. A node that tells of
-        none (0) may have lost its devices for a moment: its word is kept."""
-        if count:
-            self._replicas[name] = count
-        fewest = min(self._replicas.values(), default=self._site.replicas)
-        if fewest != self.settings.replicas:
-            self.settings = replace(self.settings, replicas=fewest)
-            self.cache.dirty.nodes.update(self._replicas)
-            self.cache.look_at_every_gang()
-            self.cache.dirty.loads.update(self.cache.strangers)
 
     def granted(self, place: Placement) -> tuple[str, ...]:
         """The UUIDs of a place's whole devices, where our own plugin hands them out; else which it gets is nobody's
@@ -322,13 +250,14 @@ class ClusterObserver:
     def _load(self, name: str) -> Iterator[Event]:
         node = self.nodes.get(name)
         here = self._holders.strangers(name) if node is not None else []
-        self._hear_of_labels(pod for pod in here if company.keeps_apart(pod.spec))
-        if node is not None and (taken := self._holders.taken(name, self.settings.storage)) != node.taken:
+        if self.settled.hear_of_labels(pod for pod in here if company.keeps_apart(pod.spec)):
+            self.cache.dirty.loads.update(self.foreign)
+        if node is not None and (taken := self._holders.taken(name, self.settled.settings.storage)) != node.taken:
             self.nodes[name] = node = replace(node, taken=taken)
             yield NodeLoaded(name, taken)
         held = {pod.metadata.uid: self._devices(pod, node) for pod in here} if node is not None else {}
         told = [pod for pod in here if held and (held[pod.metadata.uid][0] or self._is_neighbour(pod))]
-        jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid], self.settings) for pod in told]
+        jobs = [gangs.foreign_of(pod, *held[pod.metadata.uid], self.settled.settings) for pod in told]
         for gone in sorted(self.foreign.get(name, set()) - {job.name for job in jobs}):
             yield from self._tell(gone, None)
             self.cache.look_at(self._gang_of_left(gone))  # of ours one may have its name by now
@@ -343,7 +272,7 @@ class ClusterObserver:
         return company.keeps_apart(pod.spec) or company.is_meant(pod.metadata, self._meant)
 
     def _devices(self, pod: PodObject, node: Node) -> Held:
-        return self._holders.devices(pod, node, self.settings)
+        return self._holders.devices(pod, node, self.settled.settings)
 
     # --- gangs ---------------------------------------------------------------------------------------
 
@@ -351,7 +280,7 @@ class ClusterObserver:
         self.free.pop(name, None)
         self.refused.pop(name, None)
         if self.gathered.pop(name, None) is not None:
-            self._book.see(name, None)
+            self.budgets.see(name, None)
         job = self._alone(name)
         yield from self._whole_gang(name) if job is None else self._tell(name, job)
 
@@ -361,11 +290,11 @@ class ClusterObserver:
         pod = self.cache.pods.get(name) if self.cache.members.only(name) == name else None
         if pod is None or name in self.cache.kept_back or name in self._left or name in self.promises:
             return None
-        if self.avoidance.concerns(name) or pod.metadata.namespace in self._budgeted:
+        if self.avoidance.concerns(name) or self.budgets.concern(pod.metadata.namespace):
             return None
-        job = self._alike.job(pod, self.cache.owners.owners, self.settings, self._place(pod))
+        job = self._alike.job(pod, self.cache.owners.owners, self.settled.settings, self._place(pod))
         if job is not None:
-            self.stale.pop(name, None)
+            self._staleness.end(name)
             if is_free(pod) and not job.placements and pod.metadata.uid not in self.cache.assumed:
                 self.free[name] = {(job.gang.groups[0].name, 0): pod.metadata.uid}
         return job
@@ -373,7 +302,7 @@ class ClusterObserver:
     def _whole_gang(self, name: str) -> Iterator[Event]:
         found = self._gathered(name)
         job = found.job if found is not None else None
-        self._book.see(name, found)
+        self.budgets.see(name, found)
         if found is not None and job is not None:
             if free := self._free(found):
                 self.free[name] = free
@@ -382,7 +311,7 @@ class ClusterObserver:
             job = self.promises.onto(self._with_avoidance(job), free)
             if len(job.placements) > 1:
                 job = replace(job, placements=in_order(job.placements))
-            job = self._with_staleness(job, found)
+            job = self._staleness.told(job, found)
         elif found is not None and found.refusal is not None:
             self.refused[name] = found.refusal
         if job is not None or not self._is_left_by_another(name, name):
@@ -414,7 +343,7 @@ class ClusterObserver:
     def _left_of(self, pod: PodObject, place: Placement, refusal: Refusal) -> Job:
         if refusal.reason is RefusalName.SET_APART:
             return gangs.unread_of(pod, place.gpus, place.mig)
-        return gangs.left_of(pod, place, self.settings)
+        return gangs.left_of(pod, place, self.settled.settings)
 
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""
@@ -424,44 +353,15 @@ class ClusterObserver:
         nodes = self.avoidance.shunned_by(job.name)
         return gangs.kept_off(job, nodes) if nodes else job
 
-    def _with_staleness(self, job: Job, found: Gathered) -> Job:
-        """Since when it has stood below its minimum; one of which nobody runs yet is borne for a short while alone.
-
-        Who is only on its way makes no gang whole, or one of which a binding fails again and again would never be
-        released; and one that would not come back is never released.
-        """
-        if not job.placements:
-            self.stale.pop(job.name, None)
-            return job
-        there = [place for place in job.placements if not place.terminating]
-        bound = found.bound
-        come = [place for place in there if place.uid in bound]
-        if _is_whole(job, come) or not come:
-            self.stale.pop(job.name, None)
-            return job
-        since = self.stale.setdefault(job.name, self._clock.now())
-        if _is_whole(job, there):
-            return job
-        begun = any(not place.assigned for place in there)
-        grace = None if begun else PART_BOUND_S
-        return replace(job, stale_since=since, stale_grace=NEVER if found.hindrance else grace)
-
     def _gathered(self, name: str) -> Gathered | None:
         members = self.cache.told(name)
         if not members:
             return None
-        self._hear_of_labels(members)
-        places = {pod.metadata.uid: place for pod in members if (place := self._place(pod)) is not None}
-        found = self._alike.gather(members, self.cache.owners.owners, self.settings, places)
-        return found if isinstance(found, Gathered) else gangs.orphaned(name, found)
-
-    def _hear_of_labels(self, members: Iterable[PodObject]) -> None:
-        """Labels that a selector mentions tell pods apart from now on: every gang is to be looked at anew."""
-        keys = frozenset(key for pod in members for key in company.label_keys(pod.spec))
-        if not keys <= self.settings.label_keys:
-            self.settings = replace(self.settings, label_keys=self.settings.label_keys | keys)
-            self.cache.look_at_every_gang()
+        if self.settled.hear_of_labels(members):
             self.cache.dirty.loads.update(self.foreign)
+        places = {pod.metadata.uid: place for pod in members if (place := self._place(pod)) is not None}
+        found = self._alike.gather(members, self.cache.owners.owners, self.settled.settings, places)
+        return found if isinstance(found, Gathered) else gangs.orphaned(name, found)
 
     def _hear_of_neighbours(self, job: Job) -> None:
         """Others' pods that somebody means by a selector are looked for on every node from now on."""
@@ -521,11 +421,6 @@ class ClusterObserver:
         other = self.cache.others.get(gone.replace("/pod/", "/", 1))
         if other is not None and other.node_name:
             self.cache.dirty.loads.add(other.node_name)
-
-
-def _is_whole(job: Job, places: Iterable[Placement]) -> bool:
-    there = Counter(place.group for place in places)
-    return job.gang.complete(there + Counter({group.name: group.succeeded for group in job.task_groups()}))
 
 
 def in_order(places: Iterable[Placement]) -> tuple[Placement, ...]:

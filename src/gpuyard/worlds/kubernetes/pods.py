@@ -99,7 +99,7 @@ def likeness(pod: PodObject, settings: ReadingSettings = DEFAULTS) -> bytes | No
 def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFAULTS) -> TaskGroup | Refusal:
     """The same for a pod, or for the template of one."""
     needs = amounts.needs_of(spec)
-    asked = devices.asked_for(needs, metadata, settings)
+    asked = devices.asked_for(needs, spec, metadata, settings)
     borne = terms.tolerations(spec)
     neighbours = company.company_of(spec, metadata, settings)
     reached = volumes.reach(spec, metadata, settings.storage)
@@ -150,8 +150,11 @@ def _is_counted_apart(name: str) -> bool:
 
 
 def _ports(spec: PodSpec | None) -> Iterator[str]:
-    """Ports of the host by protocol; whichever of its addresses is asked for, to be safe."""
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())) if spec is not None else ():
+    """Ports of the host by protocol; whichever of its addresses is asked for, to be safe. An init container that is no
+    sidecar is over when they count."""
+    if spec is None:
+        return
+    for container in (*(spec.containers or ()), *filter(amounts.is_sidecar, spec.init_containers or ())):
         for port in container.ports or ():
             if port.host_port:
                 yield f"{PORT}{port.protocol or 'TCP'}/{port.host_port}"
@@ -189,7 +192,7 @@ def excess_of(pod: PodObject) -> Load:
 def held_by(pod: PodObject, settings: ReadingSettings) -> Request:
     """What a bound pod asks its node for, whatever else of it could not be had here."""
     needs = amounts.needs_of(pod.spec)
-    return _request(needs, devices.held_by(needs, pod.metadata, settings), pod.spec)
+    return _request(needs, devices.held_by(needs, pod.spec, pod.metadata, settings), pod.spec)
 
 
 def standing(pod: PodObject, settings: ReadingSettings) -> TaskGroup:

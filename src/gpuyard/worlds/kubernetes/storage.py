@@ -14,7 +14,8 @@ from gpuyard.kube.storage import CsiNodeObject, StorageClassObject, VolumeClaimO
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking import volumes
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
-from gpuyard.worlds.kubernetes.cache import Cache, Objects
+from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.keeping.objects import Objects
 
 
 class KnownStorage:

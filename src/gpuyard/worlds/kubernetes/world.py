@@ -106,7 +106,7 @@ class KubernetesWorld:
         self.cache = Cache()
         self.observer = ClusterObserver(self.cache, reading_of(settings), clock)
         self.starter = Starter(self.observer, clock, self._do, STAY if settings.stay_marks else {})
-        self.observer.site_queues = settings.site.queues
+        self.observer.settled.site_queues = settings.site.queues
         self.taker = TakerBack(self.observer, self.starter, clock, self._do)
         self.start_watch = StartWatch(self.observer, self.taker.take, clock, settings.start_timeout)
         self.stop_watch = StopWatch(self.cache, clock)
@@ -229,7 +229,7 @@ class KubernetesWorld:
             await self._clock.sleep(1.0)
             self.taker.expire()
             if self._may_act():
-                await self.clerk.tell(self.observer.tree)
+                await self.clerk.tell(self.observer.settled.tree)
                 await self._watch_starts()
             self.observer.avoidance.lapse()
 
@@ -332,11 +332,11 @@ class KubernetesWorld:
     def _moment(self) -> Snapshot:
         nodes = tuple(node for _, node in sorted(self.observer.nodes.items()))
         jobs = tuple(job for _, job in sorted(self.observer.jobs.items()))
-        levels = tuple(level for level, _ in self.observer.settings.levels)
+        levels = tuple(level for level, _ in self.observer.settled.settings.levels)
         known = {pool.name for pool in self.settings.site.pools}
         pools = (*self.settings.site.pools, *(Pool(name) for name in sorted({n.pool for n in nodes} - known - {""})))
-        site = replace(self.settings.site, topology=levels, pools=pools, queues=self.observer.queues)
-        return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs, budgets=self.observer.budgets)
+        site = replace(self.settings.site, topology=levels, pools=pools, queues=self.observer.settled.queues)
+        return replace(site, now=self._clock.now(), nodes=nodes, jobs=jobs, budgets=self.observer.budgets.told)
 
     async def _events(self) -> AsyncIterator[Event]:
         """What failed while the loop did something else is told before what is found out after it: the account of a pod

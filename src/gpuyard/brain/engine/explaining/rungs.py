@@ -15,7 +15,7 @@ from gpuyard.brain.engine.explaining import constraints
 from gpuyard.brain.engine.explaining.numa_words import unaligned
 from gpuyard.brain.engine.explaining.views import Failed, NodesView, fits_alone, task_cost, task_words
 from gpuyard.brain.engine.nodes import requests
-from gpuyard.brain.engine.nodes.columns import Bools, Columns
+from gpuyard.brain.engine.nodes.columns import Bools, Columns, Ints
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.placing import fragmentation, gang, neighbours
@@ -312,9 +312,9 @@ class _Lack(NamedTuple):
 def _most_of_the_rest(draft: Draft, row: JobRow, view: NodesView, among: Bools) -> _Lack:
     """What the task lacks on these nodes; extras only where CPU and memory would do."""
     columns, asked = draft.fleet.columns, row.requests[view.leaf].resources
-    enough = among & (columns.cpu >= asked.cpu) & (columns.memory >= asked.memory)
+    enough = among & (_free(columns.cpu, among) >= asked.cpu) & (_free(columns.memory, among) >= asked.memory)
     for name, amount in asked.extras:
-        free = np.where(among, columns.extras.free(name), -1)
+        free = _free(columns.extras.free(name), among)
         if enough.any() and not (enough & (free >= amount)).any():
             best = int(np.where(enough, free, -1).argmax())
             return _Lack(Code.NOT_ENOUGH_EXTRA, amount, int(free[best]), columns.nodes[best].name, name)
@@ -323,13 +323,18 @@ def _most_of_the_rest(draft: Draft, row: JobRow, view: NodesView, among: Bools) 
 
 def _most_cores(columns: Columns, asked: Request, among: Bools) -> _Lack:
     """On a node that is too small even when empty, its size counts."""
-    cpu, memory = (np.where(among, column, -1) for column in (columns.cpu, columns.memory))
+    cpu, memory = (_free(column, among) for column in (columns.cpu, columns.memory))
     tight_cpu = asked.cpu > cpu.max() or (asked.memory <= memory.max() and asked.cpu > 0)
     best = int((cpu if tight_cpu else memory).argmax())
     node = columns.nodes[best].name
     if tight_cpu:
         return _Lack(Code.NOT_ENOUGH_CPU, asked.cpu, int(cpu[best]), node)
     return _Lack(Code.NOT_ENOUGH_MEMORY, asked.memory, int(memory[best]), node)
+
+
+def _free(left: Ints, among: Bools) -> Ints:
+    """What is left on these nodes, below that of no other: nothing where more is taken than there is."""
+    return np.where(among, np.maximum(left, 0), -1)
 
 
 def _short_of_cpu(draft: Draft, row: JobRow, view: NodesView) -> Failed:

@@ -105,8 +105,9 @@ def look(draft: Draft, row: JobRow, leaf: int) -> NodesView:
 
 
 def _has_the_rest(columns: Columns, request: requests.TaskRequest) -> Bools:
-    """Whether a node has what one task needs beside GPUs."""
-    there: Bools = (columns.cpu >= request.resources.cpu) & (columns.memory >= request.resources.memory)
+    """Whether a node has what one task needs beside GPUs; nothing is had also where more is taken than there is."""
+    cpu, memory = np.maximum(columns.cpu, 0), np.maximum(columns.memory, 0)
+    there: Bools = (cpu >= request.resources.cpu) & (memory >= request.resources.memory)
     for name, amount in request.resources.extras:
         there = there & (columns.extras.free(name) >= amount)
     return there

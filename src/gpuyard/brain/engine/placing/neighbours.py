@@ -140,9 +140,13 @@ def _ill_at_ease(fleet: Fleet, request: TaskRequest) -> Iterator[Bools]:
     for term in company.against(request):
         yield _domains_with(columns, term.level, company.counts(term))
     for term in request.near:
-        counts, known = company.counts(term.labels), _known(columns, term.level)
-        if not counts[known].any() and company.means(term.labels, request):
-            yield ~known  # the first of those who seek each other, those aside who stand in no domain
+        counts, levels = (
+            company.counts(term.labels),
+            {each.level for each in request.near if each.labels == term.labels},
+        )
+        known = [_known(columns, level) for level in sorted(levels)]  # one who is sought at several levels is one
+        if not counts[_union(fleet, known)].any() and company.means(term.labels, request):
+            yield ~_known(columns, term.level)  # the first who seek each other; in no domain of theirs nobody counts
         else:
             yield ~_domains_with(columns, term.level, counts)
     for even in request.even:

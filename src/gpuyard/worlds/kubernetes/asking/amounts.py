@@ -89,13 +89,18 @@ def _needs(spec: PodSpec, of: Callable[[Container], Needs]) -> Needs:
     running, peak = total(map(of, spec.containers or ())), Needs()
     sidecars: Needs = {}
     for init in spec.init_containers or ():
-        if init.restart_policy == "Always":
+        if is_sidecar(init):
             sidecars = total((sidecars, of(init)))
             peak = _most(peak, sidecars)
         else:
             peak = _most(peak, total((sidecars, of(init))))
     needs = _most(total((running, sidecars)), peak)
     return total((needs | _pod_level(spec.resources), _amounts(spec.overhead)))
+
+
+def is_sidecar(init: Container) -> bool:
+    """Whether an init container stays beside the others."""
+    return init.restart_policy == "Always"
 
 
 def _pod_level(resources: Resources | None) -> Needs:

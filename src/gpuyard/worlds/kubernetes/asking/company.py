@@ -57,7 +57,14 @@ def company_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> 
         if isinstance(each, Refusal):
             return each
     labels = tuple(sorted((key, value) for key, value in _borne(metadata).items() if key in keys))
-    return CompanyAsked(labels, found[0], found[1], tuple(e for e in spreads if isinstance(e, Evenness)))
+    sought, shunned = _all_of(found[0]), found[1]
+    return CompanyAsked(labels, sought, shunned, tuple(e for e in spreads if isinstance(e, Evenness)))
+
+
+def _all_of(sought: tuple[Neighbour, ...]) -> tuple[Neighbour, ...]:
+    """Only somebody of whom all terms are true is the neighbour that any of them seeks."""
+    labels = tuple(dict.fromkeys(expression for term in sought for expression in term.labels))
+    return tuple(dict.fromkeys(Neighbour(term.level, labels) for term in sought))
 
 
 def known_as(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> CompanyAsked:

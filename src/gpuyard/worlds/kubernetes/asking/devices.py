@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gpuyard.kube.objects import Metadata
+from gpuyard.kube.objects import Metadata, NodeTerm, PodSpec
 from gpuyard.model.resources import MILLI, WHOLE
 from gpuyard.worlds.kubernetes.asking.amounts import AMPLE, Needs
 from gpuyard.worlds.kubernetes.asking.marks import (
+    DIVIDED_GPU,
     FRACTION,
     GPU_MEMORY,
     KAI_FRACTION,
     KAI_MEMORY,
     MIG_PREFIX,
+    PRODUCT,
+    REPLICAS,
     SHARED_GPU,
+    SHARING,
     WHOLE_GPUS,
     ReadingSettings,
 )  # fmt: skip
@@ -66,7 +71,7 @@ def profile_of(resource: str) -> str:
     return f"{slice_}gb{media.replace('.', '+', 1)}"
 
 
-def asked_for(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked | Refusal:
+def asked_for(needs: Needs, spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked | Refusal:
     """The devices among a pod's needs, and what its annotations say of parts."""
     asked = {name: min(amount, MANY) for name, amount in sorted(needs.items()) if amount and is_device(name)}
     kinds = {MIG_PREFIX if is_slice(name) else name for name in asked}
@@ -84,18 +89,45 @@ def asked_for(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> De
     if MIG_PREFIX in kinds:
         return DevicesAsked(mig=_slices(asked))
     name, count = next(iter(asked.items()))
-    if name != SHARED_GPU:
+    divided = name == WHOLE_GPUS[0] and _means_divided(spec)
+    if name != SHARED_GPU and not divided:
         return DevicesAsked(gpus=count, resource=name)
     if count > 1:
-        told = f"it asks for {count} {SHARED_GPU}, which would be parts of perhaps one device; ask for 1"
+        told = f"it asks for {count} {name}, which would be parts of perhaps one device; ask for 1"
         return Refusal(RefusalName.SHARED_COUNT, told)
-    return DevicesAsked(share=_replica(settings), resource=name)
+    return DevicesAsked(share=_replica(settings), resource=DIVIDED_GPU if divided else name)
 
 
-def held_by(needs: Needs, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked:
+def _means_divided(spec: PodSpec) -> bool:
+    """Whether it may only go where devices are divided, for it names a label that is told of those alone. Whoever does
+    not say so is given whole devices."""
+    if any(_tells_of_parts(key, (value,)) for key, value in (spec.node_selector or {}).items()):
+        return True
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    terms = (required.node_selector_terms or ()) if required else ()
+    return bool(terms) and all(map(_asks_for_parts, terms))
+
+
+def _asks_for_parts(term: NodeTerm) -> bool:
+    return any(
+        each.operator == "In" and _tells_of_parts(each.key, each.values or ()) for each in term.match_expressions or ()
+    )
+
+
+def _tells_of_parts(label: str, values: Iterable[str]) -> bool:
+    return bool(values) and all(
+        (label == REPLICAS and value.isdecimal() and value not in ("0", "1"))
+        or (label == SHARING and value in ("time-slicing", "mps"))
+        or (label == PRODUCT and value.endswith("-SHARED"))
+        for value in values
+    )
+
+
+def held_by(needs: Needs, spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked:
     """The same of a pod that has its node already. One that could not be had here holds devices all the same: whole
     ones if it asks for any, else slices, else parts, of which several count as parts of one device."""
-    asked = asked_for(needs, metadata, settings)
+    asked = asked_for(needs, spec, metadata, settings)
     if isinstance(asked, DevicesAsked):
         return asked
     if whole := sum(needs.get(name, 0) for name in WHOLE_GPUS):

@@ -57,6 +57,9 @@ KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 SHARED_GPU = "nvidia.com/gpu.shared"
 MIG_PREFIX = "nvidia.com/mig-"
+DIVIDED_GPU = "nvidia.com/gpu in parts (nvidia.com/gpu.replicas)"
+"""What nodes have that divide their devices and call the parts `nvidia.com/gpu` all the same; not a resource's name."""
+PRODUCT, REPLICAS, SHARING = "nvidia.com/gpu.product", "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,12 +192,11 @@ def _ray_layout(name: str, pods: Sequence[PodObject], owners: Owners, settings: 
 
 def _ray_workers(group: RayWorkers) -> GangRole:
     """The autoscaler changes the number, within bounds that hold for whoever writes it; the minimum is the gang."""
-    hosts, fewest = max(1, group.num_of_hosts or 1), group.min_replicas or 0
+    hosts, fewest = max(1, group.num_of_hosts or 1), max(0, group.min_replicas or 0)
     replicas = max(fewest, fewest if group.replicas is None else group.replicas)
     most = replicas if group.max_replicas is None else max(fewest, group.max_replicas)
     tasks = min(replicas, most) * hosts
-    least = max(1, fewest * hosts)
-    return GangRole(group.group_name or WORKER, tasks, least, template=group.template)
+    return GangRole(group.group_name or WORKER, tasks, fewest * hosts, template=group.template)
 
 
 # --- Kubeflow ------------------------------------------------------------------------------------
@@ -235,7 +234,7 @@ def _kubeflow_layout(name: str, pods: Sequence[PodObject], owners: Owners, setti
     roles = []
     for role, made in sorted(found.spec.replica_specs.items()):
         tasks = 1 if made.replicas is None else made.replicas
-        least = min(fewest, tasks) if fewest and role == "Worker" else None
+        least = min(fewest, tasks) if fewest is not None and role == "Worker" else None
         roles.append(GangRole(role.lower(), tasks, least, template=made.template))
     way, hindrance = _way_of(found.metadata)
     return Layout(

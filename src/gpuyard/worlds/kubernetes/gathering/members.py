@@ -57,14 +57,14 @@ def seated(layout: Layout, members: Sequence[Sitting], settings: ReadingSettings
         if isinstance(kinds, Refusal):
             return kinds
         for place, (prototype, alike) in enumerate(kinds):
-            part = role if place == 0 else GangRole(_other_name(role, prototype))
+            part = role if place == 0 else _other_part(role, prototype)
             others = sum(len(_still_there(rest)) for i, (_, rest) in enumerate(kinds) if i != place)
             there = _numbered(alike, part)
             away = frozenset(chair.task for chair in there if is_away(chair.pod, places))
             part = replace(part, ended=part.ended | away)
             groups.append(_group(part, prototype, there, others if place == 0 else 0, layout))
             chairs += there
-    return Seating(_with_minimum(tuple(groups), layout), tuple(chairs))
+    return Seating(_with_somebody(_with_minimum(tuple(groups), layout)), tuple(chairs))
 
 
 def _roles(layout: Layout, members: Iterable[Sitting]) -> list[GangRole]:
@@ -157,9 +157,11 @@ def _read(pod: PodObject, settings: ReadingSettings, read: Read) -> TaskGroup | 
     return read[alike]
 
 
-def _other_name(role: GangRole, prototype: TaskGroup) -> str:
-    """Named after what it asks for, so that it is the same whoever comes first."""
-    return f"{role.name}-{zlib.crc32(repr(prototype).encode()):08x}"
+def _other_part(role: GangRole, prototype: TaskGroup) -> GangRole:
+    """Named after what it asks for, so that it is the same whoever comes first. Where none of its role is needed none
+    of it is."""
+    name = f"{role.name}-{zlib.crc32(repr(prototype).encode()):08x}"
+    return GangRole(name, least=0 if role.least == 0 else None)
 
 
 def _still_there(members: Iterable[Sitting]) -> list[Sitting]:
@@ -198,7 +200,7 @@ def _group(role: GangRole, prototype: TaskGroup, chairs: Sequence[Chair], elsewh
         prototype,
         name=role.name,
         tasks=tasks,
-        min=max(1, min(least, tasks - len(failed))),
+        min=max(min(1, least), min(least, tasks - len(failed))),
         topology=role.topology,
         succeeded=len(ended),
         failed=len(failed),
@@ -225,6 +227,14 @@ def _with_minimum(groups: tuple[TaskGroup, ...], layout: Layout) -> tuple[TaskGr
         minima[group.name] = max(1, min(group.tasks, left))
         left = max(0, left - group.tasks)
     return tuple(replace(group, min=minima[group.name]) for group in groups)
+
+
+def _with_somebody(groups: tuple[TaskGroup, ...]) -> tuple[TaskGroup, ...]:
+    """Where no group needs anybody, one of the group of which most are there: nothing is no gang."""
+    if any(group.min for group in groups):
+        return groups
+    first = max(groups, key=lambda group: group.tasks - group.absent)
+    return tuple(replace(group, min=1) if group is first else group for group in groups)
 
 
 def _raised(groups: tuple[TaskGroup, ...], order: Iterable[TaskGroup], least: int) -> tuple[TaskGroup, ...]:

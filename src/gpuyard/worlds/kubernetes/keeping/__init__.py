@@ -1,1 +1,1 @@
-"""What the cache keeps things in: pods alike by what they share, names by names, places on their way, devices."""
+"""What the cache is made of: objects, owners, pods alike by their parts, names by names, places on their way, seats."""

@@ -93,6 +93,13 @@ class Holders:
         for pod in (*self._others_on(node), *self._ours_on(node), *self._coming_to(node)):
             self._cache.devices.pop(pod.metadata.uid, None)
 
+    def forget_parts(self, settings: ReadingSettings) -> None:
+        """A part of a device is another than it was: so many as fitted on one may not."""
+        known = self._cache.devices
+        for pod in (*self._cache.pods.objects.values(), *self._cache.others.objects.values()) if known else ():
+            if pod.metadata.uid in known and self._devices_of(pod, settings).shared:
+                del known[pod.metadata.uid]
+
     def lacking(self, node: str, settings: ReadingSettings) -> list[PodObject]:
         """Those on a crowded node who went without: there may be devices for them by now, which is to be worked out."""
         self.crowded.discard(node)
