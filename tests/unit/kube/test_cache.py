@@ -9,7 +9,9 @@ import msgspec
 from gpuyard.kube.objects import Metadata, NodeObject, NodeStatus, PodObject
 from gpuyard.kube.owners import JobObject
 from gpuyard.model.job import Placement
+from gpuyard.worlds.kubernetes.asking.marks import SUSPENDED
 from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.gathering import kept_back
 from gpuyard.worlds.kubernetes.keeping.objects import Objects
 from tests.support.kube.fake_kubelet import indexed_job, pod
 
@@ -50,6 +52,21 @@ def test_a_pod_that_comes_before_its_owner_is_by_itself_until_that_is_seen():
     jobs.put(job())
     assert filed(cache) == {"default/gang": {"default/gang-0"}}
     assert list(cache.dirty.gangs) == ["default/gang-0", "default/gang"]
+
+
+def test_a_job_that_another_scheduler_has_suspended_is_its_own_to_resume():
+    """Two of us may serve one cluster under two names: each resumed and suspended what the other had put aside."""
+    cache, jobs = kept()
+    for name, known in (("another", set()), ("gpuyard", {"default/gang"})):
+        seen = member(0)
+        theirs = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, scheduler_name=name))
+        mark = {SUSPENDED: kept_back.written("reclaimed", 5.0, [theirs])}
+        suspended = job(job={"suspend": True})
+        marked = msgspec.structs.replace(suspended.metadata, annotations=mark)
+        jobs.put(msgspec.structs.replace(suspended, metadata=marked))
+        assert set(cache.kept_back) == known
+    jobs.drop("default/gang")
+    assert not cache.kept_back
 
 
 def test_a_gang_stays_one_when_its_owner_goes_first_and_then_nothing_is_left_of_either():

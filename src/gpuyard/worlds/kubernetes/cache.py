@@ -90,6 +90,8 @@ class Cache:
         self._grouped: dict[str, str] = {}
         """The gang of every pod whose gang does not go by its own key, by that key."""
         self.assumed = Assumptions()
+        self.scheduler_names = marks.DEFAULTS.scheduler_names
+        """Whose pods are ours; what another scheduler has suspended is its own to resume."""
         self.kept_back: dict[str, KeptBack] = {}
         """Gangs whose owner we have suspended, by name; also those `awaited` though their owner is resumed."""
         self._unseated: dict[tuple[str, str], Any] = {}
@@ -277,8 +279,9 @@ class Cache:
     def _hear_of_mark(self, kind: str, before: Any, now: Any) -> None:
         """A gang that was taken back is known by what its owner's mark says of its pods."""
         self._unseated.pop((kind, (now or before).metadata.key), None)
-        if now is not None and is_suspended(now) and (mark := kept_back.mark_of(now.metadata)) is not None:
-            remembered = kept_back.remembered(now.metadata, mark)
+        mark = kept_back.mark_of(now.metadata) if now is not None and is_suspended(now) else None
+        remembered = () if mark is None else kept_back.remembered(now.metadata, mark)
+        if all(pod.spec.scheduler_name in self.scheduler_names for pod in remembered) and mark is not None:
             seats = [gangs.seat_of(pod, self.owners.owners) for pod in remembered]
             gang = next((seat.gang for seat in seats if isinstance(seat, Seat)), "")
             if gang:

@@ -56,6 +56,7 @@ class ClusterObserver:
         self.cache = cache
         self.avoidance = Avoidance(clock, cache.look_at_node, cache.look_at)
         self._clock = clock
+        cache.scheduler_names = settings.scheduler_names
         self.settled = Settled(cache, settings)
         """By what a cluster is read."""
         self._alike = Alike(cache.plain)
