@@ -6,6 +6,7 @@ the minimum), so that a gang which only has to give an extra keeps all else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -270,7 +271,16 @@ class Settling:
             return False
         if unit.extra:
             return adding.add_task(self.draft, unit.row, unit.place.leaf)
-        return gang.place(self.draft, unit.row)
+        return gang.place(self.draft, unit.row) and (unit.row.single or self._brings_its_groups(unit))
+
+    def _brings_its_groups(self, unit: Unit) -> bool:
+        """Whether groups that ran beyond the fewest that must find a place as well, and no others run for them."""
+        row, had = unit.row, Counter(held.leaf for held in unit.places)
+        for leaf, count in sorted(had.items()):
+            while row.live[leaf] < count:
+                if not adding.add_task(self.draft, row, leaf):
+                    return False
+        return sum(row.live) == len(unit.places)
 
     def _budgets_kept(self, disturbed: list[Unit]) -> bool:
         if self.rights.break_budgets:
