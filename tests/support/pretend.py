@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gpuyard.worlds.local.ports import Report, StopOrder, TaskKey, TaskOrder, TaskWarning
 
@@ -26,8 +26,10 @@ class StillClock:
 class Pretender:
     """Implements `worlds.local.ports.Launcher`; tasks run until the test says otherwise."""
 
-    def __init__(self, clock: StillClock) -> None:
+    def __init__(self, clock: StillClock, begun: Collection[TaskKey] = ()) -> None:
         self.boot = "this boot"
+        self.begun = begun
+        """Whom an earlier control plane had started."""
         self.port = 29499
         self.clock = clock
         self.prepared: list[TaskOrder] = []
@@ -59,7 +61,7 @@ class Pretender:
         self.pending.append(Report(key, "ended", self.clock.at, 0, outcome, code))
 
     def adopt(self, keys: Sequence[TaskKey]) -> list[TaskKey]:
-        return []
+        return [key for key in keys if key not in self.begun]
 
     def bury(self, keys: Sequence[TaskKey], told: str) -> None:
         self.pending += [Report(key, "ended", self.clock.at, 0, "lost", None, told) for key in keys]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from gpuyard.worlds.local.attempts.desk import Desk
 from gpuyard.worlds.local.attempts.gates import Gates
 from gpuyard.worlds.local.attempts.lifecycle import Lifecycle
 from gpuyard.worlds.local.launching import orders
+from gpuyard.worlds.local.ports import TaskKey
 from gpuyard.worlds.local.seam.breakage import Fault
+from gpuyard.worlds.local.state import book as books
+from gpuyard.worlds.local.state.records import Attempt, Entry
 from gpuyard.worlds.local.state.store import Store, StoreError
 from gpuyard.worlds.local.world import LocalWorld
 from tests.support.pretend import Pretender, StillClock
@@ -33,14 +37,16 @@ ME = Owner("me")
 class Bench:
     """A world on a bench."""
 
-    def __init__(self, folder: Path, faults: tuple[Fault, ...] = ()) -> None:
+    def __init__(self, folder: Path, faults: tuple[Fault, ...] = (), begun: Collection[TaskKey] = ()) -> None:
         self.clock = StillClock()
-        self.launcher = Pretender(self.clock)
+        self.launcher = Pretender(self.clock, begun)
         self.store = Store(folder / "yard.db")
         desk = Desk(self.store, self.launcher, self.clock, orders.surroundings("here", {}))
         nodes = "nodes: [{name: n0, gpus: 4, model: H100}, {name: n1, gpus: 4, model: H100}]"
         snapshot = fleet(f"{nodes}\npolicy: {{defragment: 'off'}}")
+        desk.book = books.load(self.store)
         self.world = LocalWorld(desk, snapshot, Lifecycle(desk, Gates(desk)), faults)
+        self.world.adopt()
         self.loop = Loop(self.world, self.clock)
         self.loop.open()
 
@@ -274,6 +280,62 @@ def test_a_task_that_never_got_its_devices_is_over_as_soon_as_it_is_not_wanted(b
     assert [task.state for task in attempt.tasks.values() if task.placement == late] == ["ended"]
     bench.turn()
     assert bench.phase("e") == "running"
+
+
+def test_who_did_its_work_though_it_was_to_stop_is_not_run_again_by_who_was_to_come_in_its_place(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    entry, attempt, late = shrunk_and_grown(bench, monkeypatch, on="its own GPU")
+    bench.launcher.end(bench.launcher.prepared[1].key, "succeeded")
+    bench.turn()
+    assert [order.rank for order in bench.launcher.prepared] == [0, 1]
+    assert [task.outcome for task in attempt.tasks.values() if task.placement == late][-1] == "stopped"
+    assert entry.job().task_groups()[0].ended == (1,)
+    bench.launcher.end(bench.launcher.prepared[0].key, "succeeded")
+    bench.turn()
+    assert bench.phase("e") == "succeeded"
+
+
+def test_two_tasks_of_one_number_are_never_at_work_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    _, _, late = shrunk_and_grown(bench, monkeypatch, on="another GPU")
+    bench.turn()
+    assert [order.rank for order in bench.launcher.prepared] == [0, 1]
+    bench.launcher.end(bench.launcher.prepared[1].key, "stopped")
+    bench.turn()
+    assert [order.rank for order in bench.launcher.prepared] == [0, 1, 1]
+    assert bench.place("e").node == late.node
+
+
+def test_after_a_crash_who_waits_for_a_gpu_waits_until_who_has_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bench = Bench(tmp_path)
+    shrunk_and_grown(bench, monkeypatch, on="its own GPU")
+    bench.store.close()
+    begun = {order.key for order in bench.launcher.prepared}
+    again = Bench(tmp_path, begun=begun)
+    again.turn()
+    assert again.launcher.prepared == []
+    again.launcher.end(TaskKey(1, 1, 1), "stopped")
+    again.turn()
+    assert [(order.key, order.rank) for order in again.launcher.prepared] == [(TaskKey(1, 1, 2), 1)]
+
+
+def shrunk_and_grown(bench: Bench, monkeypatch: pytest.MonkeyPatch, on: str) -> tuple[Entry, Attempt, Placement]:
+    """An elastic gang of two whose rank 1 is told to stop, takes its time, and is to begin again."""
+    bench.put(name="e", tasks=2, min=1, gpus=1)
+    bench.turn()
+    entry = bench.world.desk.book.get("e")
+    attempt = entry.attempt
+    assert attempt is not None
+    monkeypatch.setattr(bench.launcher, "stop", lambda *_: None)
+    leaving = next(task for task in attempt.live() if task.rank == 1)
+    gpus = leaving.placement.gpus if on == "its own GPU" else (3,)
+    late = Placement(leaving.placement.node, gpus, "main", 1)
+    with bench.world.desk.change():
+        bench.world.life.shrink(entry, [leaving])
+        bench.world.life.grow(entry, [late])
+    return entry, attempt, late
 
 
 def test_a_job_is_warned_before_its_limit_and_once_more_at_its_end(bench: Bench):

@@ -108,22 +108,33 @@ class Lifecycle:
         if attempt is None or attempt.why:
             return
         new = self.unbegun(entry, attempt)
-        if not new or not self._are_free(entry, new) or self.gates.crowd.hindrance(entry, len(new)):
+        if not new or not self.may_begin(entry, attempt, new) or self.gates.crowd.hindrance(entry, len(new)):
             return
-        for task in new:
-            self.hold(entry, attempt, task)
         if attempt.state == "promised":
             attempt.state = "starting"
             self.desk.keep_attempt(entry, attempt)
-        self.desk.then(lambda: self.prepare(entry, attempt, new))
+        self.bring_up(entry, attempt, new)
+
+    def bring_up(self, entry: Entry, attempt: Attempt, tasks: Sequence[Task]) -> None:
+        """These have their devices from now on, and get supervisors."""
+        for task in tasks:
+            self.hold(entry, attempt, task)
+        self.desk.then(lambda: self.prepare(entry, attempt, tasks))
 
     def could_launch(self, entry: Entry) -> bool:
         """Whether what it was promised is free by now."""
-        return entry.attempt is not None and self._are_free(entry, self.unbegun(entry, entry.attempt))
+        attempt = entry.attempt
+        return attempt is not None and self.may_begin(entry, attempt, self.unbegun(entry, attempt))
+
+    def may_begin(self, entry: Entry, attempt: Attempt, tasks: Sequence[Task]) -> bool:
+        """Whether nobody is on their devices any more, nor at work under one of their numbers."""
+        numbers = {task.number for task in tasks}
+        twins = (other for other in attempt.live() if other.number in numbers and self.has_begun(entry, other))
+        return not any(twins) and self._are_free(entry, tasks)
 
     def unbegun(self, entry: Entry, attempt: Attempt) -> list[Task]:
         """Tasks that wait for their devices."""
-        return [t for t in attempt.tasks.values() if t.state == "starting" and not self._has_begun(entry, t)]
+        return [t for t in attempt.tasks.values() if t.state == "starting" and not self.has_begun(entry, t)]
 
     def _are_free(self, entry: Entry, tasks: Iterable[Task]) -> bool:
         job, wanted = entry.description(), []
@@ -134,7 +145,8 @@ class Lifecycle:
             room |= holdings.slices(node)
         return self.desk.holdings.free(wanted, room)
 
-    def _has_begun(self, entry: Entry, task: Task) -> bool:
+    def has_begun(self, entry: Entry, task: Task) -> bool:
+        """Whether it was given its devices."""
         assert entry.attempt is not None
         return self.desk.holdings.begun(TaskKey(entry.id, entry.attempt.number, task.serial))
 
@@ -258,9 +270,16 @@ class Lifecycle:
         node = self.desk.nodes.get(task.placement.node)
         self._tell_ended(entry, attempt, task)
         self.desk.keep_attempt(entry, attempt, task)
+        self._drop_twins(entry, attempt, task)
         price = ledger.gpu_hour(self.desk.pools.get(node.pool)) if node is not None else 0.0
         lost, gpus = ledger.lost_since(entry, attempt, task), gpus_of(entry, task, node)
         ledger.book(self.desk.batch, entry, ledger.Use(attempt.created, report.at, gpus, price, lost))
+
+    def _drop_twins(self, entry: Entry, attempt: Attempt, task: Task) -> None:
+        """Who was to come in its place, because it was told to stop, does not: it came to its end all the same."""
+        twins = [other for other in attempt.live() if other.number == task.number]
+        if twins and task.outcome in ("succeeded", "failed"):
+            self._tell_to_stop(entry, attempt, twins)
 
     def _tell_ended(self, entry: Entry, attempt: Attempt, task: Task) -> None:
         if not entry.shown:
@@ -304,7 +323,7 @@ class Lifecycle:
             self.finish(entry, attempt)
 
     def _tell_to_stop(self, entry: Entry, attempt: Attempt, tasks: Sequence[Task]) -> None:
-        begun = [task for task in tasks if self._has_begun(entry, task)]
+        begun = [task for task in tasks if self.has_begun(entry, task)]
         for task in begun:
             task.state = "stopping"
         if begun:

@@ -30,7 +30,7 @@ def recover(desk: Desk, life: Lifecycle, fleet: Snapshot) -> None:
     with desk.change():
         for entry in desk.book.flawed:
             lay_aside(desk, entry)
-        for step in (_resume, _show):
+        for step in (_resume, _bring_up, _show):
             for entry in entries:
                 try:
                     step(desk, life, entry)
@@ -72,17 +72,30 @@ def _take_over(desk: Desk, life: Lifecycle, entry: Entry, attempt: Attempt) -> N
     if not there or attempt.boot != desk.launcher.boot:
         _lose(desk, life, entry, attempt)
         return
-    live = attempt.live()
-    for task in live:
+    keys = {TaskKey(entry.id, attempt.number, task.serial): task for task in attempt.live()}
+    for key in desk.launcher.adopt(list(keys)):
+        del keys[key]
+    for task in keys.values():
         life.hold(entry, attempt, task)
-    keys = {TaskKey(entry.id, attempt.number, task.serial): task for task in live}
-    unbegun = [keys[key] for key in desk.launcher.adopt(list(keys))]
-    if unbegun:
-        desk.then(lambda: life.prepare(entry, attempt, unbegun))
     if attempt.why:
-        desk.then(lambda: life.tell_to_stop(entry, attempt, live))
+        desk.then(lambda: life.tell_to_stop(entry, attempt, keys.values()))
     if attempt.state == "starting" and entry.phase is not Phase.STARTING:
         entry.phase = Phase.STARTING
+
+
+def _bring_up(desk: Desk, life: Lifecycle, entry: Entry) -> None:
+    """Who has no supervisor gets one, now that all that runs has its devices back. Whose devices somebody has still
+    waited for them before the crash, too, and waits on; whoever was stopped had them, and ends like any other."""
+    attempt = entry.attempt
+    if attempt is None or attempt.state == "promised":
+        return
+    late = [task for task in attempt.live() if not life.has_begun(entry, task)]
+    for wave in sorted({task.wave for task in late}):
+        tasks = [task for task in late if task.wave == wave]
+        if attempt.why or life.may_begin(entry, attempt, tasks):
+            life.bring_up(entry, attempt, tasks)
+    if attempt.why and late:
+        desk.then(lambda: life.tell_to_stop(entry, attempt, late))
 
 
 def is_there(nodes: Mapping[str, Node], task: Task) -> bool:

@@ -263,10 +263,10 @@ def _counted(bundle: Bundle, entry: Entry, tasks: Collection[Task]) -> Bundle:
 
 def _count(group: TaskGroup, entry: Entry, tasks: Collection[Task]) -> TaskGroup:
     """What was lost through no fault of its own may come back; what succeeded and what failed stays so."""
-    ends = {task.number: task.outcome for task in tasks if task.state == "ended"}
-    done = _of(group, {*entry.succeeded, *(number for number, how in ends.items() if how == "succeeded")})
-    failed = _of(group, {*entry.spent, *(number for number, how in ends.items() if how == "failed")}) - done
-    tried = _of(group, {*entry.tried, *ends}) - done - failed
+    ended = [(task.number, task.outcome) for task in tasks if task.state == "ended"]
+    done = _of(group, {*entry.succeeded, *(number for number, how in ended if how == "succeeded")})
+    failed = _of(group, {*entry.spent, *(number for number, how in ended if how == "failed")}) - done
+    tried = _of(group, {*entry.tried, *(number for number, _ in ended)}) - done - failed
     least = group.min
     if not tasks and done:  # all that it still needs is somebody who does the rest
         least = min(group.tasks, max(least, len(done) + 1))
