@@ -117,7 +117,8 @@ def test_a_trial_that_is_not_kept_or_fails_leaves_everything_as_it_was(
 
 STEPS: list[tuple[type, str]] = [
     (Transaction, "put"), (Transaction, "lift"), (Transaction, "lift_together"), (QueueTree, "refuses"),
-    (QueueTree, "above"), (Claim, "right"), (RoomMaker, "best"), (Vacancy, "room"), (Draft, "accept"),
+    (QueueTree, "above"), (QueueTree, "within"), (Claim, "right"), (Claim, "_right"), (RoomMaker, "best"),
+    (Vacancy, "room"), (Draft, "accept"),
 ]  # fmt: skip
 """What planning does again and again, with tries of every kind around it."""
 

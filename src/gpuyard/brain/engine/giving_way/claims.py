@@ -6,7 +6,7 @@ A claim is asked anew before each victim goes, because every victim changes what
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -122,10 +122,11 @@ class Claim:
         inside = self._could_go_in(self.reclaim.parting(victim.queue).ours)
         for queue, loose in inside:
             self.tree.suppose(queue, loose, False, -1)
-        right = self._right(victim)
-        for queue, loose in inside:
-            self.tree.suppose(queue, loose, False, 1)
-        return right is not None
+        try:
+            return self._right(victim) is not None
+        finally:
+            for queue, loose in inside:
+                self.tree.suppose(queue, loose, False, 1)
 
     def _could_go_in(self, branch: int) -> list[tuple[int, Amounts]]:
         """What could go for the claimant in its own branch, which opens its right to those beyond. Whether somebody
@@ -179,21 +180,25 @@ class Claim:
             if right is not None:
                 return dict.fromkeys(units, right)
         rights: dict[Unit, Code] = {}
-        went: list[Unit] = []
-        while waiting:
-            ready = [(lane[-1], right) for lane in waiting.values() if (right := self.right(lane[-1].row)) is not None]
-            if not ready:
-                break
-            unit, right = min(ready, key=lambda pair: self._goes_before(pair[0])) if len(ready) > 1 else ready[0]
-            rights[unit] = right
-            self.suppose(unit, gone=True)
-            went.append(unit)
-            lane = waiting[unit.row.footing]
-            lane.pop()
-            if not lane:
-                del waiting[unit.row.footing]
-        self.suppose_all(went, gone=False)
+        try:
+            while (following := self._first_of(waiting)) is not None:
+                unit, right = following
+                self.suppose(unit, gone=True)
+                rights[unit] = right
+                lane = waiting[unit.row.footing]
+                lane.pop()
+                if not lane:
+                    del waiting[unit.row.footing]
+        finally:
+            self.suppose_all(rights, gone=False)
         return rights
+
+    def _first_of(self, waiting: Mapping[Footing, list[Unit]]) -> tuple[Unit, Code] | None:
+        """Who may go next, and by which right; None if nobody may."""
+        ready = [(lane[-1], right) for lane in waiting.values() if (right := self.right(lane[-1].row)) is not None]
+        if len(ready) > 1:
+            return min(ready, key=lambda pair: self._goes_before(pair[0]))
+        return ready[0] if ready else None
 
     def right_to_all(self, units: Sequence[Unit]) -> Code | None:
         """The one right by which all of these may go one after the other, who share a footing; None if there is none,
