@@ -45,6 +45,8 @@ from gpuyard.model.snapshot import Reservation, Snapshot
 
 MOST_CYCLES = 100
 """A plan that has not settled by then contradicts rule 21; it is cut off rather than run for ever."""
+FEW = 8
+"""One node in so many is few: laying them out costs little beside laying out all."""
 
 
 class Foresight:
@@ -225,27 +227,52 @@ class Foresight:
 
 
 class Emptied:
-    """The yard of a draft as if every node were empty, open and well, and its queues held nothing."""
+    """The yard of a draft as if every node were empty, open and well, and its queues held nothing.
+
+    Most who are asked about would run on a few of its nodes: whoever does runs on all of them, and until somebody does
+    not, the others are never laid out. Only what is counted by domain can look better on a part than on the whole.
+    """
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
+        self._part: Draft | None = None
+        self._whole: Draft | None = None
 
     def could_run(self, row: JobRow) -> bool:
         """Whether the job could run there."""
-        fleet = self._empty.fleet
-        job = replace(row.job, placements=(), on_hold=False, gang=afresh(row.job.gang))
-        alone = JobRow(job, tuple(fleet.request(job, group) for group in job.task_groups()), row.queue, fleet.policy)
-        if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
-            return False
-        with self._empty.trial():
-            return gang.place(self._empty, alone)
+        return (self._whole is None and self._runs_on_few(row)) or _would_run(self._all_of_it(), row)
 
-    @cached_property
-    def _empty(self) -> Draft:
+    def _runs_on_few(self, row: JobRow) -> bool:
+        """Whether as many nodes as it has tasks do, each of a kind that might hold one; asked where these are few."""
+        fleet, tasks = self._draft.fleet, sum(group.tasks for group in row.job.task_groups())
+        nodes = fleet.columns.nodes
+        if tasks > len(nodes) // FEW or any(map(fleet.company.concerns, row.requests)):
+            return False
+        if self._part is None:
+            fitting = np.flatnonzero(fleet.shapes.static(row.requests[0], STATIC_CHECKERS))
+            self._part = self._empty(nodes[n] for n in fitting[:tasks])
+        return _would_run(self._part, row)
+
+    def _all_of_it(self) -> Draft:
+        self._whole = self._whole or self._empty(self._draft.fleet.columns.nodes)
+        return self._whole
+
+    def _empty(self, nodes: Iterable[Node]) -> Draft:
         fleet, now = self._draft.fleet, self._draft.now
-        nodes = tuple(restored(node) for node in fleet.columns.nodes)
-        bare = Snapshot(now, fleet.topology, fleet.policy, tuple(fleet.pools.values()), nodes, fleet.queues)
+        emptied = tuple(map(restored, nodes))
+        bare = Snapshot(now, fleet.topology, fleet.policy, tuple(fleet.pools.values()), emptied, fleet.queues)
         return Draft(Fleet(bare), self._draft.memory, now)
+
+
+def _would_run(empty: Draft, row: JobRow) -> bool:
+    """Whether the job starts on a fleet that holds nobody."""
+    fleet = empty.fleet
+    job = replace(row.job, placements=(), on_hold=False, gang=afresh(row.job.gang))
+    alone = JobRow(job, tuple(fleet.request(job, group) for group in job.task_groups()), row.queue, fleet.policy)
+    if fleet.tree.refuses(alone.queue, fleet.shortfall(alone), alone.firm) is not None:
+        return False
+    with empty.trial():
+        return gang.place(empty, alone)
 
 
 def afresh(bundle: Bundle) -> Bundle:

@@ -129,3 +129,26 @@ def test_where_there_are_no_nodes_whoever_minds_its_neighbours_waits_as_anybody_
     """
     (told,) = outlook(moment(yard.replace("WISH", wish))).waiting
     assert (told.job, told.reason.outcome) == ("w", Outcome.NEVER)
+
+
+RACKS = """
+topology: [rack]
+nodes:
+{nodes}
+jobs:
+{held}
+  - {{name: g, tasks: 2, gpus: 4, topology: {{required: rack}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("racks", "outcome"),
+    [("abcdefghhijklmno", Outcome.NOT_NOW), ("abcdefghijklmnop", Outcome.NEVER), ("aabcdefghijklmno", Outcome.NOT_NOW)],
+)
+def test_whether_a_job_could_ever_run_is_a_matter_of_all_nodes_though_few_are_looked_at_first(
+    racks: str, outcome: Outcome
+):
+    nodes = "\n".join(f"  - {{name: n{i:02}, gpus: 4, domains: {{rack: {rack}}}}}" for i, rack in enumerate(racks))
+    held = "\n".join(f'  - {{name: h{i}, priority: 99, at: "n{i:02}:0-3"}}' for i in range(len(racks)))
+    told = outlook(moment(RACKS.format(nodes=nodes, held=held))).waiting
+    assert [(each.job, each.reason.outcome) for each in told] == [("g", outcome)]
