@@ -38,7 +38,7 @@ STEPS: dict[str, dict[str, str]] = {
         "room_on Shapes._work_out_empty",
         "nodes.weighing.one_by_one": "AsItIs.__init__ pack",
         "nodes.touch_log": "TouchLog.since TouchLog.among",
-        "nodes.weighing.scoring": "tightness kept_usable one_island joins balance spares_scarce trust cpu_tightness",
+        "nodes.weighing.scoring": "tightness kept_usable one_island balance spares_scarce trust cpu_tightness",
         "nodes.stranding": "Gauge._refresh Gauge.saved_by_whole Gauge.saved_by_share",
         "nodes.demand": "Demand.__init__ Demand.rows Seen._tally",
         "nodes.eligibility": "Eligibility._need Eligibility._find_tiers Eligibility.static Eligibility._large_enough",

@@ -72,9 +72,15 @@ def run(
     setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, progress: Progress | None = None
 ) -> SimulatedRun:
     """Simulate one policy with one seed to the end of the trace."""
+    with collector_seldom():  # over when hardly anything is left of the run to look through
+        return _run(setting, named, seed, clock, progress)
+
+
+def _run(
+    setting: Setting, named: tuple[str, Policy], seed: int, clock: Clock, progress: Progress | None
+) -> SimulatedRun:
     begun = clock.monotonic()
     with ExitStack() as stack:
-        stack.enter_context(collector_seldom())
         trace = setting.source.trace(seed, fleets.capacity(setting.fleet))
         trace = trace if setting.adapt is None else setting.adapt(trace)
         policy = _by_the_rules(named[1], trace.tried_once, setting.rules)

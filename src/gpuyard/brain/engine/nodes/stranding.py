@@ -95,8 +95,8 @@ class Gauge:
         return saved
 
     def saved_by_share(self, seen: Candidates, shares: Ints, rest: Ints, need: Ints) -> Floats:
-        """The same per device and node, for a task that took `need` of that one device; -inf where it does not fit.
-        `shares`: what is free of each device, as `Columns.shares_of` tells it; `rest`: what would be."""
+        """The same per device and node, for a task that took `need` of that one device; of no meaning where it does not
+        fit. `shares`: what is free of each device, as `Columns.shares_of` tells it; `rest`: what would be."""
         columns, demand, nodes = self.columns, self.demand, seen.nodes
         rows, whole = demand.rows(nodes, seen.cpu), columns.whole[nodes]
         useful = demand.useful(rows, shares)
@@ -107,7 +107,6 @@ class Gauge:
         stranded: Floats = useful[:, 1] - demand.useful(rows[1], rest)
         stranded += node
         stranded += (shares == WHOLE) * opening
-        np.putmask(stranded, rest < 0, np.inf)
         saved: Floats = now - stranded
         return saved
 

@@ -60,10 +60,11 @@ def free_tiers(draft: Draft, row: JobRow) -> tuple[Tier, ...] | None:
 def start_freely(draft: Draft, row: JobRow, tiers: tuple[Tier, ...]) -> bool:
     """Start a job that `free_tiers` let go on these models, or that is like one; whether one of them has room."""
     wish, shapes = GroupWish(row, 0, 1, 1), draft.fleet.shapes
-    started = any(topology.lay_one(draft, wish, shapes.get(row.request, tier)) for tier in tiers)
-    if started:
-        draft.remember(row, ())
-    return started
+    for tier in tiers:
+        if topology.lay_one(draft, wish, shapes.get(row.request, tier)):
+            draft.remember(row, ())
+            return True
+    return False
 
 
 def might_fit(draft: Draft, row: JobRow) -> bool:

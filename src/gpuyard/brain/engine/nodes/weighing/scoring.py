@@ -107,26 +107,25 @@ def best_part(shape: Subject, seen: Candidates) -> Floats:
     weights, nodes, need = shape.weights, seen.nodes, shape.need[seen.nodes]
     shares = shape.columns.shares_of(nodes)
     rest = shares - need
-    gains = np.zeros(shares.shape)
-    if weights.sharing:
-        gains += weights.sharing * joins(shares, rest)
+    small = rest < 0  # devices that do not hold it, whose gains mean nothing
+    gains = np.where(shares < WHOLE, weights.sharing, 0.0)  # it joins one already shared
     if weights.fragmentation and shape.gauge.demand.count:
         saved = shape.gauge.saved_by_share(seen, shares, rest, need)
         gains += weights.fragmentation * np.maximum(_curved(shape, saved), 0.0)
     if weights.remainders and shape.gauge.demand.count:
         gains += weights.remainders * remainder_gains(shape, shares, rest)
     if shape.scoring.device is DeviceChoice.BEST:
-        np.putmask(gains, rest < 0, -1.0)
+        gains[small] = -1.0
         shape.device[nodes] = rounded(gains, shape.scoring).argmax(axis=0)
         return np.asarray(np.maximum.reduce(gains, axis=0, initial=0.0))
-    return np.asarray(gains[tightest_device(shares, rest), np.arange(len(nodes))])
+    return np.asarray(gains[tightest_device(shares, small), np.arange(len(nodes))])
 
 
 def remainder_gains(shape: Subject, shares: Ints, rest: Ints) -> Floats:
-    """0.5 where the rest of a device loses no worth to the demand, less the more it does; 0 where it does not fit."""
+    """0.5 where the rest of a device loses no worth to the demand, less the more it does."""
     worth = shape.gauge.demand.remainders
     lost = worth.take(shares // GRAINS_PER_STEP) - worth.take(np.maximum(rest, 0) // GRAINS_PER_STEP)
-    found: Floats = (0.5 - lost / (2 * shape.columns.breadth)) * (rest >= 0)
+    found: Floats = 0.5 - lost / (2 * shape.columns.breadth)
     return found
 
 
@@ -138,9 +137,9 @@ def _curved(shape: Subject, gain: Floats) -> Floats:
     return 0.5 + gain / (2 * shape.columns.breadth)
 
 
-def tightest_device(shares: Ints, rest: Ints) -> Ints:
+def tightest_device(shares: Ints, small: Bools) -> Ints:
     """The fullest device of each node that holds the task's share."""
-    fitting = np.where(rest >= 0, shares, 2 * WHOLE)
+    fitting = np.where(small, 2 * WHOLE, shares)
     return np.asarray(fitting.argmin(axis=0))
 
 
@@ -188,12 +187,6 @@ def snugness(shape: Subject, nodes: Ints) -> Floats:
     left = columns.tightest[nodes, min(gpus, columns.width)] - gpus
     score: Floats = 1.0 - left / columns.breadth
     return score
-
-
-def joins(shares: Ints, rest: Ints) -> Bools:
-    """Per device, whether the task joins one already shared; not where it must open a new one or does not fit."""
-    joined: Bools = (shares < WHOLE) & (rest >= 0)
-    return joined
 
 
 def trust(shape: Subject, nodes: Ints) -> Floats:
