@@ -166,12 +166,14 @@ class Proportion(NamedTuple):
         corner = (spread * self.varies) ** 2 * np.abs(idle)
         if not self.mix:
             return _distance(idle - cpu / self.lean, corner)
+        full = _distance(idle - cpu / self.full, corner)
         if self.mix == 1.0:
-            return _distance(idle - cpu / self.full, corner)
-        both = _distance(idle - cpu / np.array([[[self.lean]], [[self.full]]]), corner)  # on few nodes calls cost
-        both *= np.array([[[1.0 - self.mix]], [[self.mix]]])
-        strain: Floats = both[0] + both[1]
-        return strain
+            return full
+        lean = _distance(idle - cpu / self.lean, corner)
+        lean *= 1.0 - self.mix
+        full *= self.mix
+        lean += full
+        return lean
 
 
 def _distance(lack: Floats, corner: Floats) -> Floats:
