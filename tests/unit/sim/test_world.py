@@ -154,12 +154,12 @@ def test_newcomers_that_are_told_together_fare_as_if_each_were_told_alone(
     (tmp_path / "tasks.csv").write_text(OPENB)
     (tmp_path / "nodes.csv").write_text(FEW_NODES)
     told = []
-    for together in (1, 7):
-        monkeypatch.setattr(simulation, "TOGETHER", together)
+    for looks in (1 << 20, 3):
+        monkeypatch.setattr(simulation, "LOOKS", looks)
         given = Setting(reading.read(tmp_path / "tasks.csv"), fleets.read(str(tmp_path / "nodes.csv")),
-                        placements=tmp_path / f"{together}.ndjson")  # fmt: skip
+                        placements=tmp_path / f"{looks}.ndjson")  # fmt: skip
         run = simulation.run(given, ("policy", policy), 42, StillClock())
-        told.append(((tmp_path / f"{together}.ndjson").read_text(), run.figures, run.curves.used))
+        told.append(((tmp_path / f"{looks}.ndjson").read_text(), run.figures, run.curves.used))
     assert 0 < told[0][1].dropped < told[0][1].jobs
     assert told[0] == told[1]
 

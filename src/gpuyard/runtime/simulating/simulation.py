@@ -30,9 +30,9 @@ from gpuyard.worlds.sim.traces.trace import Trace
 from gpuyard.worlds.sim.tried_once import TriedOnce
 from gpuyard.worlds.sim.world import Rules, SimWorld
 
-TOGETHER = 128
-"""Newcomers that one plan answers, where each is tried once and they are tried in the order in which they come: a turn
-costs more than what is decided in it. What is looked at once a plan, alerts and stranded GPUs, is seen as seldom."""
+LOOKS = 48
+"""Plans of a run in which each newcomer is tried once and they are tried in the order in which they come: a turn costs
+more than what is decided in it. What is looked at once a plan, alerts and stranded GPUs, is seen as often."""
 Progress = Callable[[int, int], None]
 """Told how many of how many arrivals have come."""
 
@@ -115,7 +115,7 @@ def _world(trace: Trace, rules: Rules, listener: Observer, fleet: Snapshot, know
     if not trace.tried_once:
         return SimWorld(trace, rules, listener, fleet)
     in_order = known_demand and not fleet.policy.consolidate and _are_tried_as_they_come(trace, fleet.policy)
-    return TriedOnce(trace, rules, listener, fleet, TOGETHER if in_order else 1)
+    return TriedOnce(trace, rules, listener, fleet, max(1, len(trace.arrivals) // LOOKS) if in_order else 1)
 
 
 def _are_tried_as_they_come(trace: Trace, policy: Policy) -> bool:

@@ -21,6 +21,10 @@ SAMPLES = 400
 """Points kept of each curve over time; more cannot be seen."""
 
 
+EVERY_PERCENT = 5
+"""At which loads it is told how much was allocated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What came out; times in seconds."""
@@ -150,7 +154,8 @@ class Measure:
         """A plan stands; until the next one nothing changes."""
         if self.trace.tried_once:
             load = round(100 * self._arrived / self.capacity)
-            self._loads[load].append(round(100 * self._used / self.capacity, 2))
+            if load % EVERY_PERCENT == 0:
+                self._loads[load].append(round(100 * self._used / self.capacity, 2))
         self._sample(now)
 
     def _sample(self, now: float) -> None:
@@ -196,7 +201,7 @@ class Measure:
 
     def _allocated_at(self) -> dict[str, float]:
         """Percent of the GPUs allocated when that percent had arrived, as the FGD experiment reads it."""
-        return {str(load): mean(self._loads[load]) for load in sorted(self._loads) if load % 5 == 0}
+        return {str(load): mean(self._loads[load]) for load in sorted(self._loads)}
 
 
 # --- what failures do -------------------------------------------------------------------------------------------------

@@ -117,7 +117,8 @@ def popularity(jobs: Iterable[Job]) -> tuple[tuple[Job, float], ...]:
     samples: dict[object, Job] = {}
     counts: Counter[object] = Counter()
     for job in jobs:
-        request, terms = job.task_groups()[0].request, job.task_groups()[0].terms
+        group = job.task_groups()[0]
+        request, terms = group.request, group.terms
         spec = terms[0][0].expressions[0].values if terms else ()
         # Common kinds first; among equally common ones the published program takes the larger tuple first.
         kind = (request.cpu, request.gpus, request.share, "|".join(spec))
