@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpuyard.brain import foresee
 from gpuyard.brain.controllers.alarms.remembering import AlarmsKept
 from gpuyard.brain.decide import decide, observe
-from gpuyard.brain.engine.defrag.asked import SHAPES_KEPT, AskedShape, DayAsked
+from gpuyard.brain.engine.defrag.asked import SHAPES_KEPT, AskedShape, DayAsked, asked_by
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.files import parse_snapshot
@@ -16,6 +16,7 @@ from gpuyard.model.events import Event, JobGone, JobSeen
 from gpuyard.model.job import Job, TaskGroup, one_group
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.model.snapshot import Snapshot
+from gpuyard.model.topology import TopologyAsk
 
 HEADER = "apiVersion: gpuyard.dev/v1\nkind: Snapshot\nnow: 2026-01-01T12:00:00Z\n"
 HOUR, DAY = 3600.0, 86_400.0
@@ -126,6 +127,19 @@ def test_shapes_are_weighed_by_the_gpus_that_were_asked_for_and_gangs_by_their_l
     found = {shape.shape: (shape.fits, shape.stranded // WHOLE) for shape in pool.shapes}
     assert found == {"1": (7, 0), "2×3 in one rack": (0, 7)}
     assert round(pool.share, 3) == round(6 / 7, 3)
+
+
+def test_a_group_of_which_none_need_run_counts_by_its_first_task():
+    """Once it was remembered as a gang of no tasks, and every measurement of the day failed."""
+    inside = TopologyAsk(required="nvlink")
+    workers = TaskGroup("workers", tasks=2, min=0, request=Request(gpus=2), topology=inside)
+    job = Job("duo", one_group(workers))
+    assert [shape.tasks for shape, _ in asked_by(job)] == [1]
+    watched = Watched(scattered())
+    watched.after(0, JobSeen(job))
+    watched.after(1, JobGone("duo"))
+    watched.after(HOUR)
+    assert watched.memory.of(AlarmsKept).stranding["h100"]["shapes"]["1×2 in one nvlink"]
 
 
 def test_what_is_remembered_is_bounded_and_a_restart_counts_nobody_twice():

@@ -46,9 +46,9 @@ class AskedShape(NamedTuple):
 
     @staticmethod
     def of_key(key: str) -> AskedShape:
-        """The shape of a key."""
+        """The shape of a key; one that was remembered with no tasks is as useful as its first."""
         gpus, tasks, level, *models = key.split("|")
-        return AskedShape(int(gpus), int(tasks), level, tuple(models))
+        return AskedShape(int(gpus), max(int(tasks), 1), level, tuple(models))
 
     def told(self) -> str:
         """As people say it: `8`, `0.5`, `4×8 in a rack`, `8 H100`."""
@@ -98,7 +98,8 @@ def asked_by(job: Job) -> Iterator[tuple[AskedShape, float]]:
             continue
         level = group.topology.required or job.gang.topology.required
         together = request.gpus and level and (group.min > 1 or (level == NVLINK and request.gpus > 1))
-        shape = AskedShape(gpus, group.min if together else 1, level if together else "", job.models)
+        # a group of which none need run is as useful as its first task
+        shape = AskedShape(gpus, max(group.min, 1) if together else 1, level if together else "", job.models)
         yield shape, gpus * group.tasks / WHOLE
 
 
