@@ -50,6 +50,11 @@ class Alert:
     jobs: tuple[str, ...] = ()
     """Jobs that its words name, some of those it concerns."""
 
+    @staticmethod
+    def read(document: Any) -> Alert:
+        """For whoever reads plain data by its type."""
+        return alert_of(document)
+
 
 SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
@@ -81,13 +86,22 @@ def alert_document(alert: Alert) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value not in ({}, [])}
 
 
-REQUIRED = {"key", "kind", "severity", "since", "sentence", "command"}
+WRITTEN_AS: dict[str, type | tuple[type, ...]] = {
+    "key": str, "kind": str, "severity": str, "since": (int, float), "sentence": str, "command": str,
+    "count": int, "about": Mapping, "jobs": list,
+}  # fmt: skip
+OPTIONAL = {"count", "about", "jobs"}
 
 
 def alert_of(document: Mapping[str, Any]) -> Alert:
     """As `alert_document` wrote it; anything else is a ValueError."""
-    if missing := REQUIRED - document.keys():
+    if not isinstance(document, Mapping):
+        raise ValueError("an alert is a mapping")
+    if missing := WRITTEN_AS.keys() - OPTIONAL - document.keys():
         raise ValueError(f"an alert without {', '.join(sorted(missing))}")
+    for name, kind in WRITTEN_AS.items():
+        if name in document and not isinstance(document[name], kind):
+            raise ValueError(f"an alert whose {name} is {document[name]!r:.40}")
     return Alert(
         document["key"],
         AlertKind(document["kind"]),

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from gpuyard.brain import decide
 from gpuyard.brain.controllers.alarms.remembering import Told
+from gpuyard.brain.engine.defrag.asked import AskedShape
+from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Evictions, Memory, Part, TimeSlices
 from gpuyard.model.alerts import Alert, AlertKind, Severity, alert_of
+from gpuyard.model.errors import Refused
+from gpuyard.model.node import Gpu, Node
+from gpuyard.model.snapshot import Snapshot
 
 assert decide.STEPS, "importing it makes every part known"
 
@@ -24,6 +29,9 @@ ALERTS = st.builds(
     st.dictionaries(NAMES, NAMES, max_size=2).map(lambda about: tuple(about.items())),
     st.lists(NAMES, max_size=2).map(tuple),
 )  # fmt: skip
+SHAPES = st.builds(
+    AskedShape, st.integers(1, 10**9), st.integers(1, 99), st.sampled_from(("", "rack")), st.just(())
+).map(lambda shape: shape.key)
 BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "Times": st.dictionaries(NAMES, st.lists(MOMENTS, min_size=1, max_size=3).map(tuple), max_size=3),
     "Mapping[str, float]": st.dictionaries(NAMES, MOMENTS, max_size=3),
@@ -32,9 +40,11 @@ BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
         NAMES, st.builds(Told, MOMENTS, NAMES, st.booleans(), NAMES, NAMES), max_size=2
     ),
     "Mapping[str, Mapping[str, float]]": st.dictionaries(
-        NAMES, st.dictionaries(st.integers(0, 10**6).map(str), MOMENTS, min_size=1, max_size=2), max_size=2
+        SHAPES, st.dictionaries(st.integers(0, 10**6).map(str), MOMENTS, min_size=1, max_size=2), max_size=2
     ),
-    "Mapping[str, Any]": st.dictionaries(NAMES, st.fixed_dictionaries({"free": st.integers(0, 9)}), max_size=2),
+    "Mapping[str, Mapping[str, Any]]": st.dictionaries(
+        NAMES, st.fixed_dictionaries({"free": st.integers(0, 9)}), max_size=2
+    ),
     "Mapping[str, tuple[tuple[float, float], ...]]": st.dictionaries(
         NAMES, st.lists(st.tuples(MOMENTS, MOMENTS), min_size=1, max_size=2).map(tuple), max_size=2
     ),
@@ -85,3 +95,24 @@ def test_alerts_that_cannot_be_read_are_refused_as_a_whole(broken: dict[str, Any
     assert alert_of(whole).key == "a"
     with pytest.raises(ValueError):
         alert_of(whole | broken if "kind" in broken else broken)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("evictions", {"x": ["yesterday"]}), ("evictions", {"times": {"a": [1.0]}, "new": 5}), ("evictions", 7),
+        ("evictions", {"x": [float("nan")]}), ("evictions", {"x": [True]}), ("defragmentation", "yesterday"),
+        ("alerts", {"looked_at": "x"}), ("alerts", []), ("alerts", {"told": {"a": [1.0, "code"]}}),
+        ("alerts", {"alerts": {"a": {"key": "a"}}}), ("alerts", {"alerts": {"a": "b"}}),
+        ("asked", {"gpus": {"8000|no number||": {"1": 1.0}}}), ("asked", {"gpus": {"8000|1|": {"soon": 1.0}}}),
+        ("time_slices", "soon"), ("progress", {"jobs": {"a": [1.0]}}),
+    ],
+)  # fmt: skip
+def test_a_part_that_is_not_as_it_was_written_is_left_out_and_told_and_the_others_stay(part: str, value: Any):
+    memory, unreadable = Memory.recalled({part: value, "durations": {"default/training": [9.0]}})
+    assert list(unreadable) == [part]
+    assert memory.to_document() == {"durations": {"default/training": [9.0]}}
+    with pytest.raises(Refused, match=part):
+        Memory.from_document({part: value})
+    fleet = Fleet(Snapshot(nodes=(Node("n0", gpus=(Gpu(0),)),)))
+    assert decide.decide(fleet, memory, 1.0).plan.actions == ()

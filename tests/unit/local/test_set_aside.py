@@ -149,7 +149,10 @@ def test_a_report_that_cannot_be_dealt_with_keeps_nobody_elses_from_being_heard(
     yard.stop()
 
 
-@pytest.mark.parametrize("document", ["{", "[]", '"x"', "null", '{"node": 7}', '{"node": "n0", "gpu": "x"}'])
+PARTS = ['{"evictions": {"x": ["yesterday"]}}', '{"alerts": {"looked_at": "x"}}', '{"defragmentation": "yesterday"}']
+
+
+@pytest.mark.parametrize("document", [*PARTS, "{", "[]", '"x"', "null", '{"node": 7}', '{"node": "n0", "gpu": "x"}'])
 def test_closures_queues_and_memory_that_cannot_be_read_are_as_if_they_were_not(tmp_path: Path, document: str):
     yard = TestYard(tmp_path / "other")
     yard.start()

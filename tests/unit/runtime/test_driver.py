@@ -13,7 +13,7 @@ from gpuyard.brain.controllers import Controller
 from gpuyard.brain.decide import STEPS, Steps
 from gpuyard.brain.engine.picture.draft import Draft
 from gpuyard.brain.engine.picture.fleet import Fleet
-from gpuyard.brain.engine.picture.memory import Evictions, Memory, Part
+from gpuyard.brain.engine.picture.memory import Evictions, Memory, Part, TimeSlices
 from gpuyard.model.actions import Plan, Reserve, Scale
 from gpuyard.model.events import Event, GpuHealthChanged, JobGone, NodeLost, TasksRunning
 from gpuyard.model.job import Job, Placement, TaskGroup, one_group
@@ -327,6 +327,89 @@ def test_who_lost_the_lead_between_deciding_and_applying_applies_nothing():
     assert place.driver.trouble() == ""
 
 
+def test_who_has_the_lead_again_decides_again_though_nothing_happened():
+    """Once the plan that was dropped was never made again until somebody came or went."""
+    place = Place()
+    place.submit("a")
+    place.turn()
+    place.world.wait = lambda not_before=0.0: pytest.fail("the world has nothing to tell")  # type: ignore[method-assign]
+    place.crown.worn = False
+    place.submit("b")
+    place.turn()
+    place.driver.rest_until = place.clock.monotonic()
+    assert place.driver._wait(), "it turns again to see whether it leads"
+    place.crown.worn = True
+    place.turn()
+    assert place.running() == ["a", "b"]
+    place.submit("c")
+    place.turn()
+    _, turns = read(place.shelf)
+    assert [len(turn.actions) for turn in turns] == [1], "what came to nothing is not in the journal"
+
+
+@pytest.mark.parametrize("how", ["applying fails", "another leads"])
+def test_whoever_was_not_told_to_end_is_told_in_the_next_turn(how: str):
+    """Once it was remembered as told, and a job ran on for its limit's grace and more."""
+    world = Choosy()
+    place = Place(world=world)
+    place.submit("a", work=1e6, time_limit=100.0)
+    place.turn()
+    world.time += 100.0
+    world.bad, place.crown.worn = ({"a"} if how == "applying fails" else set()), how == "applying fails"
+    place.turn()
+    assert not world.jobs["a"].over
+    world.bad, place.crown.worn = set(), True
+    place.turn(2)
+    assert world.jobs["a"].over
+
+
+def test_a_job_set_apart_that_goes_while_the_picture_is_rebuilt_is_forgotten():
+    """Once a later job of that name was never looked at."""
+    world = Choosy("bad")
+    place = Place(world=world)
+    for name in ("a", "bad"):
+        place.submit(name)
+    place.turn(5)
+    assert list(place.loop.set_apart) == ["bad"]
+    world.end(world.jobs["bad"], "cancelled")
+    place.loop.open()
+    assert place.loop.set_apart == {}
+    world.bad.clear()
+    place.submit("bad")
+    place.turn(2)
+    assert place.running() == ["a", "bad"]
+
+
+def test_who_is_set_apart_because_its_start_fails_costs_no_further_turn():
+    place = Place(world=Choosy("bad"))
+    for name in ("a", "bad"):
+        place.submit(name)
+    turns = 0
+    while not place.loop.set_apart and turns < 9:
+        place.turn()
+        turns += 1
+    place.turn()
+    assert not place.driver.failing
+    assert place.running() == ["a"]
+
+
+def test_a_part_of_memory_that_lets_every_plan_fail_is_forgotten_and_told():
+    class Touchy(Controller[Sizes]):
+        part = Sizes
+
+        def act(self, draft: Draft, part: Sizes) -> Sizes:
+            return Sizes(1 // (part.wanted - 7))
+
+    place = Place(Steps((*STEPS.before, Touchy())))
+    place.loop.memory = place.loop.memory.keeping(Sizes(7), TimeSlices(5.0))
+    place.submit("a")
+    place.turn(4)
+    assert place.running() == ["a"]
+    assert place.driver.trouble() == ""
+    assert "remembered as toy (ZeroDivisionError" in place.loop.left_out()
+    assert place.loop.memory.of(TimeSlices) == TimeSlices(5.0)
+
+
 def test_a_turn_is_written_down_before_anything_of_it_is_applied():
     turns: list[int] = []
 
@@ -416,7 +499,8 @@ def test_what_is_remembered_is_there_again_after_a_start():
     place.submit("high", gpus=4, priority=90)
     place.turn(2)
     place.driver.close()
-    memory = Journal(place.shelf).memory()
+    memory, unreadable = Journal(place.shelf).memory()
+    assert not unreadable
     assert memory == place.loop.memory
     assert len(memory.of(Evictions).times) == 1
 

@@ -120,10 +120,9 @@ class ClusterScheduler:
     def _take(self, kept: Keepsake) -> None:
         """What the leader before us knew. What it kept free stays so until we have seen for ourselves."""
         until = self._clock.now() + HANDED_OVER_S
-        try:
-            memory = Memory.from_document(kept.memory)
-        except Exception:  # noqa: BLE001 -- whatever was written there, pods are placed
-            return
+        memory, unreadable = Memory.recalled(kept.memory)
+        for name, why in unreadable.items():
+            self.loop.leave_out(f"what the leader before us remembered as {name} cannot be read ({why})")
         self.loop.memory = memory if kept.memory else self.loop.memory
         reserved = (replace(each, until=min(until, each.until or until)) for each in kept.reservations)
         self.loop.fleet.reservations = tuple(reserved)

@@ -73,6 +73,8 @@ class Driver:
             self.turn()
 
     def _wait(self) -> bool:
+        if self.standing_by:  # the world has told all that it knows, and who leads is none of it
+            return not self._closing.wait(max(0.0, self.rest_until - self._clock.monotonic()))
         try:
             return self.loop.world.wait(self.rest_until)
         except Exception as error:
@@ -105,6 +107,8 @@ class Driver:
         took = self._clock.monotonic() - begun
         self.seconds += took
         self.last_turn = self._clock.now()
+        if self.standing_by and self._journal is not None:
+            self.loop.open()  # turns that came to nothing are not written down: a new line of them begins
         self.standing_by = False
         if self._recovery is not None:
             self._recovery.succeeded()

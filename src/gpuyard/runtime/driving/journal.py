@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuyard import files
@@ -47,9 +47,12 @@ class Journal:
         self._turns = 0
         self._remembered_at = 0.0
 
-    def memory(self) -> Memory:
-        """What the brain remembered when it was last written down."""
-        return Memory.from_document(self._archive.kept(MEMORY) or {})
+    def memory(self) -> tuple[Memory, dict[str, str]]:
+        """What the brain remembered when it was last written down, and why parts of it cannot be read."""
+        kept = self._archive.kept(MEMORY) or {}
+        if not isinstance(kept, Mapping):
+            raise ValueError("what is remembered is no mapping")
+        return Memory.recalled(kept)
 
     def begin(self, fleet: Snapshot) -> None:
         """A new line of turns."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from gpuyard.brain.decide import STEPS, Steps, decide, observe
+from gpuyard.brain.decide import STEPS, Decision, Steps, decide, observe
 from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.model.actions import Plan, Reserve, Waiting
@@ -51,7 +51,7 @@ class Loop:
         self.set_apart: dict[str, str] = {}
         """Jobs that the brain is not shown because it fails on them, and how it does."""
         self.unknown: list[str] = []
-        """The latest events that spoke of somebody unknown."""
+        """The latest that was not heeded: events about somebody unknown, parts of memory that are of no use."""
         self._unknown_at = 0.0
         self._clock = clock
         self._journal = journal
@@ -70,6 +70,8 @@ class Loop:
         """Build the picture from the world as it is now; the journal begins a new line."""
         self.stage = "open"
         moment = self.world.open()
+        there = {job.name for job in moment.jobs}  # of a job that has gone meanwhile nobody will tell
+        self.set_apart = {name: why for name, why in self.set_apart.items() if name in there}
         bare = replace(moment, jobs=(), memory=self.memory.to_document())
         self.fleet = Fleet(bare)
         self._looked_around = False
@@ -84,14 +86,16 @@ class Loop:
         self.assumed = ()
         now = self.world.now()
         self.stage = "decide"
-        plan = self._told(self._decide(events, now))
+        decision = self._decide(events, now)
+        plan = self._told(decision.plan)
+        self._lead()
         if self._journal is not None:
             self._journal.record(now, events, plan)
         self.stage = "apply"
-        if not self._leadership.held():
-            raise NotLeading
+        self._lead()
         self.turns += 1
         self.assumed = self._apply_each(plan) if one_by_one else self.world.apply(plan, self.turns)
+        self.memory = decision.memory  # what was not applied nobody was told
         if self.heard is not None:
             self.heard(plan)
         if not self._looked_around and _rests(plan):  # for the first time: nobody waits for it
@@ -99,26 +103,35 @@ class Loop:
             self._looked_around = True
         return plan
 
-    def _decide(self, events: Sequence[Event], now: float) -> Plan:
+    def _lead(self) -> None:
+        """Whoever does not lead neither writes nor does anything."""
+        if not self._leadership.held():
+            raise NotLeading
+
+    def _decide(self, events: Sequence[Event], now: float) -> Decision:
         begun = self._clock.monotonic()
         with collector_resting():
             self.memory, unknown = observe(self.fleet, self.memory, events, now, self._steps)
             if not self._built:
                 made_to_stay()  # the picture, which was made just now; what a turn makes does not stay
                 self._built = True
-            plan, self.memory = decide(self.fleet, self.memory, now, self._steps)
+            decision = decide(self.fleet, self.memory, now, self._steps)
         self.decide_s += self._clock.monotonic() - begun
         if unknown:
-            self.unknown = [*self.unknown, *unknown][-UNKNOWN_KEPT:]
-            self._unknown_at = self._clock.monotonic()
-        return plan
+            self.leave_out(*unknown)
+        return decision
+
+    def leave_out(self, *what: str) -> None:
+        """Something that was heard or remembered is not heeded."""
+        self.unknown = [*self.unknown, *what][-UNKNOWN_KEPT:]
+        self._unknown_at = self._clock.monotonic()
 
     def left_out(self) -> str:
-        """The latest event of this hour that spoke of somebody unknown, for whoever looks how it stands."""
+        """The latest of this hour that was not heeded, for whoever looks how it stands."""
         lately = bool(self.unknown) and self._clock.monotonic() < self._unknown_at + UNKNOWN_TOLD_S
         return f"{self.unknown[-1]}; that was left out" if lately else ""
 
-    def _apply_each(self, plan: Plan) -> list[Event]:
+    def _apply_each(self, plan: Plan) -> Sequence[Event]:
         """Every action by itself. Whose action cannot be applied while another's can is set apart; where none can be,
         it is no job's fault."""
         assumed: list[Event] = []
@@ -137,8 +150,11 @@ class Loop:
                 errors.append(error)
         if errors and not applied:
             raise errors[0]
+        if not failed:
+            return assumed
         self.set_apart.update(failed)
-        return assumed
+        self.open()  # they are out of the picture at once, or the next plan would want the same of them
+        return self.assumed
 
     # --- who is set apart ------------------------------------------------------------------------
 

@@ -95,17 +95,23 @@ class Recovery:
             return f"it could not be kept: {broken!r}"
 
     def _name_culprit(self, error: Exception) -> bool:
-        """Set the job apart that the failure comes from; whether there is one."""
-        if self._loop.stage != "decide":
+        """Set the job apart that the failure comes from, or forget what is remembered amiss; whether there is any."""
+        loop = self._loop
+        if loop.stage != "decide":
             return False  # what cannot be read of one job the world leaves out; applying is tried one by one
         try:
-            moment = self._loop.world.open()
-            name = culprit(moment, self._loop.memory, self._loop.set_apart, self._steps)
+            moment = loop.world.open()
         except Exception:  # the world cannot be opened now: there is nobody to look among
             return False
-        if name:
-            self._loop.set_apart[name] = f"{type(error).__name__}: {error}"
-        return bool(name)
+        if name := culprit(moment, loop.memory, loop.set_apart, self._steps):
+            loop.set_apart[name] = f"{type(error).__name__}: {error}"
+        elif part := poison(moment, loop.memory, loop.set_apart, self._steps):
+            loop.memory = loop.memory.without(part)
+            why = f"{type(error).__name__}: {error}"
+            loop.leave_out(f"no plan could be made with what was remembered as {part} ({why})")
+        else:
+            return False
+        return True
 
     def _reopen(self) -> None:
         stage = self._loop.stage
@@ -137,6 +143,14 @@ def culprit(moment: Snapshot, memory: Memory, apart: Collection[str], steps: Ste
         else:
             return ""
     return names[0]
+
+
+def poison(moment: Snapshot, memory: Memory, apart: Collection[str], steps: Steps = STEPS) -> str:
+    """The one part of memory without which a plan can be made; "" if there is no such one."""
+    if not _fails(moment, memory, apart, steps):
+        return ""
+    parts = (part for part in sorted(memory.parts) if not _fails(moment, memory.without(part), apart, steps))
+    return next(parts, "")
 
 
 def _fails(moment: Snapshot, memory: Memory, without: Collection[str], steps: Steps) -> bool:

@@ -204,12 +204,14 @@ class ControlPlane:
             self.desk.say(kind, **document)
 
     def _memory(self, journal: Journal) -> Memory:
-        """What was remembered; what cannot be read is as if it had not been."""
+        """What was remembered; what cannot be read is as if it had not been, part by part."""
         try:
-            return journal.memory()
-        except (ValueError, TypeError, AttributeError) as error:
-            self.desk.aside.put("memory", "memory", str(error), self.archive.raw("memory"))
-            return Memory()
+            memory, unreadable = journal.memory()
+        except ValueError as error:
+            memory, unreadable = Memory(), {"memory": str(error)}
+        for name, why in unreadable.items():
+            self.desk.aside.put("memory", name, why, self.archive.raw("memory"))
+        return memory
 
     def _keep_devices(self) -> RealGpus | None:
         """Real GPUs are claimed before anything goes on them; who has the others is told."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from gpuyard.brain.engine.picture.memory import Part
-from gpuyard.model.alerts import Alert, alert_document, alert_of
+from gpuyard.model.alerts import Alert, alert_document
 
 
 class Told(NamedTuple):
@@ -39,7 +39,7 @@ class AlarmsKept(Part):
     """When what is free was last measured by the demand of the day."""
     scattered: Mapping[str, float] = field(default_factory=dict)
     """Since when each pool is scattered."""
-    stranding: Mapping[str, Any] = field(default_factory=dict)
+    stranding: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What was measured then, pool by pool, in GPUs."""
     trend: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     """For each pool, moments of the last day and the share of its free GPUs that was stranded then."""
@@ -48,21 +48,6 @@ class AlarmsKept(Part):
         """The same with these values; this very one if they are as they were, for most plans change nothing."""
         changed: dict[str, Any] = {name: value for name, value in values.items() if getattr(self, name) != value}
         return replace(self, **changed) if changed else self
-
-    @classmethod
-    def from_document(cls, document: Any) -> AlarmsKept:
-        """As `to_document` wrote it."""
-        return cls(
-            {key: alert_of(each) for key, each in document.get("alerts", {}).items()},
-            {kind: Told(*each) for kind, each in document.get("told", {}).items()},
-            dict(document.get("found", {})),
-            dict(document.get("asking", {})),
-            dict(document.get("promised", {})),
-            document.get("looked_at"),
-            dict(document.get("scattered", {})),
-            dict(document.get("stranding", {})),
-            {pool: tuple((at, share) for at, share in each) for pool, each in document.get("trend", {}).items()},
-        )
 
     def to_document(self) -> Any:
         """Plain data, the same for equal parts."""

@@ -65,6 +65,12 @@ class DayAsked(Part):
     gpus: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     upto: float = -1.0
 
+    def check(self) -> None:
+        """Keys are read again at every measurement."""
+        for key, hours in self.gpus.items():
+            AskedShape.of_key(key)
+            _ = [int(hour) for hour in hours]
+
     def total(self, now: float) -> dict[str, float]:
         """By shape, over the last day."""
         first = int(now // HOUR_S) - HOURS

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
+from gpuyard.model.errors import Refused
+from gpuyard.model.outside.plain_data import hints, typed
+
 P = TypeVar("P", bound="Part")
 
 
@@ -38,21 +41,22 @@ class Part:
 
     @classmethod
     def from_document(cls: type[P], document: Any) -> P:
-        """As `to_document` wrote it; keys that it does not know are left out."""
+        """As `to_document` wrote it; keys that it does not know are left out, and other data is a ValueError."""
         names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
-        given = {names[0]: document} if len(names) == 1 else document
-        return cls(**{name: _frozen(given[name]) for name in names if name in given})
+        given = {names[0]: document} if len(names) == 1 else typed(document, Mapping[str, Any])
+        known = {name: given[name] for name in names if name in given}
+        types = hints(cls)
+        part = cls(**{name: typed(each, types[name]) for name, each in known.items()})
+        part.check()
+        return part
+
+    def check(self) -> None:
+        """Where values that were read have the right type and mean nothing all the same, a ValueError says so."""
 
     def to_document(self) -> Any:
         """Plain data, the same for equal parts."""
         written = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
         return next(iter(written.values())) if len(written) == 1 else written
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _frozen(each) for key, each in value.items()}
-    return tuple(_frozen(each) for each in value) if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:
@@ -69,11 +73,31 @@ class Memory:
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> Memory:
-        """As a snapshot carries it."""
-        kinds = Part.kinds
-        return Memory(
-            {name: kinds[name].from_document(each) if name in kinds else each for name, each in document.items()}
-        )
+        """As a snapshot carries it; its author hears what in it is not as it was written."""
+        memory, unreadable = Memory.recalled(document)
+        for name, why in sorted(unreadable.items()):
+            raise Refused(
+                f"`memory` cannot be used: {name}: {why}; leave {name} out, or take the snapshot anew "
+                "with the version that reads it"
+            )
+        return memory
+
+    @staticmethod
+    def recalled(document: Mapping[str, Any]) -> tuple[Memory, dict[str, str]]:
+        """As much of it as can be read, and why each other part cannot: that is as if it had not been remembered."""
+        parts: dict[str, Any] = {}
+        unreadable: dict[str, str] = {}
+        for name, each in document.items():
+            kind = Part.kinds.get(name)
+            try:
+                parts[name] = each if kind is None else kind.from_document(each)
+            except ValueError as error:
+                unreadable[name] = str(error)
+        return Memory(parts), unreadable
+
+    def without(self, name: str) -> Memory:
+        """The same with this part forgotten."""
+        return Memory({other: part for other, part in self.parts.items() if other != name})
 
     def to_document(self) -> dict[str, Any]:
         """For a snapshot."""
