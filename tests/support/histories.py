@@ -252,6 +252,7 @@ DESCRIBED: tuple[dict[str, Any], ...] = (
     {"memory": 1 << 36},
     {"pool": "another"},
     {"domains": ()},
+    {"workloads": ("batch",)},
     {"taken": Load(cpu=1_000)},
     {"taken": Load(extras=((ADAPTER, 1),))},
     {"extras": ((ADAPTER, 1),)},

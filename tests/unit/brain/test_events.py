@@ -218,8 +218,10 @@ def test_another_treatment_of_a_class_holds_for_jobs_that_were_there_before():
         (lambda policy: replace(policy, reserve_after=5.0), False),
         (lambda policy: replace(policy, weights=replace(policy.weights, fragmentation=2.0)), True),
         (lambda policy: replace(policy, scoring=replace(policy.scoring, cores_per_gpu=7.0)), True),
+        (lambda policy: replace(policy, priorities={"high": 20}), True),
+        (lambda policy: replace(policy, critical_priority=90), True),
     ],
-    ids=["search_limit", "reserve_after", "weights", "scoring"],
+    ids=["search_limit", "reserve_after", "weights", "scoring", "priorities", "critical"],
 )
 def test_a_knob_that_nothing_was_compiled_by_is_turned_and_all_else_stands(
     turned: Callable[[Policy], Policy], compiled: bool
@@ -266,3 +268,20 @@ def containers(value: object, path: str = "fleet", seen: set[int] | None = None)
     slots = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
     names = [*getattr(value, "__dict__", {}), *(name for name in slots if hasattr(value, name))]
     return {k: n for name in names for k, n in containers(getattr(value, name), f"{path}.{name}", seen).items()}
+
+
+def test_who_is_ended_first_does_not_depend_on_who_was_seen_first():
+    limited = "time_limit: 1h, started: '2025-12-31T22:00:00Z'"
+    found = moment(f"""
+nodes: [{{name: n, times: 1, gpus: 4}}]
+jobs:
+  - {{name: a, gpus: 1, at: "n0:0", {limited}}}
+  - {{name: b, gpus: 1, at: "n0:1", {limited}}}
+""")
+    told = []
+    for jobs in (found.jobs, found.jobs[::-1]):
+        fleet = Fleet(replace(found, jobs=()))
+        fleet.apply([JobSeen(job) for job in jobs])
+        told.append(decide(fleet, Memory(), found.now).plan.actions)
+    assert [action.job for action in told[0]] == ["a", "b"]  # type: ignore[union-attr]
+    assert told[0] == told[1]

@@ -37,6 +37,8 @@ class Defragmentation(Controller[Looked]):
         """Look for moves when it is time to; budgets are those of the policy, for each time it looks."""
         if draft.policy.defragment is DefragRule.OFF:
             return part
+        if part.at is not None and part.at > draft.now:
+            part = Looked(draft.now)  # by a clock that was ahead
         due = _due(draft.policy, draft.now if part.at is None else part.at + draft.policy.defrag_every)
         if draft.now < due:
             draft.look_again(due)

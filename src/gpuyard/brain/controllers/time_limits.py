@@ -16,6 +16,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.picture.job_rows import JobRow
 from gpuyard.brain.engine.picture.memory import Part
 from gpuyard.brain.engine.settling import evacuation
+from gpuyard.model.actions import Action
 from gpuyard.model.events import ActionFailed, Event
 from gpuyard.model.outside.phrases import duration
 from gpuyard.model.reasons import Code, Reason
@@ -52,6 +53,7 @@ class TimeLimits(Controller[LimitsTold]):
         ended: dict[str, float] = {}
         warned: dict[str, float] = {}
         _foresee_starts(draft)
+        before = len(draft.said.actions)
         for row in draft.fleet.rolls.running_limited():
             ends = _end(row)
             if ends is None:
@@ -69,7 +71,12 @@ class TimeLimits(Controller[LimitsTold]):
                 evacuation.end(draft, row, _why(row), _grace(row))
                 ended[row.name] = draft.now
             draft.look_again(ends)
+        draft.said.actions[before:] = sorted(draft.said.actions[before:], key=_whose)  # whoever came first
         return part if (ended, warned) == (part.ended, part.warned) else LimitsTold(ended, warned)
+
+
+def _whose(action: Action) -> str:
+    return getattr(action, "job", "")
 
 
 def _warn(draft: Draft, row: JobRow, ends: float, part: LimitsTold) -> bool:

@@ -34,7 +34,7 @@ def below_quota(draft: Draft, asking: Since) -> tuple[list[Alert], Since]:
     found, since = [], {}
     for q, row in _entitled(draft).items():
         name = draft.fleet.tree.queues[q].name
-        since[name] = asking.get(name, draft.now)
+        since[name] = min(asking.get(name, draft.now), draft.now)
         if draft.now >= since[name] + after:
             found.append(_below(draft, q, row, since[name] + after))
         draft.look_again(since[name] + after)

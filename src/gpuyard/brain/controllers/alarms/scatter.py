@@ -36,7 +36,7 @@ def watch(draft: Draft, part: AlarmsKept, after: float) -> tuple[list[Alert], Al
         _foresee(draft, part.scattered, after)
         return kept, part
     pools = asked.measure(draft, asked.day_s_demand(draft))
-    scattered = {p.name: part.scattered.get(p.name, draft.now) for p in pools if is_scattered(draft, p)}
+    scattered = {p.name: min(part.scattered.get(p.name, draft.now), draft.now) for p in pools if is_scattered(draft, p)}
     _foresee(draft, scattered, after)
     alerts = [
         _alert(pool, scattered[pool.name] + after)

@@ -59,7 +59,7 @@ def watch(draft: Draft, part: AlarmsKept, inquiry: Inquiry) -> tuple[list[Alert]
     for each in sorted(_overdue(draft), key=lambda each: (each.since, each.row.name)):
         kind = kind_of(each.row)
         known = told.get(kind) or part.told.get(kind)
-        since = part.found.get(kind, draft.now)
+        since = min(part.found.get(kind, draft.now), draft.now)
         if known is None or draft.now >= known.at + AGAIN_S:
             due = known is not None or draft.now >= since + inquiry.after
             known = _told(draft, each, inquiry) if due and inquiry.left else known

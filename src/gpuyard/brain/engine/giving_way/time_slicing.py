@@ -61,7 +61,7 @@ def lift_later(draft: Draft, blocked: Iterable[Bucket]) -> bool:
     if not order.time_slicing:
         return False
     weighed = draft.memory.of(TimeSlices).weighed_at
-    if weighed is not None and draft.now < weighed + order.time_slice:
+    if weighed is not None and weighed <= draft.now < weighed + order.time_slice:
         if any(not bucket.head.job.on_hold for bucket in blocked):
             draft.look_again(weighed + order.time_slice)
         return False

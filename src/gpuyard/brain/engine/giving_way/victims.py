@@ -134,9 +134,9 @@ def in_min_runtime(draft: Draft, row: JobRow) -> bool:
 
 
 def evictions(draft: Draft, row: JobRow) -> int:
-    """How often the job was evicted in the last day."""
+    """How often the job was evicted in the last day; what a clock that was ahead has noted does not count."""
     times = draft.evictions.get(row.name)
-    return row.job.evictions if times is None else sum(draft.now - at < DAY for at in times)
+    return row.job.evictions if times is None else sum(0 <= draft.now - at < DAY for at in times)
 
 
 def spared(draft: Draft, row: JobRow) -> bool:
@@ -151,7 +151,7 @@ def spared(draft: Draft, row: JobRow) -> bool:
         return True
     if not times:
         return False
-    ends: float = max(times) + draft.policy.eviction_grace * 2 ** (count - 1)
+    ends: float = max(at for at in times if at <= draft.now) + draft.policy.eviction_grace * 2 ** (count - 1)
     draft.look_again(ends)
     return draft.now < ends
 

@@ -146,7 +146,7 @@ class Fleet(Standing):
     def _set_policy(self, policy: Policy) -> None:
         """What nodes and jobs were compiled by is compiled anew; a mere knob is turned."""
         old, self.policy = self.policy, policy
-        parts = ("classes", "weights", "scoring", "demand", "order")
+        parts = ("classes", "weights", "scoring", "demand", "order", "priorities", "critical_priority")
         if any(getattr(old, part) != getattr(policy, part) for part in parts):
             if old.classes != policy.classes:
                 self.requests, self._together, self.expected = {}, {}, ()  # both were compiled by class

@@ -54,6 +54,6 @@ def _devices(node: Node) -> list[tuple[object, ...]]:
 
 def is_described_alike(one: Node, other: Node) -> bool:
     """Whether no checker could tell them apart."""
-    return (one.labels, one.taints, one.closed is None, one.cpu, one.memory, one.extras) == (
-        other.labels, other.taints, other.closed is None, other.cpu, other.memory, other.extras,
+    return (one.labels, one.taints, one.workloads, one.closed is None, one.cpu, one.memory, one.extras) == (
+        other.labels, other.taints, other.workloads, other.closed is None, other.cpu, other.memory, other.extras,
     )  # fmt: skip
