@@ -44,7 +44,7 @@ from gpuyard.kube import owners as kinds
 from gpuyard.kube import storage
 from gpuyard.kube.definitions import gpu_nodes
 from gpuyard.kube.objects import NodeObject, PodObject, Projection
-from gpuyard.model.job import Job, TaskGroup
+from gpuyard.model.job import Job
 from gpuyard.model.node import Budget, Node, Pool
 from gpuyard.model.queue import Queue
 from gpuyard.model.snapshot import Snapshot
@@ -216,8 +216,7 @@ class Cluster:
         seats: dict[str, Any] = {}
         for node in known.values():
             there = [pod for pod in bound if pod.spec.node_name == node.name and not pods.is_over(pod)]
-            asked = [(pod, pods.task_of(pod, self.settings)) for pod in there]
-            seats |= seats_on(node, [(pod, task.request) for pod, task in asked if isinstance(task, TaskGroup)])
+            seats |= seats_on(node, [(pod, pods.devices_of(pod, self.settings)) for pod in there])
         return seats
 
     def _gather(

@@ -581,3 +581,33 @@ def test_who_holds_which_is_worked_out_anew_when_parts_grow_and_devices_stay_as_
     assert held() == [4]
     seen.cache.nodes.put(divided("t0", 2, 4, "nvidia.com/gpu.shared"))
     assert held() == [2, 2]
+
+
+def test_every_part_that_a_pod_of_others_holds_is_told_as_long_as_it_holds_it(seen: Seen):
+    parts = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": "5"}}}]
+    seen.stranger("many", "t0", containers=parts)
+
+    def held() -> list[int]:
+        """How many parts it has on each device."""
+        seen.told()
+        return sorted(Counter(place.gpus for place in seen.observer.jobs["kube-system/pod/many"].placements).values())
+
+    seen.cache.nodes.put(divided("t0", 4, 8, "nvidia.com/gpu.shared"))
+    assert held() == [1, 4]
+    seen.cache.nodes.put(divided("t0", 2, 4, "nvidia.com/gpu.shared"))
+    assert held() == [2, 2], "there are no more"
+    seen.cache.nodes.put(divided("t0", 4, 8, "nvidia.com/gpu.shared"))
+    assert held() == [1, 4]
+    seen.cache.others.drop("kube-system/many")
+    assert JobGone("kube-system/pod/many") in seen.told()
+
+
+def test_of_several_places_of_one_pod_each_that_is_another_is_told(seen: Seen):
+    parts = [{"name": "a", "resources": {"limits": {"nvidia.com/gpu.shared": "3"}}}]
+    seen.stranger("many", "t0", containers=parts)
+    seen.cache.nodes.put(divided("t0", 4, 8, "nvidia.com/gpu.shared"))
+    seen.told()
+    seen.cache.devices["many"] = (0, 1, 0), ()
+    seen.cache.look_at_load("t0")
+    [told] = [event for event in seen.told() if isinstance(event, JobSeen)]
+    assert [place.gpus for place in told.job.placements] == [(0,), (1,), (0,)]

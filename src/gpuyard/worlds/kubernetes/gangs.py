@@ -25,6 +25,7 @@ from gpuyard.worlds.kubernetes.gathering.groups import KUEUE, MARKED, POD_GROUP
 from gpuyard.worlds.kubernetes.gathering.layouts import Layout, Owners, Parked, Rule, Seat, Way
 from gpuyard.worlds.kubernetes.gathering.members import Chair, Places, Seating, place_of
 from gpuyard.worlds.kubernetes.gathering.wishes import GangWishes, wishes_of
+from gpuyard.worlds.kubernetes.keeping.seats import Held, parted
 
 RULES: tuple[Rule, ...] = (MARKED, POD_GROUP, KUEUE, *BY_OWNER, SINGLE)
 """The table of gangs, row by row: the first that knows a pod has it."""
@@ -197,9 +198,25 @@ def unread_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...]) -> Jo
 
 def foreign_of(pod: PodObject, gpus: tuple[int, ...], mig: tuple[str, ...], settings: ReadingSettings) -> Job:
     """A pod that is not ours and holds GPUs, or is a neighbour that matters: not ours to move. What else it takes is
-    counted with its node."""
-    request = pods.with_devices(pods.devices_of(pod, settings), gpus, mig)
-    return _standing(pod, request, place_of(pod, gpus, mig), settings)
+    counted with its node. What one request cannot say, several parts of devices, is told as groups beside the first."""
+    found = parted((gpus, mig), pods.devices_of(pod, settings))
+    (first, seat), *rest = [(pods.with_devices(request, *held), held) for request, held in found]
+    job = _standing(pod, first, place_of(pod, *seat), settings)
+    beside = [(request, held) for request, held in rest if not request.cpu_only]
+    return _with_beside(job, pod, beside) if beside else job
+
+
+def _with_beside(job: Job, pod: PodObject, beside: Sequence[tuple[Request, Held]]) -> Job:
+    """What it holds alike is one group. As a neighbour it counts once, by its first group."""
+    alike: dict[Request, list[Held]] = {}
+    for request, held in beside:
+        alike.setdefault(request, []).append(held)
+    groups, places = list(job.task_groups()), list(job.placements)
+    for number, (request, seats) in enumerate(alike.items(), 1):
+        name = f"{MAIN}-{number}"
+        groups.append(TaskGroup(name, len(seats), len(seats), request))
+        places += [replace(place_of(pod, *held), group=name, task=task) for task, held in enumerate(seats)]
+    return replace(job, gang=_gang(tuple(groups), job.gang.topology), placements=tuple(places))
 
 
 def _standing(pod: PodObject, request: Request, place: Placement, settings: ReadingSettings) -> Job:

@@ -438,14 +438,14 @@ def _difference(before: Job, now: Job) -> list[Event]:
     """As little as says it; whatever is not plainly about places is told as the whole job."""
     if replace(before, placements=(), started=None) != replace(now, placements=(), started=None):
         return [JobSeen(now)]
-    old = {place.uid: place for place in before.placements}
-    new = {place.uid: place for place in now.placements}
-    if any(uid not in old or _seat(place) != _seat(old[uid]) for uid, place in new.items()):
+    old = {_whose(place): place for place in before.placements}
+    new = {_whose(place): place for place in now.placements}
+    if any(who not in old or _seat(place) != _seat(old[who]) for who, place in new.items()):
         return [JobSeen(now)]
     told: list[Event] = []
-    running = tuple(place for uid, place in new.items() if old[uid].assigned and not place.assigned)
-    stopping = tuple(place for uid, place in new.items() if place.terminating and not old[uid].terminating)
-    gone = tuple(place for uid, place in old.items() if uid not in new)
+    running = tuple(place for who, place in new.items() if old[who].assigned and not place.assigned)
+    stopping = tuple(place for who, place in new.items() if place.terminating and not old[who].terminating)
+    gone = tuple(place for who, place in old.items() if who not in new)
     if running:
         told.append(TasksRunning(now.name, running, now.started or 0.0))
     if stopping:
@@ -455,6 +455,11 @@ def _difference(before: Job, now: Job) -> list[Event]:
     return told
 
 
+def _whose(place: Placement) -> tuple[str, str, int]:
+    """A pod of others may have several places."""
+    return place.uid, place.group, place.task
+
+
 def _seat(place: Placement) -> tuple[object, ...]:
-    """Whose place it is and what it has; all but how far it is."""
-    return place.node, place.gpus, place.mig, place.group, place.task
+    """What it is and has; all but how far it is."""
+    return place.node, place.gpus, place.mig

@@ -16,7 +16,7 @@ import msgspec
 from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.node import NO_LOAD, Load
-from gpuyard.model.resources import PORT, Extras, Request
+from gpuyard.model.resources import PORT, WHOLE, Extras, Request
 from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms, volumes
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
@@ -190,9 +190,12 @@ def excess_of(pod: PodObject) -> Load:
 
 
 def held_by(pod: PodObject, settings: ReadingSettings) -> Request:
-    """What a bound pod asks its node for, whatever else of it could not be had here."""
+    """What a bound pod of ours asks its node for, whatever else of it could not be had here. As a member of its gang it
+    has one request: several parts are parts of one device."""
     needs = amounts.needs_of(pod.spec)
-    return _request(needs, devices.held_by(needs, pod.spec, pod.metadata, settings), pod.spec)
+    held = devices.held_by(needs, pod.spec, pod.metadata, settings)
+    parts = min(WHOLE, sum(each.share for each in held))
+    return _request(needs, replace(held[0], share=parts), pod.spec)
 
 
 def standing(pod: PodObject, settings: ReadingSettings) -> TaskGroup:
@@ -201,9 +204,13 @@ def standing(pod: PodObject, settings: ReadingSettings) -> TaskGroup:
     return TaskGroup(request=held_by(pod, settings), labels=known.labels, apart=known.apart)
 
 
-def devices_of(pod: PodObject, settings: ReadingSettings) -> Request:
-    """The GPUs of that alone."""
-    return devices_alone(held_by(pod, settings))
+def devices_of(pod: PodObject, settings: ReadingSettings) -> tuple[Request, ...]:
+    """The GPUs of that alone; of others all that they hold, which may be more than one request can say."""
+    if is_ours(pod, settings):
+        return (devices_alone(held_by(pod, settings)),)
+    needs = amounts.needs_of(pod.spec)
+    found = devices.held_by(needs, pod.spec, pod.metadata, settings)
+    return tuple(Request(each.gpus, each.share, each.gpu_memory, each.mig) for each in found)
 
 
 def devices_alone(request: Request) -> Request:
@@ -211,9 +218,9 @@ def devices_alone(request: Request) -> Request:
     return Request(gpus=request.gpus, share=request.share, gpu_memory=request.gpu_memory, mig=request.mig)
 
 
-def devices_wanted(request: Request) -> int:
+def devices_wanted(requests: Iterable[Request]) -> int:
     """How many devices, slices or parts of one a pod is to have."""
-    return request.gpus + bool(request.shared) + sum(count for _, count in request.mig)
+    return sum(each.gpus + bool(each.shared) + sum(count for _, count in each.mig) for each in requests)
 
 
 def with_devices(request: Request, gpus: tuple[int, ...], mig: tuple[str, ...]) -> Request:

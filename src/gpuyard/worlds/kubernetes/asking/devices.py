@@ -124,18 +124,18 @@ def _tells_of_parts(label: str, values: Iterable[str]) -> bool:
     )
 
 
-def held_by(needs: Needs, spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> DevicesAsked:
+def held_by(needs: Needs, spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> tuple[DevicesAsked, ...]:
     """The same of a pod that has its node already. One that could not be had here holds devices all the same: whole
-    ones if it asks for any, else slices, else parts, of which several count as parts of one device."""
+    ones if it asks for any, else slices, else parts, each of them for itself: which lie on one device is not told."""
     asked = asked_for(needs, spec, metadata, settings)
     if isinstance(asked, DevicesAsked):
-        return asked
+        return (asked,)
     if whole := sum(needs.get(name, 0) for name in WHOLE_GPUS):
-        return DevicesAsked(gpus=min(whole, MANY))
+        return (DevicesAsked(gpus=min(whole, MANY)),)
     if slices := {name: needs[name] for name in sorted(needs) if is_slice(name) and needs[name]}:
-        return DevicesAsked(mig=_slices(slices))
+        return (DevicesAsked(mig=_slices(slices)),)
     parts = min(needs.get(SHARED_GPU, 0), MANY)
-    return DevicesAsked(share=min(WHOLE, parts * _replica(settings)))
+    return (DevicesAsked(share=_replica(settings)),) * parts or (NONE,)
 
 
 def _slices(asked: Needs) -> tuple[tuple[str, int], ...]:

@@ -7,6 +7,7 @@ free, the oldest pod first. Pure and the same every time, so that a restarted sc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.node import Node
@@ -16,7 +17,7 @@ from gpuyard.worlds.kubernetes.asking.marks import GPUS
 from gpuyard.worlds.kubernetes.gathering.layouts import number
 
 Held = tuple[tuple[int, ...], tuple[str, ...]]
-"""Device numbers, and for slices the profile of each."""
+"""Device numbers, and for slices the profile of each. Who holds several parts has a number for each."""
 NO_DEVICES: Held = ((), ())
 
 
@@ -24,7 +25,7 @@ NOBODY: Mapping[str, Held] = {}
 
 
 def seats_on(
-    node: Node, holders: Iterable[tuple[PodObject, Request]], known: Mapping[str, Held] = NOBODY
+    node: Node, holders: Iterable[tuple[PodObject, Sequence[Request]]], known: Mapping[str, Held] = NOBODY
 ) -> dict[str, Held]:
     """The devices of each by uid; one that asks for none holds none. More pods than devices: the last go without.
 
@@ -32,16 +33,30 @@ def seats_on(
     """
     free = _Free(node)
     holders = list(holders)
-    for pod, request in holders:
+    for pod, requests in holders:
         if pod.metadata.uid in known:
-            free.keep(request, known[pod.metadata.uid])
+            for request, held in parted(known[pod.metadata.uid], requests):
+                free.keep(request, held)
     asking = [
-        (pod, request, _told(node, pod))
-        for pod, request in holders
-        if not request.cpu_only and pod.metadata.uid not in known
+        (pod, requests, _told(node, pod))
+        for pod, requests in holders
+        if not all(each.cpu_only for each in requests) and pod.metadata.uid not in known
     ]
     asking.sort(key=lambda each: (not each[2], pods.submitted(each[0]), each[0].metadata.key))
-    return {pod.metadata.uid: free.take(request, told) for pod, request, told in asking}
+    return {pod.metadata.uid: _together(free.take(each, told) for each in requests) for pod, requests, told in asking}
+
+
+def parted(held: Held, requests: Sequence[Request]) -> list[tuple[Request, Held]]:
+    """Which of a pod's devices it has for which of its requests."""
+    if len(requests) == 1:
+        return [(requests[0], held)]
+    left = iter(held[0])
+    return [(each, (tuple(islice(left, pods.devices_wanted((each,)))), ())) for each in requests]
+
+
+def _together(seats: Iterable[Held]) -> Held:
+    gpus, mig = zip(*seats, strict=True)
+    return tuple(chain(*gpus)), tuple(chain(*mig))
 
 
 def _told(node: Node, pod: PodObject) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ class Holders:
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._excesses: ByParts[Load] = ByParts()
-        self._asked: ByParts[Request] = ByParts()
+        self._asked: ByParts[tuple[Request, ...]] = ByParts()
         self._taken: ByParts[Needs] = ByParts()
         self._held: dict[Held, Held] = {}
         """Few are different: each is kept once."""
@@ -97,7 +97,7 @@ class Holders:
         """A part of a device is another than it was: so many as fitted on one may not."""
         known = self._cache.devices
         for pod in (*self._cache.pods.objects.values(), *self._cache.others.objects.values()) if known else ():
-            if pod.metadata.uid in known and self._devices_of(pod, settings).shared:
+            if pod.metadata.uid in known and any(each.shared for each in self._devices_of(pod, settings)):
                 del known[pod.metadata.uid]
 
     def lacking(self, node: str, settings: ReadingSettings) -> list[PodObject]:
@@ -110,7 +110,7 @@ class Holders:
             known.pop(pod.metadata.uid, None)
         return found
 
-    def _devices_of(self, pod: PodObject, settings: ReadingSettings) -> Request:
+    def _devices_of(self, pod: PodObject, settings: ReadingSettings) -> tuple[Request, ...]:
         parts = pod.spec, pod.metadata.annotations, settings
         known = self._asked.get(parts)
         return self._asked.put(parts, pods.devices_of(pod, settings)) if known is None else known
