@@ -360,6 +360,8 @@ def test_pods_of_others_that_could_not_be_had_here_hold_their_devices(seen: Seen
     sliced = [{"name": "a", "resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}}]
     seen.stranger("sliced", "cut", containers=sliced, tolerations=[{"key": "a", "operator": "Lt", "value": "1"}])
     assert held(seen, "kube-system/pod/both")["gpus"] == 1
+    _, slices = seen.observer.jobs["kube-system/pod/both"].task_groups()
+    assert slices.request.mig == (("1g.10gb", 1),)
     assert held(seen, "kube-system/pod/sliced")["mig"] == (("1g.10gb", 1),)
 
 

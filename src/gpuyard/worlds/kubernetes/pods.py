@@ -191,10 +191,10 @@ def excess_of(pod: PodObject) -> Load:
 
 def held_by(pod: PodObject, settings: ReadingSettings) -> Request:
     """What a bound pod of ours asks its node for, whatever else of it could not be had here. As a member of its gang it
-    has one request: several parts are parts of one device."""
+    has one request: GPUs of one kind, and several parts are parts of one device."""
     needs = amounts.needs_of(pod.spec)
     held = devices.held_by(needs, pod.spec, pod.metadata, settings)
-    parts = min(WHOLE, sum(each.share for each in held))
+    parts = min(WHOLE, sum(each.share for each in held)) if held[0].share else 0
     return _request(needs, replace(held[0], share=parts), pod.spec)
 
 

@@ -126,16 +126,15 @@ def _tells_of_parts(label: str, values: Iterable[str]) -> bool:
 
 def held_by(needs: Needs, spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> tuple[DevicesAsked, ...]:
     """The same of a pod that has its node already. One that could not be had here holds devices all the same: whole
-    ones if it asks for any, else slices, else parts, each of them for itself: which lie on one device is not told."""
+    ones, slices, and parts, each of them for itself, for which lie on one device is not told."""
     asked = asked_for(needs, spec, metadata, settings)
     if isinstance(asked, DevicesAsked):
         return (asked,)
-    if whole := sum(needs.get(name, 0) for name in WHOLE_GPUS):
-        return (DevicesAsked(gpus=min(whole, MANY)),)
-    if slices := {name: needs[name] for name in sorted(needs) if is_slice(name) and needs[name]}:
-        return (DevicesAsked(mig=_slices(slices)),)
+    whole = min(sum(needs.get(name, 0) for name in WHOLE_GPUS), MANY)
+    slices = _slices({name: amount for name, amount in needs.items() if amount and is_slice(name)})
     parts = min(needs.get(SHARED_GPU, 0), MANY)
-    return (DevicesAsked(share=_replica(settings)),) * parts or (NONE,)
+    held = DevicesAsked(gpus=whole), DevicesAsked(mig=slices), *(DevicesAsked(share=_replica(settings)),) * parts
+    return tuple(each for each in held if each != NONE) or (NONE,)
 
 
 def _slices(asked: Needs) -> tuple[tuple[str, int], ...]:

@@ -7,7 +7,7 @@ free, the oldest pod first. Pure and the same every time, so that a restarted sc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.node import Node
@@ -17,7 +17,8 @@ from gpuyard.worlds.kubernetes.asking.marks import GPUS
 from gpuyard.worlds.kubernetes.gathering.layouts import number
 
 Held = tuple[tuple[int, ...], tuple[str, ...]]
-"""Device numbers, and for slices the profile of each. Who holds several parts has a number for each."""
+"""Device numbers, and for slices the profile of each: "" for what is none beside them. Who holds several parts has a
+number for each."""
 NO_DEVICES: Held = ((), ())
 
 
@@ -43,20 +44,36 @@ def seats_on(
         if not all(each.cpu_only for each in requests) and pod.metadata.uid not in known
     ]
     asking.sort(key=lambda each: (not each[2], pods.submitted(each[0]), each[0].metadata.key))
-    return {pod.metadata.uid: _together(free.take(each, told) for each in requests) for pod, requests, told in asking}
+    return {pod.metadata.uid: _together([free.take(each, told) for each in requests]) for pod, requests, told in asking}
 
 
 def parted(held: Held, requests: Sequence[Request]) -> list[tuple[Request, Held]]:
-    """Which of a pod's devices it has for which of its requests."""
+    """Which of a pod's devices it has for which of its requests: slices are known by their profiles, and whole devices
+    come before parts."""
     if len(requests) == 1:
         return [(requests[0], held)]
-    left = iter(held[0])
-    return [(each, (tuple(islice(left, pods.devices_wanted((each,)))), ())) for each in requests]
+    sliced = [(index, profile) for index, profile in _one_by_one(held) if profile]
+    others = iter([index for index, profile in _one_by_one(held) if not profile])
+    return [
+        (each, _slices(sliced) if each.mig else (tuple(islice(others, pods.devices_wanted((each,)))), ()))
+        for each in requests
+    ]
 
 
-def _together(seats: Iterable[Held]) -> Held:
-    gpus, mig = zip(*seats, strict=True)
-    return tuple(chain(*gpus)), tuple(chain(*mig))
+def _together(seats: Sequence[Held]) -> Held:
+    if len(seats) == 1:
+        return seats[0]
+    gpus, profiles = _slices([each for held in seats for each in _one_by_one(held)])
+    return gpus, profiles if any(profiles) else ()
+
+
+def _one_by_one(held: Held) -> list[tuple[int, str]]:
+    gpus, mig = held
+    return list(zip(gpus, mig or ("",) * len(gpus), strict=True))
+
+
+def _slices(one_by_one: Sequence[tuple[int, str]]) -> Held:
+    return tuple(index for index, _ in one_by_one), tuple(profile for _, profile in one_by_one)
 
 
 def _told(node: Node, pod: PodObject) -> tuple[int, ...]:
@@ -132,5 +149,4 @@ class _Free:
                 if index is not None:
                     self._slices[index].remove(profile)
                     taken.append((index, profile))
-        taken.sort()
-        return tuple(index for index, _ in taken), tuple(profile for _, profile in taken)
+        return _slices(sorted(taken))
