@@ -197,6 +197,23 @@ def test_what_others_take_of_a_node_is_counted_with_their_slots_and_ports(seen: 
     assert (taken.cpu, dict(taken.extras)) == (3000, {"pods": 2, "port/TCP/80": 1})
 
 
+def test_what_a_pod_still_uses_while_it_shrinks_as_a_whole_is_taken_until_it_is_told_otherwise(seen: Seen):
+    def shrinking(still: str) -> None:
+        for scheduler, kept in (("gpuyard", seen.cache.pods), ("default-scheduler", seen.cache.others)):
+            spec = {"nodeName": "n0", "resources": {"requests": {"cpu": "1"}}}
+            document = pod(scheduler, 0, scheduler=scheduler, **spec)
+            document["metadata"] |= {"namespace": "default", "uid": scheduler}
+            status = {"phase": "Running", "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": still}}}
+            kept.put(msgspec.convert(document | {"status": status}, PodObject))
+
+    shrinking("4")
+    seen.told()
+    assert seen.observer.nodes["n0"].taken.cpu == 3000 + 4000, "what ours asks for is its job's"
+    shrinking("2")
+    seen.told()
+    assert seen.observer.nodes["n0"].taken.cpu == 1000 + 2000
+
+
 def test_a_clique_that_only_the_agent_tells_is_the_place_of_its_node(seen: Seen):
     seen.told()
     told = {"metadata": {"name": "n0", "uid": "g"}, "spec": {"clique": "u.1"}}

@@ -182,7 +182,8 @@ def load_of(pods: Iterable[PodObject], taken_by: Callable[[PodObject], amounts.N
 def excess_of(pod: PodObject) -> Load:
     """What a bound pod of ours holds above what its group asks for, because it is being resized."""
     status = pod.status
-    if not (status.container_statuses or status.init_container_statuses or status.allocated_resources):
+    of_containers = status.container_statuses or status.init_container_statuses
+    if not (of_containers or status.allocated_resources or status.resources):
         return NO_LOAD
     held, asked = amounts.held_by(pod), amounts.needs_of(pod.spec)
     cpu, memory = (max(0, held.get(name, 0) - asked.get(name, 0)) for name in (CPU, MEMORY))

@@ -46,14 +46,14 @@ _NEEDED, _HELD = _Counted(), _Counted()
 def needs_of(spec: PodSpec) -> Needs:
     """What one pod takes of a node once it is bound there."""
     parts = spec.containers, spec.init_containers, spec.overhead, spec.resources
-    return _NEEDED.of(parts, lambda: _needs(spec, lambda container: _asked(container.resources)))
+    return _NEEDED.of(parts, lambda: _needs(spec, lambda each: _asked(each.resources), _pod_level(spec.resources)))
 
 
 def held_by(pod: PodObject) -> Needs:
     """What a bound pod holds: while it is resized the most of what it asks for, was given, and still uses."""
     spec, status = pod.spec, pod.status
     asked = spec.containers, spec.init_containers, spec.overhead, spec.resources
-    given = status.container_statuses, status.init_container_statuses, status.allocated_resources
+    given = status.container_statuses, status.init_container_statuses, status.allocated_resources, status.resources
     return _HELD.of((*asked, *given, _resize_is_infeasible(pod)), lambda: _held_by(pod))
 
 
@@ -61,7 +61,7 @@ def given_to(pod: PodObject) -> tuple[object, ...]:
     """What is told of a resize: as much of a pod's status as what it holds rests on."""
     status = pod.status
     each = [(one.name, one.allocated_resources, one.resources) for one in _statuses(pod)]
-    return each, status.allocated_resources, _resize_is_infeasible(pod)
+    return each, status.allocated_resources, status.resources, _resize_is_infeasible(pod)
 
 
 def _statuses(pod: PodObject) -> list[ContainerStatus]:
@@ -76,16 +76,25 @@ def _held_by(pod: PodObject) -> Needs:
         status = given.get(container.name)
         return _most(_given(status), {} if status and hopeless else _asked(container.resources))
 
-    held = _needs(pod.spec, holds)
+    held = _needs(pod.spec, holds, _held_as_a_whole(pod))
     return _most(held, _amounts(pod.status.allocated_resources)) if pod.spec.resources else held
+
+
+def _held_as_a_whole(pod: PodObject) -> Needs:
+    """The same of what it asks for as a whole. kube-scheduler takes what is told of that for being without overhead."""
+    asked, told = _pod_level(pod.spec.resources), pod.status.resources
+    given = _most(_amounts(pod.status.allocated_resources), _amounts(told.requests if told else {}))
+    wanted = {} if told and _resize_is_infeasible(pod) else asked
+    return {name: max(wanted.get(name, 0), given.get(name, 0)) for name in asked}
 
 
 def _resize_is_infeasible(pod: PodObject) -> bool:
     return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions or ())
 
 
-def _needs(spec: PodSpec, of: Callable[[Container], Needs]) -> Needs:
-    """All containers and sidecars together, or while it starts an init container and the sidecars so far."""
+def _needs(spec: PodSpec, of: Callable[[Container], Needs], as_a_whole: Needs) -> Needs:
+    """All containers and sidecars together, or while it starts an init container and the sidecars so far; what the pod
+    has as a whole takes the place of that."""
     running, peak = total(map(of, spec.containers or ())), Needs()
     sidecars: Needs = {}
     for init in spec.init_containers or ():
@@ -95,7 +104,7 @@ def _needs(spec: PodSpec, of: Callable[[Container], Needs]) -> Needs:
         else:
             peak = _most(peak, total((sidecars, of(init))))
     needs = _most(total((running, sidecars)), peak)
-    return total((needs | _pod_level(spec.resources), _amounts(spec.overhead)))
+    return total((needs | as_a_whole, _amounts(spec.overhead)))
 
 
 def is_sidecar(init: Container) -> bool:
@@ -104,7 +113,7 @@ def is_sidecar(init: Container) -> bool:
 
 
 def _pod_level(resources: Resources | None) -> Needs:
-    """What a pod asks for as a whole takes the place of the sum; only these resources can be asked for so."""
+    """What a pod asks for as a whole; only these resources can be asked for so."""
     asked = _asked(resources)
     return {name: amount for name, amount in asked.items() if name in _POD_LEVEL or name.startswith(_HUGE)}
 
