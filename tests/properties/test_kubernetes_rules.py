@@ -13,7 +13,7 @@ from gpuyard.brain.engine.picture.fleet import Fleet
 from gpuyard.brain.engine.placing import neighbours
 from gpuyard.kube.objects import moment
 from tests.support.cluster_reading import Cluster
-from tests.support.kube.placing_rules import nodes_for
+from tests.support.kube.placing_rules import nodes_for, nodes_near
 from tests.support.laws import law
 from tests.support.scenario import NOW
 
@@ -24,6 +24,9 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NUMBERS = ("0", "3", "007", "12", "x7", "9223372036854775807", "9223372036854775808")
 SPACES = ("team", "data")
+ZONES = tuple(
+    f"{prefix}.kubernetes.io/{kind}" for prefix in ("failure-domain.beta", "topology") for kind in ("zone", "region")
+)
 ODD = ("kubernetes.io/metadata.namespace", "metadata.name")
 """Labels like any other, called as what we know a pod's namespace and a node's name by."""
 
@@ -34,8 +37,25 @@ def test_a_pod_may_go_where_kubernetes_documents_that_it_may_and_nowhere_else(se
     assert _ours(nodes, pods, asking) == nodes_for(asking, nodes, pods)
 
 
-def _ours(nodes: list[Document], pods: list[Document], asking: Document) -> set[str]:
-    read = Cluster({"settings": {"levels": LEVELS}, "objects": [*nodes, *pods, asking]}).read()
+@law(st.integers(0, 2**32))
+def test_a_pod_may_go_where_its_volumes_can_be_reached_and_nowhere_else(seed: int):
+    dice = Random(seed)
+    nodes = [_zoned(dice, _node(dice, number)) for number in range(dice.randint(1, 5))]
+    volumes = [_volume(dice, f"v{number}") for number in range(dice.randint(1, 2))]
+    named = [each["metadata"]["name"] for each in volumes]
+    claims = [_claim(name) for name in named]
+    spec = {
+        "tolerations": [{"operator": "Exists"}],
+        "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in named],
+        "containers": [{"name": "a"}],
+    }
+    asking = {"kind": "Pod", "metadata": {"name": "new", "namespace": "team"}, "spec": spec}
+    may = nodes_for(asking, nodes, []) & nodes_near(volumes, nodes)
+    assert _ours(nodes, [*volumes, *claims], asking) == may
+
+
+def _ours(nodes: list[Document], others: list[Document], asking: Document) -> set[str]:
+    read = Cluster({"settings": {"levels": LEVELS}, "objects": [*nodes, *others, asking]}).read()
     assert read.gathered["team/new"].refusal is None
     fleet = Fleet(read.snapshot(moment(NOW)))
     row = fleet.jobs["team/new"]
@@ -76,6 +96,31 @@ def _node(dice: Random, number: int) -> Document:
     spec: Document = {"taints": taints or None, "unschedulable": dice.random() < 0.05}
     offered = {"nvidia.com/gpu": "8", "cpu": "8", "memory": "8Gi"}
     return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"capacity": offered}}
+
+
+def _zoned(dice: Random, node: Document) -> Document:
+    node["metadata"]["labels"] |= {label: dice.choice("ab") for label in ZONES if dice.random() < 0.4}
+    return node
+
+
+def _volume(dice: Random, name: str) -> Document:
+    """Also such as name zones that no node could be in, or that cannot be read."""
+    labels = {label: dice.choice(("a", "a__b", "b", "a__c", "a__")) for label in ZONES if dice.random() < 0.4}
+    spec: Document = {"capacity": {"storage": "1Gi"}}
+    if dice.random() < 0.5:
+        terms = [_node_term(dice) for _ in range(dice.randint(1, 2))]
+        if dice.random() < 0.4:
+            zone = {"key": dice.choice(ZONES), "operator": "In", "values": dice.choice((["a"], ["a", "b"]))}
+            terms = [{"matchExpressions": [zone]}, *terms[1:]]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    return {"kind": "PersistentVolume", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def _claim(name: str) -> Document:
+    """One that has the volume of its name."""
+    metadata = {"name": name, "namespace": "team"}
+    status = {"phase": "Bound"}
+    return {"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {"volumeName": name}, "status": status}
 
 
 def _standing(dice: Random, number: int, node: Document) -> Document:

@@ -1,7 +1,8 @@
 """Where Kubernetes lets a pod go, written plainly from its documentation: a second opinion to hold ours against.
 
 Over objects as the API has them, with nothing of ours in it. Node affinity and selector, taints, topology spread,
-inter-pod affinity and anti-affinity, symmetric; amounts and ports are no part of it.
+inter-pod affinity and anti-affinity, symmetric, and where volumes that are bound can be reached; amounts and ports are
+no part of it.
 """
 
 from __future__ import annotations
@@ -97,6 +98,43 @@ def _tolerates(toleration: Document, taint: Document) -> bool:
     if toleration.get("operator") == "Exists":
         return True
     return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+# --- volumes -----------------------------------------------------------------------------------------
+
+
+def nodes_near(volumes: Iterable[Document], nodes: Iterable[Document]) -> set[str]:
+    """The names of the nodes from which all of these volumes can be reached."""
+    had = list(volumes)
+    return {_name(node) for node in nodes if all(_reaches(node, volume) for volume in had)}
+
+
+def _reaches(node: Document, volume: Document) -> bool:
+    required = (volume["spec"].get("nodeAffinity") or {}).get("required")
+    return _is_in_zones(node, volume) and (
+        required is None or any(_term_holds(term, node) for term in required["nodeSelectorTerms"])
+    )
+
+
+_ZONES = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels that name zones, and how each is called now."""
+
+
+def _is_in_zones(node: Document, volume: Document) -> bool:
+    """A node without any such label is in no zone, and no volume is out of its reach."""
+    here = _labels(node)
+    if not here.keys() & _ZONES.keys():
+        return True
+    for label in _labels(volume).keys() & _ZONES.keys():
+        zones = _labels(volume)[label].split("__")
+        if "" not in zones and here.get(label, here.get(_ZONES[label])) not in zones:
+            return False
+    return True
 
 
 # --- spread ------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.owners import JobObject, PodGroupObject
-from gpuyard.kube.storage import VolumeClaimObject
+from gpuyard.kube.storage import VolumeClaimObject, VolumeObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
 from gpuyard.model.job import Placement
 from gpuyard.model.resources import WHOLE
@@ -491,6 +491,30 @@ def test_a_claim_is_followed_for_a_pod_though_the_end_of_the_first_of_its_name_i
     storage.claims.put(msgspec.convert(claim, VolumeClaimObject))
     seen.told()
     assert "not bound" in str(seen.observer.refused["default/web-0"])
+
+
+def test_a_volume_that_is_said_to_lie_in_another_zone_keeps_its_pod_to_that(seen: Seen):
+    storage = seen.observer.storage
+    storage.watch()
+    seen.pod("p", node="", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+    claim = {
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {"volumeName": "v"},
+        "status": {"phase": "Bound"},
+    }
+    storage.claims.put(msgspec.convert(claim, VolumeClaimObject))
+
+    def zones(label: str) -> set[str]:
+        """Those that the pod is kept to while the volume is labelled so."""
+        metadata = {"name": "v", "labels": {"topology.kubernetes.io/zone": label}}
+        spec = {"claimRef": {"namespace": "default", "name": "c"}}
+        storage.volumes.put(msgspec.convert({"metadata": metadata, "spec": spec}, VolumeObject))
+        seen.told()
+        (terms,) = seen.observer.jobs["default/p"].task_groups()[0].terms
+        return {value for term in terms for each in term.expressions for value in each.values}
+
+    assert zones("a") == {"a"}
+    assert zones("b__c") == {"b", "c"}
 
 
 def test_another_node_of_the_same_name_has_no_gpus_but_its_own(seen: Seen):

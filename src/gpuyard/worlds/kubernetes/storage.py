@@ -201,7 +201,7 @@ class KnownStorage:
 
     def _volume_changed(self, before: VolumeObject | None, now: VolumeObject | None) -> None:
         """Whoever has it, and whoever could have it."""
-        if not self._watched or (before and now and (before.spec, before.status) == (now.spec, now.status)):
+        if not self._watched or (before and now and _told_of(before) == _told_of(now)):
             return
         for seen in filter(None, (before, now)):
             if (meant := seen.spec.claim_ref) is not None:
@@ -213,6 +213,11 @@ class KnownStorage:
         assert seen is not None
         if self._watched:
             self._look_at_users(self._waiting.get(seen.metadata.name, ()))
+
+
+def _told_of(volume: VolumeObject) -> tuple[object, ...]:
+    """All of it that somebody's place could rest on; its labels name zones, and claims select by them."""
+    return volume.spec, volume.status, volume.metadata.labels, volume.metadata.deletion_timestamp
 
 
 def _class_of(claim: VolumeClaimObject) -> str:

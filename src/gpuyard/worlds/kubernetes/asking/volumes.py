@@ -24,6 +24,7 @@ from gpuyard.kube.objects import (
 from gpuyard.kube.quantities import whole
 from gpuyard.kube.storage import AllowedTopologies, CsiNodeObject, StorageClassObject, VolumeClaimObject, VolumeObject
 from gpuyard.model.resources import ATTACHABLE
+from gpuyard.worlds.kubernetes.asking import zones
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.asking.selectors import NODE_NAME, meets, selects
 
@@ -215,7 +216,7 @@ def fitting(claim: VolumeClaimObject, storage: Storage, node: Metadata | None = 
 
 def affinity_of(volume: VolumeObject) -> NodeTerms | None:
     """From where it can be reached; None: from everywhere."""
-    return volume.spec.node_affinity.required if volume.spec.node_affinity else None
+    return zones.within(volume.spec.node_affinity.required if volume.spec.node_affinity else None, volume.metadata)
 
 
 def _is_for(volume: VolumeObject, claim: VolumeClaimObject) -> bool:
