@@ -81,7 +81,9 @@ def _known(observer: ClusterObserver) -> dict[str, Job]:
 
 def _bare(job: Job) -> Job:
     """Without what rests on the order of things: which of equal devices, since when it is stale."""
-    places = sorted((replace(place, gpus=()) for place in job.placements), key=lambda place: place.uid)
+    places = sorted(
+        (replace(place, gpus=()) for place in job.placements), key=lambda place: (place.uid, place.group, place.task)
+    )
     return replace(job, placements=tuple(places), stale_since=None, stale_grace=None)
 
 
@@ -218,6 +220,8 @@ class Story:
         metadata["creationTimestamp"] = f"2026-01-01T00:{self.births % 60:02}:00Z"
         device = dice.choice(("nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"))
         limits = {"cpu": "1", **({device: "1"} if dice.random() < 0.7 else {})}
+        if scheduler != "gpuyard" and device in limits and dice.random() < 0.3:  # what one of ours is refused for
+            limits |= {"nvidia.com/gpu.shared": dice.choice("23")}
         spec: Document = {"schedulerName": scheduler, "containers": [{"name": "a", "resources": {"limits": limits}}]}
         self._whose(metadata)
         if dice.random() < 0.1:
