@@ -27,8 +27,8 @@ SPACES = ("team", "data")
 ZONES = tuple(
     f"{prefix}.kubernetes.io/{kind}" for prefix in ("failure-domain.beta", "topology") for kind in ("zone", "region")
 )
-ODD = ("kubernetes.io/metadata.namespace", "metadata.name")
-"""Labels like any other, called as what we know a pod's namespace and a node's name by."""
+ODD = ("kubernetes.io/metadata.namespace", "metadata.name", "gpuyard.dev/gpus")
+"""Labels like any other, called as what we know a pod's namespace, a node's name and the kind of its GPUs by."""
 
 
 @law(st.integers(0, 2**32))
@@ -85,8 +85,9 @@ def _node(dice: Random, number: int) -> Document:
     labels["arch"] = dice.choice("xxy")
     if dice.random() < 0.6:
         labels["disk"] = dice.choice(NUMBERS)
-    if dice.random() < 0.1:
-        labels["metadata.name"] = dice.choice(("n0", "n1"))
+    for key in ("metadata.name", "gpuyard.dev/gpus"):
+        if dice.random() < 0.1:
+            labels[key] = dice.choice(("n0", "n1"))
     effects = ("NoSchedule", "NoExecute", "PreferNoSchedule")
     count = dice.choice((0, 0, 0, 0, 1, 2))
     taints = [{"key": dice.choice("pq"), "effect": dice.choice(effects)} for _ in range(count)]
@@ -171,7 +172,7 @@ def _node_term(dice: Random) -> Document:
 
 
 def _expression(dice: Random) -> Document:
-    key = dice.choice(("disk", "disk", "disk", "zone", "metadata.name"))
+    key = dice.choice(("disk", "disk", "disk", "zone", "metadata.name", "gpuyard.dev/gpus"))
     operator = dice.choice((*OPERATORS, "Gt", "Lt"))
     if operator in ("Gt", "Lt"):
         return {"key": key, "operator": operator, "values": [dice.choice(NUMBERS)]}

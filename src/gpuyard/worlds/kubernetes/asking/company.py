@@ -15,7 +15,7 @@ from gpuyard.model.topology import NODE
 from gpuyard.worlds.kubernetes.asking import levels
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
-from gpuyard.worlds.kubernetes.asking.selectors import NODE_NAME, holds, label_key
+from gpuyard.worlds.kubernetes.asking.selectors import MADE_LABELS, holds, label_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def is_meant(metadata: Metadata, meant: Iterable[tuple[Expression, ...]]) -> boo
 
 def _borne(metadata: Metadata) -> dict[str, str]:
     labels = metadata.labels or {}
-    named = {label_key(key): labels[key] for key in (NAMESPACE, NODE_NAME) if key in labels}
+    named = {label_key(key): labels[key] for key in MADE_LABELS if key in labels}
     return {**labels, **named, NAMESPACE: metadata.namespace}
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from gpuyard.kube.objects import LabelSelector, Metadata, NodeTerm, NodeTerms, Requirement
+from gpuyard.kube.objects import GRANTED_GPUS, LabelSelector, Metadata, NodeTerm, NodeTerms, Requirement
 from gpuyard.model.job import NAMESPACE, Expression, whole_number
 
 NODE_NAME = "metadata.name"
+MADE_LABELS = (NODE_NAME, NAMESPACE, GRANTED_GPUS)
+"""What is a label to the brain alone: a node's name, which is a field, a pod's namespace, and the resource by which a
+node's GPUs are had."""
 
 
 def label_key(key: str) -> str:
-    """What the brain calls a label. A node's name, a field, and a pod's namespace are labels to it: one that is called
-    as either is goes by a key that no label may have."""
-    return f"labels:{key}" if key in (NODE_NAME, NAMESPACE) else key
+    """What the brain calls a label: one that is called as what is no label goes by a key that no label may have."""
+    return f"labels:{key}" if key in MADE_LABELS else key
 
 
 def selects(selector: LabelSelector | None, labels: dict[str, str]) -> bool:
