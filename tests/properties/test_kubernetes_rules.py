@@ -95,7 +95,9 @@ def _node(dice: Random, number: int) -> Document:
         if dice.random() < 0.5:
             taint["value"] = dice.choice("vw")
     spec: Document = {"taints": taints or None, "unschedulable": dice.random() < 0.05}
-    offered = {"nvidia.com/gpu": "8", "cpu": "8", "memory": "8Gi"}
+    labels["gpuyard.dev/pool"] = "main"
+    gpus = dice.choice(({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": "8"}, {"nvidia.com/gpu.shared": "8"}, {}))
+    offered = {**gpus, "cpu": "8", "memory": "8Gi"}
     return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"capacity": offered}}
 
 
@@ -140,7 +142,8 @@ def _standing(dice: Random, number: int, node: Document) -> Document:
 def _asking(dice: Random) -> Document:
     """Two kinds of wishes at most: with all of them hardly any node is left to differ about."""
     affinity: Document = {}
-    spec: Document = {"affinity": affinity, "containers": [{"name": "a"}]}
+    gpus = dice.choice(({}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu.shared": "1"}))
+    spec: Document = {"affinity": affinity, "containers": [{"name": "a", "resources": {"limits": gpus}}]}
     spec["tolerations"] = [_toleration(dice) for _ in range(dice.randint(0, 2))]
     for wish in dice.sample(("apart", "near", "nodes", "selector", "even", "even", "even"), 2):
         match wish:

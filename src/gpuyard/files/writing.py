@@ -278,7 +278,7 @@ def _tasks(group: TaskGroup) -> Data:
         labels=dict(group.labels),
         near=[_neighbour(term) for term in group.near],
         apart=[_neighbour(term) for term in group.apart],
-        even=[_neighbour(e) | _given(skew=e.skew, least_domains=e.least_domains) for e in group.even],
+        even=[_evenness(each) for each in group.even],
         likes=[_term(term) | ({"weight": weight} if weight != 1 else {}) for term, weight in group.likes],
         failed=group.failed,
         succeeded=group.succeeded,
@@ -326,6 +326,12 @@ def _expressions(expressions: Sequence[Expression]) -> list[Data]:
 
 def _neighbour(term: Neighbour | Evenness) -> Data:
     return {"level": term.level, "matchExpressions": _expressions(term.labels)}
+
+
+def _evenness(even: Evenness) -> Data:
+    """That all nodes are compared, an empty list, is told: without a word it is those that the task may use."""
+    among = {} if even.among is None else {"among": [[_term(term) for term in terms] for terms in even.among]}
+    return _neighbour(even) | _given(skew=even.skew, least_domains=even.least_domains) | among
 
 
 def _avoid(avoid: Avoid) -> Data:

@@ -93,13 +93,16 @@ class Neighbour:
 @dataclass(frozen=True, slots=True)
 class Evenness:
     """How evenly such tasks lie over the domains of a level: none has more than `skew` above the least. Counted is who
-    does not leave, on nodes that the task could use."""
+    does not leave, on nodes that are compared."""
 
     level: str = NODE
     labels: tuple[Expression, ...] = ()
     skew: int = 1
     least_domains: int = 0
     """Where there are fewer domains, the least is none."""
+    among: Terms | None = None
+    """The nodes that are compared: of each of these alternatives one holds there. None: those that the task's own
+    selector and terms let it use."""
 
 
 Terms = tuple[tuple[AffinityTerm, ...], ...]

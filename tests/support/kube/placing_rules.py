@@ -1,8 +1,8 @@
 """Where Kubernetes lets a pod go, written plainly from its documentation: a second opinion to hold ours against.
 
 Over objects as the API has them, with nothing of ours in it. Node affinity and selector, taints, topology spread,
-inter-pod affinity and anti-affinity, symmetric, and where volumes that are bound can be reached; amounts and ports are
-no part of it.
+inter-pod affinity and anti-affinity, symmetric, and where volumes that are bound can be reached. Of amounts only whether a
+node offers what is asked for at all; ports are no part of it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def nodes_for(pod: Document, nodes: Iterable[Document], pods: Iterable[Document]
 def _lets_in(pod: Document, node: Document, nodes: list[Document], standing: list[Document]) -> bool:
     return (
         not node["spec"].get("unschedulable")
+        and _offers(pod, node)
         and _selects_node(pod, node)
         and _bears_taints(pod, node)
         and all(_keeps_even(each, pod, node, nodes, standing) for each in _spreads(pod))
@@ -42,6 +43,11 @@ def _is_standing(pod: Document, nodes: list[Document]) -> bool:
 
 
 # --- nodes -------------------------------------------------------------------------------------------
+
+
+def _offers(pod: Document, node: Document) -> bool:
+    limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
+    return all(name in node["status"]["capacity"] for each in limits for name in each)
 
 
 def _selects_node(pod: Document, node: Document) -> bool:
@@ -148,7 +154,8 @@ def _spreads(pod: Document) -> list[Document]:
 def _keeps_even(
     asked: Document, pod: Document, node: Document, nodes: list[Document], standing: list[Document]
 ) -> bool:
-    """Counted are nodes that the pod's selector and affinity let it use and that bear the keys of all constraints."""
+    """Counted are nodes that the pod's selector and affinity let it use and that bear the keys of all constraints, be
+    there what it asks for or not."""
     key, mine = asked["topologyKey"], _labels(pod)
     if key not in _labels(node):
         return False

@@ -136,7 +136,15 @@ TERMS = st.sampled_from([(), ((TERM,),), ((TERM, AffinityTerm(())),), ((Affinity
 
 LIKES = st.sampled_from([(), ((TERM, 1),), ((TERM, 100), (AffinityTerm(()), 7))])
 NEIGHBOURS = st.sampled_from([(), (Neighbour(),), (Neighbour("rack", TERM.expressions), Neighbour())])
-EVEN = st.sampled_from([(), (Evenness(),), (Evenness("rack", TERM.expressions, 2, 3),)])
+EVEN = st.sampled_from(
+    [
+        (),
+        (Evenness(),),
+        (Evenness("rack", TERM.expressions, 2, 3),),
+        (Evenness(among=()),),
+        (Evenness(among=((TERM, TERM), (TERM,))),),
+    ]
+)
 
 BUDGETS = st.builds(Budget, st.just("b"), st.just(("j0",)), min_available=st.integers(0, 2)) | st.builds(
     Budget, st.just("b"), st.just(("j0",)), allowed=st.integers(0, 2), covers=st.sampled_from([(), (("j0", "main"),)])

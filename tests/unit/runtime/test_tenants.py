@@ -17,6 +17,7 @@ from gpuyard.model.errors import Busy
 from gpuyard.model.job import (
     AffinityTerm,
     Bundle,
+    Evenness,
     Expression,
     Job,
     Neighbour,
@@ -148,6 +149,7 @@ CHOOSY = TaskGroup(
     likes=((AffinityTerm((Expression("zone", "In", ("secret-zone", "east")),)), 5),),
     labels=(("app", "secret-app"), ("kubernetes.io/metadata.namespace", "team-b")),
     near=(Neighbour("node", (Expression("app", "In", ("secret-app",)), *ONLY)),),
+    even=(Evenness("node", ONLY, among=((AffinityTerm((Expression("secret-disk", "In", ("secret-2", "east")),)),),)),),
     tolerations=(Toleration("secret-taint", "Exists"), Toleration("gpu", "Equal", "yes")),
 )
 LABELLED = Node(
@@ -164,6 +166,7 @@ def test_no_word_of_anothers_wishes_is_left_but_those_that_nodes_bear():
     (group,) = next(each for each in seen.jobs if each.models).task_groups()
     assert ("zone", "east") in group.node_selector
     assert group.terms[0][0].expressions[1] == Expression("age", "Gt", ("7",))
+    assert [each.expressions[0].values[1] for each in (group.even[0].among or ())[0]] == ["east"]
     assert group.near[0].labels[0].values[0] in dict(group.labels).values()
 
 

@@ -250,6 +250,11 @@ class EvennessEntry(NeighbourEntry):
 
     skew: int = slot(Whole(1, TASKS_MAX), "No domain has more than this above the least.", 1)
     least_domains: int = slot(COUNT, "Where there are fewer domains, the least is none.", 0)
+    among: tuple[tuple[TermEntry, ...], ...] | None = slot(
+        ListOf(ListOf(EntryOf(lambda: TermEntry), least=1)),
+        "The nodes compared, as lists of which each has one that holds; default: those it may use by its labels.",
+        None,
+    )
 
 
 @dataclass(slots=True, kw_only=True)

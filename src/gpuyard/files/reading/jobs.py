@@ -130,8 +130,11 @@ def _terms(entry: AskEntry, at: Path, problems: Problems) -> Terms:
     places += [((*at, "terms", place), terms) for place, terms in enumerate(entry.terms)]
     for here, terms in places:
         _check_terms(terms, here, problems)
-    read = (tuple(AffinityTerm(tuple(map(_expression, t.match_expressions))) for t in terms) for _, terms in places)
-    return tuple(alternatives for alternatives in read if alternatives)
+    return tuple(alternatives for alternatives in map(_alternatives, (terms for _, terms in places)) if alternatives)
+
+
+def _alternatives(entries: Iterable[TermEntry]) -> tuple[AffinityTerm, ...]:
+    return tuple(AffinityTerm(tuple(map(_expression, entry.match_expressions))) for entry in entries)
 
 
 def _check_terms(terms: Iterable[TermEntry], at: Path, problems: Problems) -> None:
@@ -146,7 +149,16 @@ def _neighbour(entry: NeighbourEntry) -> Neighbour:
 
 def _evenness(entry: EvennessEntry) -> Evenness:
     labels = tuple(map(_expression, entry.match_expressions))
-    return Evenness(entry.level, labels, entry.skew, entry.least_domains)
+    among = None if entry.among is None else tuple(map(_alternatives, entry.among))
+    return Evenness(entry.level, labels, entry.skew, entry.least_domains, among)
+
+
+def _check_company(entry: AskEntry, at: Path, problems: Problems) -> None:
+    for key in ("near", "apart", "even"):
+        _check_terms(getattr(entry, key) or (), (*at, key), problems)
+    for place, even in enumerate(entry.even or ()):
+        for number, terms in enumerate(even.among or ()):
+            _check_terms(terms, (*at, "even", place, "among", number), problems)
 
 
 def _likes(entries: Iterable[LikeEntry], at: Path, problems: Problems) -> Likes:
@@ -192,8 +204,7 @@ class _Inherited:
         near = self.near if entry.near is None else tuple(map(_neighbour, entry.near))
         apart = self.apart if entry.apart is None else tuple(map(_neighbour, entry.apart))
         even = self.even if entry.even is None else tuple(map(_evenness, entry.even))
-        for key in ("near", "apart", "even"):
-            _check_terms(getattr(entry, key) or (), (*at, key), problems)
+        _check_company(entry, at, problems)
         labels = self.labels if entry.labels is None else entry.labels
         return _Inherited(selector, borne, terms, likes, labels, near, apart, even)
 

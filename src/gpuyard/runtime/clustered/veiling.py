@@ -22,6 +22,7 @@ from gpuyard.model.job import (
     Neighbour,
     Placement,
     TaskGroup,
+    Terms,
 )
 from gpuyard.model.node import ARCHITECTURES, Node
 from gpuyard.model.queue import model_matches
@@ -109,6 +110,9 @@ class _Words:
     def term(self, term: AffinityTerm) -> AffinityTerm:
         return replace(term, expressions=self.expressions(term.expressions))
 
+    def terms(self, told: Terms) -> Terms:
+        return tuple(tuple(map(self.term, alternatives)) for alternatives in told)
+
 
 def _renaming(moment: Snapshot, hidden: Mapping[str, str], theirs: set[str]) -> _Words:
     own = [group for job in moment.jobs if job.name not in hidden for group in job.task_groups()]
@@ -153,7 +157,8 @@ def _written(job: Job, models: set[str]) -> Iterator[str]:
     yield from (word for word in (job.architecture, job.min_architecture) if word.lower() not in ARCHITECTURES)
     for group in job.task_groups():
         yield from (word for pair in (*group.node_selector, *group.labels) for word in pair)
-        terms = [term for terms in group.terms for term in terms] + [term for term, _ in group.likes]
+        asked = [*group.terms, *(terms for each in group.even for terms in each.among or ())]
+        terms = [term for terms in asked for term in terms] + [term for term, _ in group.likes]
         for told in (told for term in terms for told in term.expressions):
             yield from (told.key, *(() if told.operator in NUMBERED else told.values))
         yield from (word for each in _neighbours(group) for word in _of(each))
@@ -197,6 +202,11 @@ def _bare(bundle: Bundle, words: _Words, groups: GroupNames, name: str = "") -> 
     return replace(bundle, name=name, groups=tuple(inside))
 
 
+def _evenly(even: Evenness, words: _Words) -> Evenness:
+    among = None if even.among is None else words.terms(even.among)
+    return replace(even, labels=words.expressions(even.labels), among=among)
+
+
 def _plain(group: TaskGroup, words: _Words, groups: GroupNames) -> TaskGroup:
     extras = tuple(sorted((words(name), amount) for name, amount in group.request.extras))
     return replace(
@@ -204,11 +214,11 @@ def _plain(group: TaskGroup, words: _Words, groups: GroupNames) -> TaskGroup:
         name=groups[group.name],
         node_selector=words.pairs(group.node_selector),
         labels=words.pairs(group.labels),
-        terms=tuple(tuple(map(words.term, terms)) for terms in group.terms),
+        terms=words.terms(group.terms),
         likes=tuple((words.term(term), weight) for term, weight in group.likes),
         near=tuple(replace(each, labels=words.expressions(each.labels)) for each in group.near),
         apart=tuple(replace(each, labels=words.expressions(each.labels)) for each in group.apart),
-        even=tuple(replace(each, labels=words.expressions(each.labels)) for each in group.even),
+        even=tuple(_evenly(each, words) for each in group.even),
         tolerations=tuple(replace(each, key=words(each.key), value=words(each.value)) for each in group.tolerations),
         request=replace(group.request, extras=extras),
     )

@@ -67,7 +67,7 @@ def _causes(request: TaskRequest, node: Node) -> Iterator[str]:
     unmet = [f"{key}={value}" for key, value in request.node_selector if labels.get(key) != value]
     if unmet:
         yield f"its own selector {', '.join(unmet)}"
-    for alternatives in requests.unmet_terms(request, node):
+    for alternatives in requests.unmet_terms(request.terms, node):
         yield f"its own affinity, {' or '.join(map(_term_words, alternatives)) or 'which names nothing'}"
     taints = [_taint_words(taint) for taint in node.taints if _repels(request, taint)]
     if taints:

@@ -21,7 +21,9 @@ from gpuyard.brain.engine.nodes.requests import (
     has_cpu,
     labels_of,
     liking,
+    unmet_terms,
 )
+from gpuyard.model.job import Terms
 from gpuyard.model.node import ARCHITECTURES, Gpu, Node
 from gpuyard.model.queue import model_matches
 
@@ -63,6 +65,7 @@ class Eligibility:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._static: dict[tuple[int, tuple[Checker, ...]], tuple[TaskRequest, Bools]] = {}
+        self._meeting: dict[Terms, Bools] = {}
         self._needs: dict[int, Ints] = {}
         self._tiers: dict[tuple[int, bool], tuple[Tier, ...]] = {}
         self._kinds_by: dict[tuple[str, ...], _Kinds] = {}
@@ -106,6 +109,15 @@ class Eligibility:
                 mask &= self._large_enough(request)
             found = self._static[request.id, checkers] = (request, mask)
         return found[1]
+
+    def meeting(self, terms: Terms) -> Bools:
+        """Where of each of these alternatives one holds, whoever asks."""
+        found = self._meeting.get(terms)
+        if found is None:
+            kinds = self._kinds(tuple(sorted(_keys_of(terms))))
+            verdicts = [not unmet_terms(terms, node) for node in kinds.examples]
+            found = self._meeting[terms] = np.array(verdicts, dtype=bool)[kinds.codes]
+        return found
 
     def _large_enough(self, request: TaskRequest) -> Bools:
         """`has_cpu` of every node."""
@@ -153,6 +165,8 @@ class Eligibility:
         self.columns.kind[n] = int(self._kinds(()).codes[n])
         for (_, checkers), (request, mask) in self._static.items():
             mask[n] = _passes(request, checkers, node)
+        for terms, mask in self._meeting.items():
+            mask[n] = not unmet_terms(terms, node)
         self._tiers.clear()
 
     # --- tiers of models ------------------------------------------------------------------------------------------
@@ -205,12 +219,13 @@ def _passes(request: TaskRequest, checkers: tuple[Checker, ...], node: Node) -> 
 
 
 def _label_keys(request: TaskRequest) -> tuple[str, ...]:
-    keys = {key for key, _ in request.node_selector}
-    keys |= {
-        expression.key for alternatives in request.terms for term in alternatives for expression in term.expressions
-    }
+    keys = {key for key, _ in request.node_selector} | _keys_of(request.terms)
     keys |= {expression.key for term, _ in request.likes for expression in term.expressions}
     return tuple(sorted(keys))
+
+
+def _keys_of(terms: Terms) -> set[str]:
+    return {expression.key for alternatives in terms for term in alternatives for expression in term.expressions}
 
 
 def _gpu_kind(gpus: Sequence[Gpu]) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpuyard.brain.engine.nodes.layout import alignment
-from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Toleration, whole_number
+from gpuyard.model.job import AffinityTerm, Expression, Job, TaskGroup, Terms, Toleration, whole_number
 from gpuyard.model.node import ARCHITECTURES, Effect, Node, Taint
 from gpuyard.model.policy import ClassPolicy, ModelChoice, Style
 from gpuyard.model.queue import model_matches
@@ -152,13 +152,13 @@ def has_labels(request: TaskRequest, node: Node) -> bool:
 
 def meets_affinity(request: TaskRequest, node: Node) -> bool:
     """Of each of its alternatives one holds."""
-    return not request.terms or not unmet_terms(request, node)
+    return not request.terms or not unmet_terms(request.terms, node)
 
 
-def unmet_terms(request: TaskRequest, node: Node) -> list[tuple[AffinityTerm, ...]]:
+def unmet_terms(terms: Terms, node: Node) -> list[tuple[AffinityTerm, ...]]:
     """The alternatives of which none holds on the node."""
     labels = labels_of(node)
-    return [terms for terms in request.terms if not any(_term_holds(term, labels) for term in terms)]
+    return [each for each in terms if not any(_term_holds(term, labels) for term in each)]
 
 
 NODE_NAME = "metadata.name"

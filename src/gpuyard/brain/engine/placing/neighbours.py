@@ -168,21 +168,27 @@ def _known(columns: Columns, name: str) -> Bools:
 
 
 def _uneven(fleet: Fleet, request: TaskRequest, even: Evenness) -> Bools:
-    """Nodes of domains that would have too many above the least. Nodes that it could not use are not compared, nor
+    """Nodes of domains that would have too many above the least. Nodes that it does not ask for are not compared, nor
     those that lack a level of any of its wishes for evenness, and nobody on them counts: as Kubernetes has it."""
     columns = fleet.columns
     level = columns.levels.get(even.level)
     if level is None:
         return np.ones(len(columns.nodes), dtype=bool)
-    usable = fleet.shapes.static(request, (has_labels,)).copy()
-    for other in request.even:
-        usable &= _known(columns, other.level)
-    compared = np.bincount(level.domain, weights=usable, minlength=len(level.names)) > 0
-    sums = np.bincount(level.domain, weights=fleet.company.counts(even) * usable, minlength=len(level.names))
+    among = _compared(fleet, request, even)
+    compared = np.bincount(level.domain, weights=among, minlength=len(level.names)) > 0
+    sums = np.bincount(level.domain, weights=fleet.company.counts(even) * among, minlength=len(level.names))
     least = int(sums[compared].min()) if compared.any() and compared.sum() >= even.least_domains else 0
     one = fleet.company.means(even, request)
     closed: Bools = ~compared | (sums + one - least > even.skew)
     return closed[level.domain]
+
+
+def _compared(fleet: Fleet, request: TaskRequest, even: Evenness) -> Bools:
+    shapes = fleet.shapes
+    found = shapes.static(request, (has_labels,)) if even.among is None else shapes.meeting(even.among)
+    for other in request.even:
+        found = found & _known(fleet.columns, other.level)
+    return found
 
 
 def words(fleet: Fleet, row: JobRow) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuyard.kube.objects import LabelSelector, Metadata, PodSpec, PodTerm, SpreadConstraint
-from gpuyard.model.job import NAMESPACE, Evenness, Expression, Neighbour, TaskGroup
+from gpuyard.model.job import NAMESPACE, Evenness, Expression, Neighbour, TaskGroup, Terms
 from gpuyard.model.topology import NODE
-from gpuyard.worlds.kubernetes.asking import levels
+from gpuyard.worlds.kubernetes.asking import levels, terms
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.asking.selectors import MADE_LABELS, holds, label_key
@@ -46,13 +46,14 @@ def company_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings) -> 
     near, apart, even = _terms(spec)
     keys = settings.label_keys | label_keys(spec)
     found = []
-    for terms in (near, apart):
-        read = [_neighbour(term, metadata, settings) for term in terms]
+    for side in (near, apart):
+        read = [_neighbour(term, metadata, settings) for term in side]
         refused = next((each for each in read if isinstance(each, Refusal)), None)
         if refused is not None:
             return refused
         found.append(tuple(each for each in read if isinstance(each, Neighbour)))
-    spreads = [_evenness(constraint, metadata, settings) for constraint in even]
+    among = terms.own_terms(spec) if even else ()
+    spreads = [_evenness(constraint, among, metadata, settings) for constraint in even]
     for each in spreads:
         if isinstance(each, Refusal):
             return each
@@ -150,7 +151,9 @@ def _meant(term: PodTerm, metadata: Metadata, level: str) -> Neighbour:
     return Neighbour(level, (*_expressions(term.label_selector), *more, *_inside(spaces)))
 
 
-def _evenness(asked: SpreadConstraint, metadata: Metadata, settings: ReadingSettings) -> Evenness | Refusal:
+def _evenness(
+    asked: SpreadConstraint, among: Terms, metadata: Metadata, settings: ReadingSettings
+) -> Evenness | Refusal:
     level = settings.level(asked.topology_key)
     if not level:
         return _no_level(asked.topology_key, settings)
@@ -160,7 +163,7 @@ def _evenness(asked: SpreadConstraint, metadata: Metadata, settings: ReadingSett
     mine = metadata.labels or {}
     more = [Expression(label_key(key), "In", (mine[key],)) for key in asked.match_label_keys or () if key in mine]
     labels = (*_expressions(asked.label_selector), *more, *_inside((metadata.namespace,)))
-    return Evenness(level, labels, max(1, asked.max_skew), max(0, asked.min_domains or 0))
+    return Evenness(level, labels, max(1, asked.max_skew), max(0, asked.min_domains or 0), among)
 
 
 def _no_level(key: str, settings: ReadingSettings) -> Refusal:

@@ -24,6 +24,13 @@ def node_terms(spec: PodSpec, others: Iterable[NodeTerms | None] = ()) -> Terms:
     return tuple(alternatives(terms) for terms in (required, *others) if terms is not None)
 
 
+def own_terms(spec: PodSpec) -> Terms:
+    """What the pod itself says of its nodes: selector and required affinity, without where its GPUs and volumes are."""
+    selector = sorted((spec.node_selector or {}).items())
+    named = tuple(Expression(label_key(key), "In", (value,)) for key, value in selector)
+    return (((AffinityTerm(named),),) if named else ()) + node_terms(spec)
+
+
 def node_likes(spec: PodSpec) -> Likes:
     """The pod's preferred node affinity. A term without expressions is liked everywhere, which says nothing."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
