@@ -155,7 +155,7 @@ def _keeps_even(
     asked: Document, pod: Document, node: Document, nodes: list[Document], standing: list[Document]
 ) -> bool:
     """Counted are nodes that the pod's selector and affinity let it use and that bear the keys of all constraints, be
-    there what it asks for or not."""
+    there what it asks for or not. An empty selector counts nobody who stands there."""
     key, mine = asked["topologyKey"], _labels(pod)
     if key not in _labels(node):
         return False
@@ -165,7 +165,7 @@ def _keeps_even(
     counts = dict.fromkeys((_labels(each)[key] for each in eligible), 0)
     domains = {_name(each): _labels(each)[key] for each in eligible}
     for each in standing:
-        alike = _space(each) == _space(pod) and _selects(selector, _labels(each))
+        alike = not _is_empty(selector) and _space(each) == _space(pod) and _selects(selector, _labels(each))
         if alike and not each["metadata"].get("deletionTimestamp") and each["spec"]["nodeName"] in domains:
             counts[domains[each["spec"]["nodeName"]]] += 1
     least = 0 if len(counts) < (asked.get("minDomains") or 1) else min(counts.values(), default=0)
@@ -235,6 +235,10 @@ def _expressions(asked: Document, mine: Labels) -> Iterator[Document]:
         for key in asked.get(field) or []:
             if key in mine:
                 yield {"key": key, "operator": operator, "values": [mine[key]]}
+
+
+def _is_empty(selector: Document | None) -> bool:
+    return selector is not None and not (selector.get("matchLabels") or selector.get("matchExpressions"))
 
 
 def _selects(selector: Document | None, labels: Labels) -> bool:

@@ -17,6 +17,8 @@ from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.asking.selectors import MADE_LABELS, holds, label_key
 
+_NOBODY = (Expression(NAMESPACE, "DoesNotExist"),)
+
 
 @dataclass(frozen=True, slots=True)
 class CompanyAsked:
@@ -162,7 +164,8 @@ def _evenness(
         return Refusal(RefusalName.POD_AFFINITY, told)
     mine = metadata.labels or {}
     more = [Expression(label_key(key), "In", (mine[key],)) for key in asked.match_label_keys or () if key in mine]
-    labels = (*_expressions(asked.label_selector), *more, *_inside((metadata.namespace,)))
+    chosen = (*_expressions(asked.label_selector), *more) or _NOBODY  # kube-scheduler counts nobody for an empty one
+    labels = (*chosen, *_inside((metadata.namespace,)))
     return Evenness(level, labels, max(1, asked.max_skew), max(0, asked.min_domains or 0), among)
 
 
@@ -175,7 +178,7 @@ def _no_level(key: str, settings: ReadingSettings) -> Refusal:
 def _expressions(selector: LabelSelector | None) -> Iterator[Expression]:
     """An empty selector means everybody, none at all nobody."""
     if selector is None:
-        yield Expression(NAMESPACE, "DoesNotExist")
+        yield from _NOBODY
         return
     for key, value in sorted((selector.match_labels or {}).items()):
         yield Expression(label_key(key), "In", (value,))
