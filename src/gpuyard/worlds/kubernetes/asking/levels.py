@@ -1,7 +1,8 @@
 """Levels of the topology by the labels of nodes: ours, Topograph's of both generations, the GPU vendor's, the clouds'.
 
-A level has several labels, of which the first that a node bears tells its domain. Domains of different tellers are
-never one, however alike they are called; and one that is called alike inside two others is two.
+A level has several labels, of which the first that a node bears tells its domain; one with an empty value does where no
+other does. Domains of different tellers are never one, however alike they are called; and one that is called alike
+inside two others is two.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ Levels = tuple[tuple[str, tuple[str, ...]], ...]
 """Outermost first, each with its labels, the one that holds first."""
 
 OUR_PREFIX = "topology.gpuyard.dev/"
+EMPTY = "(empty)"
+"""The domain of those that bear a label without a value, to Kubernetes one like any other; no label's value is this."""
 KEY_MAX = 317
 """As long as the key of a label may be; an annotation may say more."""
 CLIQUE = "clique"
@@ -56,8 +59,13 @@ def told(levels: Levels) -> str:
 def domains_of(labels: Mapping[str, str], levels: Levels) -> tuple[tuple[str, str], ...]:
     """The domain of a node in each level that its labels tell."""
     named = {level for level, _ in levels}
-    found = ((level, next((key for key in keys if labels.get(key)), "")) for level, keys in levels)
+    found = ((level, _telling(labels, keys)) for level, keys in levels)
     return tuple((level, "/".join(_path(level, key, labels, named))) for level, key in found if key)
+
+
+def _telling(labels: Mapping[str, str], keys: Iterable[str]) -> str:
+    borne = [key for key in keys if key in labels]
+    return next((key for key in borne if labels[key]), borne[0] if borne else "")
 
 
 def _path(level: str, key: str, labels: Mapping[str, str], named: set[str]) -> Iterator[str]:
@@ -71,7 +79,7 @@ def _path(level: str, key: str, labels: Mapping[str, str], named: set[str]) -> I
                 break
             if outer not in named:
                 yield from [labels[each] for each in keys if _teller(each) == teller and labels.get(each)][:1]
-    yield labels[key]
+    yield labels[key] or EMPTY
 
 
 def _teller(key: str) -> str:
