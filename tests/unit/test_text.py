@@ -37,6 +37,40 @@ def test_everything_has_an_end():
     assert text.wrong_prose("é" * 70_000) == "must have at most 131071 bytes"
 
 
+@pytest.mark.parametrize("bad", [*BAD, "two\nlines", "naïve"])
+def test_what_is_wrong_with_a_token_is_told_without_any_of_it(bad: str):
+    assert text.wrong_token(f"SECRET{bad}") == "must be printable ASCII on one line, and holds something else"
+    assert not text.wrong_token("eyJhbGciOi.J9-_~+/==")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://10.0.0.1:6443",
+        "http://[::1]:80",
+        "HTTPS://a-b.c/k8s/clusters/c-1",
+        "https://[fe80::1%eth0]",
+        "http://x/",
+    ],
+)
+def test_the_address_of_a_server_may_have_a_port_and_a_path(url: str):
+    assert text.wrong_url(url) == ""
+
+
+@pytest.mark.parametrize(
+    "url", ["", "x", "x:80", "ftp://x", "https://", "https://[::1", "https://x:65536", "http://a b", "http://x/\n"]
+)
+def test_what_is_no_address_of_a_server_is_told_what_one_is(url: str):
+    told = text.wrong_url(url)
+    assert told.startswith("must be https://HOST:PORT or http://HOST:PORT with a port of at most 65535, not '")
+    assert told.isprintable()
+
+
+def test_a_password_in_an_address_is_not_shown():
+    assert "hidden" not in text.wrong_url("https://me:hidden@x:6443")
+    assert "hidden" not in text.wrong_url("https://me:hidden@x:99999999")
+
+
 def test_the_name_of_a_variable_is_a_name():
     assert not text.wrong_variable("_A1")
     for bad in ("", "1A", "A=B", "A B", "A-B", "A\0uid\x000", "A\n", "é", "A" * 254):

@@ -203,6 +203,6 @@ def _http_client(place: Address) -> httpx2.AsyncClient:
     if place.socket is not None:
         transport = httpx2.AsyncHTTPTransport(uds=str(place.socket))
         return httpx2.AsyncClient(transport=transport, base_url="http://localhost", trust_env=False)
-    headers = {"Authorization": f"Bearer {place.token}"}
+    headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
     verify = trusting(place.certificate)
     return httpx2.AsyncClient(base_url=place.url, headers=headers, verify=verify, trust_env=False)

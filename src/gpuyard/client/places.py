@@ -8,8 +8,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from gpuyard.model.errors import Refused
+from gpuyard.model.outside.text import wrong_token, wrong_url
 
 STATE = "GPUYARD_STATE"
 URL = "GPUYARD_URL"
@@ -29,8 +32,15 @@ class Address:
 
     socket: Path | None = None
     url: str = ""
-    token: str = ""
+    token: str = field(default="", repr=False)
     certificate: str = ""
+
+    def __post_init__(self) -> None:
+        if told := wrong_url(self.url) if self.socket is None else "":
+            raise Refused(f"The yard's address {told}; GPUYARD_URL names it.")
+        object.__setattr__(self, "token", self.token.strip())
+        if told := wrong_token(self.token):
+            raise Refused(f"The token for {self.url} {told}; GPUYARD_TOKEN holds it.")
 
     def __str__(self) -> str:
         return self.url or str(self.socket)

@@ -24,6 +24,7 @@ import yaml
 
 from gpuyard.model.errors import Refused
 from gpuyard.model.outside.ports import Clock
+from gpuyard.model.outside.text import wrong_token
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE_S = 60.0
@@ -125,7 +126,16 @@ def _with_token(access: KubeAccess, user: dict[str, Any], path: Path) -> KubeAcc
         raise Refused(f"{path}: a user with {unsupported[0]} is not supported; use a token, a certificate or exec")
     token_file = str(user.get("tokenFile") or "")
     plugin = _plugin(user["exec"], path) if user.get("exec") else None
-    return replace(access, token=str(user.get("token") or ""), token_file=token_file, plugin=plugin)
+    token = _token(str(user.get("token") or ""), str(path))
+    return replace(access, token=token, token_file=token_file, plugin=plugin)
+
+
+def _token(said: str | bytes, where: str) -> str:
+    """As a request carries it: without the white space that editors and YAML leave around it."""
+    token = (said.decode(errors="replace") if isinstance(said, bytes) else said).strip()
+    if told := wrong_token(token):
+        raise Refused(f"the token of {where} {told}; log in again, or write it anew")
+    return token
 
 
 def _plugin(said: dict[str, Any], path: Path) -> CredentialPlugin:
@@ -199,17 +209,15 @@ class KubeIdentity:
 
     def _renew(self) -> None:
         if self.access.token_file:
-            self._token = _read(Path(self.access.token_file)).decode().strip()
+            self._token = _token(_read(Path(self.access.token_file)), self.access.token_file)
             self._good_until = self._clock.monotonic() + TOKEN_AGE_S
             return
         assert self.access.plugin is not None
         status = ask(self.access.plugin)
-        self._token = str(status.get("token") or "")
+        name = f"the credential plugin {self.access.plugin.command[0]}"
+        self._token = _token(str(status.get("token") or ""), name)
         if not self._token:
-            raise Refused(
-                f"the credential plugin {self.access.plugin.command[0]} gave no token; certificates of plugins "
-                "are not supported"
-            )
+            raise Refused(f"{name} gave no token; certificates of plugins are not supported")
         lasts = TOKEN_AGE_S
         if ends := status.get("expirationTimestamp"):
             lasts = datetime.fromisoformat(str(ends)).timestamp() - self._clock.now() - EARLY_S

@@ -19,7 +19,7 @@ import pytest
 
 from gpuyard.client import AsyncClient, Client, Unreachable, peers, places, progress
 from gpuyard.client.places import Address
-from gpuyard.model.errors import NotFound
+from gpuyard.model.errors import NotFound, Refused
 from tests.support.hosted import Hosted
 
 
@@ -60,6 +60,27 @@ def test_nothing_is_told_to_a_stranger_s_socket(tmp_path: Path, ask: Callable[[A
         came, _ = theirs.accept()
         with came:
             assert came.recv(1000) == b""
+
+
+def test_a_token_loses_the_white_space_around_it_and_is_not_shown():
+    (place,) = places.candidates({"GPUYARD_URL": "http://127.0.0.1:1", "GPUYARD_TOKEN": "SECRET\n"})
+    assert place.token == "SECRET"
+    assert "SECRET" not in repr(place)
+
+
+@pytest.mark.parametrize("ask", [ask_status, ask_status_async])
+def test_a_token_that_no_request_can_carry_is_refused_without_being_shown(
+    ask: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(Refused, match="GPUYARD_TOKEN holds it") as refused:
+        ask(Address(url="http://127.0.0.1:1", token="SECRET\r\nX-Other: 1"))
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://h:99999", "ftp://h", "http://", "h:7411", "http://a b:1"])
+def test_an_address_that_is_none_is_refused_in_one_sentence(url: str):
+    with pytest.raises(Refused, match="must be https://HOST:PORT or http://HOST:PORT"):
+        Address(url=url)
 
 
 @contextlib.contextmanager

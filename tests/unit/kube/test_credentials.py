@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,34 @@ def test_a_pod_has_an_account_whose_token_is_read_again(tmp_path: Path):
     assert asyncio.run(identity.bearer()) == "first"
     identity.refused()
     assert asyncio.run(identity.bearer()) == "second"
+
+
+def test_the_white_space_around_a_token_is_none_of_it(tmp_path: Path):
+    kept = config(tmp_path / "config", {})
+    kept.write_text(kept.read_text().replace("user: {}", "user:\n    token: |\n      MINE\n"))
+    assert credentials.of_kubeconfig(kept).token == "MINE"
+    identity = plugin(tmp_path, """cat <<'END'\n{"status": {"token": "MINE\\n"}}\nEND""")
+    assert asyncio.run(identity.bearer()) == "MINE"
+
+
+@pytest.mark.parametrize("bad", [b"SECRET\nSECRET", b"SECRET\x00", b"SECRET\xff", "SECRET\u2028SECRET".encode()])
+def test_a_token_that_no_request_can_carry_is_refused_by_the_place_where_it_was_read_and_never_shown(
+    tmp_path: Path, bad: bytes
+):
+    (tmp_path / "token").write_bytes(bad)
+    from_file = config(tmp_path / "of a file", {"tokenFile": str(tmp_path / "token")})
+    said = json.dumps({"status": {"token": bad.decode(errors="replace")}})
+    told = []
+    for ask in (
+        lambda: credentials.of_kubeconfig(config(tmp_path / "inline", {"token": bad.decode(errors="replace")})),
+        lambda: asyncio.run(KubeIdentity(credentials.of_kubeconfig(from_file), SystemClock()).bearer()),
+        lambda: asyncio.run(plugin(tmp_path, f"cat <<'END'\n{said}\nEND").bearer()),
+    ):
+        with pytest.raises(Refused, match="must be printable ASCII on one line") as refused:
+            ask()
+        told.append(str(refused.value))
+    assert "SECRET" not in "".join(told)
+    assert [part in words for part, words in zip(("inline", "token", "plugin"), told, strict=True)] == [True] * 3
 
 
 def plugin(tmp_path: Path, script: str) -> KubeIdentity:

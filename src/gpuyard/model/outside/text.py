@@ -16,9 +16,11 @@ PATH_MAX = 4095
 """Bytes of a path, as the kernel has it."""
 PROSE_MAX = 131_071
 """Bytes of one argument or variable: the kernel takes no more."""
+PORT_MAX = 65_535
 
 _HALF = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_URL = re.compile(r"(?i:https?)://(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[\w.-]+)(?::(?P<port>[0-9]{1,9}))?(?:/[!-~]*)?")
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -45,6 +47,25 @@ def wrong_variable(text: str) -> str:
     if len(text) <= WORD_MAX and _VARIABLE.fullmatch(text):
         return ""
     return f"must be letters, digits and _ and not begin with a digit, not {_quoted(text)}"
+
+
+def wrong_token(text: str) -> str:
+    """What is wrong with a token, which travels in the head of requests. Nothing of it is told: it is a secret."""
+    plain = text.isascii() and text.isprintable()
+    return "" if plain else "must be printable ASCII on one line, and holds something else"
+
+
+def wrong_url(text: str) -> str:
+    """What is wrong with the address of a server. One that holds a password is not shown."""
+    found = _URL.fullmatch(text)
+    if found and int(found["port"] or 0) <= PORT_MAX:
+        return ""
+    told = (
+        ", with no name or password in it"
+        if "@" in text
+        else f" with a port of at most {PORT_MAX}, not {_quoted(text)}"
+    )
+    return f"must be https://HOST:PORT or http://HOST:PORT{told}"
 
 
 def shown(text: str, most: int = 60) -> str:
