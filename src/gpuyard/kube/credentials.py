@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
+import contextlib
 import json
 import os
+import signal
 import ssl
 import subprocess
 import tempfile
@@ -24,13 +25,15 @@ import yaml
 
 from gpuyard.model.errors import Refused
 from gpuyard.model.outside.ports import Clock
-from gpuyard.model.outside.text import wrong_token
+from gpuyard.model.outside.text import shown, wrong_token, wrong_url
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE_S = 60.0
 """After so long a token is read again; kubelets replace them well before they run out."""
 PLUGIN_S = 30.0
 """How long a credential plugin may take."""
+SAID_MAX = 300
+"""Letters of what a plugin says that are told."""
 EARLY_S = 60.0
 """So long before it runs out, what a plugin gave is asked for again."""
 
@@ -42,6 +45,11 @@ class CredentialPlugin:
     command: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     version: str = "client.authentication.k8s.io/v1"
+
+    @property
+    def name(self) -> str:
+        """As people are told of it."""
+        return f"the credential plugin {shown(self.command[0], SAID_MAX)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,10 @@ class KubeAccess:
     plugin: CredentialPlugin | None = None
     told: str = ""
     """Where this was found, for people."""
+
+    def __post_init__(self) -> None:
+        if told := wrong_url(self.server):
+            raise Refused(f"{self.told or 'the cluster'}: its server {told}")
 
 
 def find(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | None = None) -> KubeAccess:
@@ -91,13 +103,23 @@ def of_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> KubeAccess:
 def of_kubeconfig(path: Path, context: str = "") -> KubeAccess:
     """One context of a kubeconfig: the one that is named, else the current one."""
     try:
-        document = yaml.safe_load(_read(path))
-        return _of_document(document, path, context)
+        return _of_document(_document(path), path, context)
     except (TypeError, AttributeError):  # a list or a text where a mapping belongs: Python's words would help nobody
         told = "it does not have the form of one; `kubectl config view` shows what that is"
         raise Refused(f"{path} is no kubeconfig that can be used: {told}") from None
-    except (yaml.YAMLError, KeyError, binascii.Error) as error:
-        raise Refused(f"{path} is no kubeconfig that can be used: {' '.join(str(error).split()) or error!r}") from None
+    except KeyError as error:
+        raise Refused(f"{path} is no kubeconfig that can be used: it has no {error} where one belongs") from None
+
+
+def _document(path: Path) -> Any:
+    """What it says; a mistake is told by its place alone, because a secret may stand there."""
+    content = _read(path)
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise Refused(f"{path} is no kubeconfig that can be used: it is no YAML{where}") from None
 
 
 def _of_document(document: dict[str, Any], path: Path, context: str) -> KubeAccess:
@@ -157,7 +179,10 @@ def _named(document: dict[str, Any], kind: str, name: str, path: Path) -> dict[s
 def _content(said: dict[str, Any], key: str, path: Path) -> bytes:
     """Inline and encoded, or a file beside the kubeconfig."""
     if said.get(f"{key}-data"):
-        return base64.b64decode(said[f"{key}-data"], validate=True)
+        try:
+            return base64.b64decode(said[f"{key}-data"], validate=True)
+        except ValueError:
+            raise Refused(f"{path}: {key}-data is no base64 of a file in PEM form") from None
     return _read(path.parent / said[key]) if said.get(key) else b""
 
 
@@ -182,46 +207,76 @@ class KubeIdentity:
 
     def tls(self) -> ssl.SSLContext | None:
         """How the server is known, and our certificate if we have one; None for plain http."""
-        if not self.access.server.startswith("https:"):
+        if not self.access.server.lower().startswith("https:"):
             return None
-        context = ssl.create_default_context(cadata=self.access.ca.decode() if self.access.ca else None)
+        context = ssl.create_default_context()
+        if self.access.ca:
+            context = self._trusting(self.access.ca)
         if self.access.insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        certificate, key = self.access.certificate, self.access.key
-        if certificate and key:
-            with tempfile.NamedTemporaryFile() as file:  # the ssl module reads certificates from files alone
-                file.write(certificate + b"\n" + key)
-                file.flush()
-                context.load_cert_chain(file.name)
+        if self.access.certificate and self.access.key:
+            self._show(context, self.access.certificate + b"\n" + self.access.key)
         return context
+
+    def _trusting(self, authorities: bytes) -> ssl.SSLContext:
+        """Whom these vouch for and nobody else; what people write around certificates is passed over."""
+        try:
+            return ssl.create_default_context(cadata=authorities.decode("ascii", "backslashreplace"))
+        except (OSError, ValueError):
+            raise self._wrong("certificate-authority holds no certificate in PEM form that can be read") from None
+
+    def _show(self, context: ssl.SSLContext, pair: bytes) -> None:
+        def pass_phrase() -> str:
+            told = "client-key is encrypted, and nobody is asked for a pass phrase"
+            raise self._wrong(f"{told}: `openssl pkey -in KEY -out PLAIN` writes one that is not")
+
+        with tempfile.NamedTemporaryFile() as file:  # the ssl module reads certificates from files alone
+            file.write(pair)
+            file.flush()
+            try:
+                context.load_cert_chain(file.name, password=pass_phrase)
+            except ssl.SSLError as error:
+                if error.reason == "KEY_VALUES_MISMATCH":
+                    raise self._wrong("client-key belongs to another certificate than its client-certificate") from None
+                raise self._wrong("client-certificate and client-key are no such pair in PEM form") from None
+
+    def _wrong(self, told: str) -> Refused:
+        return Refused(f"{self.access.told or self.access.server}: its {told}")
 
     async def bearer(self) -> str:
         """The token for the next request; "" where a certificate speaks for us."""
         if self.access.token or (not self.access.token_file and self.access.plugin is None):
             return self.access.token
         if self._clock.monotonic() >= self._good_until:
-            await asyncio.to_thread(self._renew)
+            await self._renew()
         return self._token
 
     def refused(self) -> None:
         """The server did not know us: what we have is asked for anew before the next request."""
         self._good_until = 0.0
 
-    def _renew(self) -> None:
-        if self.access.token_file:
-            self._token = _token(_read(Path(self.access.token_file)), self.access.token_file)
-            self._good_until = self._clock.monotonic() + TOKEN_AGE_S
-            return
-        assert self.access.plugin is not None
-        status = ask(self.access.plugin)
-        name = f"the credential plugin {self.access.plugin.command[0]}"
-        self._token = _token(str(status.get("token") or ""), name)
-        if not self._token:
-            raise Refused(f"{name} gave no token; certificates of plugins are not supported")
-        lasts = TOKEN_AGE_S
-        if ends := status.get("expirationTimestamp"):
-            lasts = datetime.fromisoformat(str(ends)).timestamp() - self._clock.now() - EARLY_S
+    async def _renew(self) -> None:
+        lasts, path, plugin = TOKEN_AGE_S, self.access.token_file, self.access.plugin
+        if path:
+            self._token = _token(await asyncio.to_thread(_read, Path(path)), path)
+        else:
+            assert plugin is not None
+            status = await ask(plugin)
+            self._token = _token(str(status.get("token") or ""), plugin.name)
+            if not self._token:
+                raise Refused(f"{plugin.name} gave no token; certificates of plugins are not supported")
+            if ends := status.get("expirationTimestamp"):
+                lasts = _instant(str(ends), plugin.name) - self._clock.now() - EARLY_S
         self._good_until = self._clock.monotonic() + max(lasts, 1.0)
+
+
+def _instant(told: str, where: str) -> float:
+    try:
+        return datetime.fromisoformat(told).timestamp()
+    except (ValueError, OverflowError):
+        raise Refused(
+            f"{where} says that its token is good until {shown(told)!r}, which is no time such as 2030-01-31T12:00:00Z"
+        ) from None
 
 
 def token_of(access: KubeAccess, clock: Clock) -> str:
@@ -232,19 +287,51 @@ def token_of(access: KubeAccess, clock: Clock) -> str:
     return token
 
 
-def ask(plugin: CredentialPlugin) -> dict[str, Any]:
+async def ask(plugin: CredentialPlugin) -> dict[str, Any]:
     """What a credential plugin answers; `Refused` says why it gave nothing."""
+    ended = await _run(plugin)
+    if ended.code:
+        said = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise Refused(f"{plugin.name} failed: {shown(said[-1], SAID_MAX) if said else f'exit {ended.code}'}")
+    try:
+        status = json.loads(ended.stdout)["status"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        status = None
+    if not isinstance(status, dict):
+        raise Refused(f"{plugin.name} printed no ExecCredential with a status; run it by hand to see what it prints")
+    return status
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    code: int
+    stdout: bytes = field(repr=False)
+    stderr: bytes
+
+
+async def _run(plugin: CredentialPlugin) -> _Ended:
+    """With an end, and with no trace of it left when nobody waits for it any more."""
     wanted = {"apiVersion": plugin.version, "kind": "ExecCredential", "spec": {"interactive": False}}
     env = {**os.environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": json.dumps(wanted)}
-    name = plugin.command[0]
     try:
-        done = subprocess.run(
-            plugin.command, env=env, capture_output=True, timeout=PLUGIN_S, check=False, stdin=subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *plugin.command,
+            env=env,
+            process_group=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
-        status = json.loads(done.stdout)["status"] if done.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
-        raise Refused(f"the credential plugin {name} gave nothing: {error}") from None
-    if not isinstance(status, dict):
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise Refused(f"the credential plugin {name} failed: {said[-1] if said else f'exit {done.returncode}'}")
-    return status
+    except (OSError, ValueError) as error:
+        raise Refused(f"{plugin.name} cannot be run: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        async with asyncio.timeout(PLUGIN_S):
+            stdout, stderr = await process.communicate()
+    except TimeoutError:
+        raise Refused(f"{plugin.name} gave nothing within {PLUGIN_S:g} s; run it by hand to see why") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    return _Ended(process.returncode or 0, stdout, stderr)

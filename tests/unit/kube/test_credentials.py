@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +157,101 @@ def test_a_plugin_gives_tokens_and_is_asked_again_only_when_they_run_out(tmp_pat
     ("script", "told"),
     [
         ("echo no way >&2; exit 1", "failed: no way"),
-        ("echo nonsense", "gave nothing"),
+        ("echo nonsense", "printed no ExecCredential with a status; run it by hand"),
         ("echo '{\"status\": {}}'", "no token"),
+        ("echo '[]'", "printed no ExecCredential"),
+        ("exit 3", "failed: exit 3"),
+        (
+            """echo '{"status": {"token": "t", "expirationTimestamp": "yesterday"}}'""",
+            "is good until 'yesterday', which is no time such as 2030-01-31T12:00:00Z",
+        ),
     ],
 )
 def test_a_plugin_that_gives_nothing_is_named(tmp_path: Path, script: str, told: str):
     with pytest.raises(Refused, match=told):
         asyncio.run(plugin(tmp_path, script).bearer())
+
+
+def test_of_what_a_plugin_says_when_it_fails_one_line_of_some_length_is_told(tmp_path: Path):
+    with pytest.raises(Refused) as refused:
+        asyncio.run(plugin(tmp_path, "head -c 10000000 /dev/zero | tr '\\0' x >&2; exit 1").bearer())
+    assert "failed: xxx" in str(refused.value)
+    assert len(str(refused.value)) < 600 + len(str(tmp_path))
+
+
+def test_a_plugin_that_is_not_there_or_never_ends_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    identity = plugin(tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
+    monkeypatch.setattr(credentials, "PLUGIN_S", 0.5)
+    with pytest.raises(Refused, match=r"gave nothing within 0\.5 s; run it by hand to see why"):
+        asyncio.run(identity.bearer())
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    (tmp_path / "plugin").unlink()
+    with pytest.raises(Refused, match="cannot be run: No such file or directory"):
+        asyncio.run(identity.bearer())
+
+
+# --- what is no kubeconfig ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", ["https://[::1", "https://one:99999", "ftp://one", "one:6443", "https://me:pw@one"])
+def test_a_server_that_is_none_is_told_with_the_context_that_names_it(tmp_path: Path, server: str):
+    with pytest.raises(Refused, match=r"context one of .*: its server must be https://HOST:PORT") as refused:
+        credentials.of_kubeconfig(config(tmp_path / "config", {}, server=server))
+    assert ":pw@" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["users: [{token: SECRET: x}]", "token: *SECRET", 'token: "SECRET', "a: 2020-99-99"])
+def test_a_mistake_in_a_kubeconfig_is_told_by_its_place_and_not_by_the_line_that_may_hold_a_secret(
+    tmp_path: Path, text: str
+):
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(Refused, match="it is no YAML") as refused:
+        credentials.of_kubeconfig(tmp_path / "config")
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize("data", ["ü", "a", "===="])
+def test_data_that_is_no_base64_is_named(tmp_path: Path, data: str):
+    with pytest.raises(Refused, match="client-key-data is no base64"):
+        credentials.of_kubeconfig(config(tmp_path / "config", {"client-key-data": data}))
+
+
+def pair(folder: Path, name: str, *more: str) -> dict[str, str]:
+    """A certificate and its key, as a user of a kubeconfig has them."""
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-subj", f"/CN={name}"]
+    files = {"client-certificate": f"{name}.pem", "client-key": f"{name}.key"}
+    out = ["-out", files["client-certificate"], "-keyout", files["client-key"]]
+    subprocess.run([*made, *out, *(more or ("-nodes",))], cwd=folder, check=True, capture_output=True)
+    return files
+
+
+def tls(folder: Path, user: dict[str, Any], **cluster: Any) -> Any:
+    return KubeIdentity(credentials.of_kubeconfig(config(folder / "config", user, **cluster)), SystemClock()).tls()
+
+
+def test_a_certificate_with_its_key_and_an_authority_with_words_around_it_are_taken(tmp_path: Path):
+    files = pair(tmp_path, "me")
+    authority = tmp_path / "ca.pem"
+    authority.write_text("# Größe\n" + (tmp_path / files["client-certificate"]).read_text())
+    assert len(tls(tmp_path, files, **{"certificate-authority": str(authority)}).get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"words", b" ", b"-----BEGIN CERTIFICATE-----\nx\n"])
+def test_an_authority_that_is_no_certificate_is_told_so_and_nobody_else_is_trusted(tmp_path: Path, content: bytes):
+    (tmp_path / "ca").write_bytes(content)
+    with pytest.raises(Refused, match="its certificate-authority holds no certificate in PEM form"):
+        tls(tmp_path, {}, **{"certificate-authority": "ca"})
+
+
+def test_a_certificate_that_cannot_be_shown_is_told_why_and_nobody_is_asked_for_a_pass_phrase(tmp_path: Path):
+    mine, yours = pair(tmp_path, "me"), pair(tmp_path, "you")
+    locked = pair(tmp_path, "locked", "-passout", "pass:hidden")
+    (tmp_path / "words").write_text("words")
+    for user, told in (
+        (mine | {"client-key": yours["client-key"]}, "its client-key belongs to another certificate"),
+        (locked, "its client-key is encrypted, and nobody is asked for a pass phrase"),
+        (mine | {"client-certificate": "words"}, "are no such pair in PEM form"),
+        (mine | {"client-key": "words"}, "are no such pair in PEM form"),
+    ):
+        with pytest.raises(Refused, match=told):
+            tls(tmp_path, user)
