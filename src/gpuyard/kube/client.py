@@ -16,7 +16,8 @@ import aiohttp
 
 from gpuyard.kube.credentials import KubeAccess, KubeIdentity
 from gpuyard.kube.lanes import PostLanes
-from gpuyard.kube.replies import ApiRefused, ApiReply, ApiUnreachable, seconds, unreached
+from gpuyard.kube.replies import ApiRefused, ApiReply, ApiUnreachable, Unidentified, seconds, unknown, unreached
+from gpuyard.model.errors import Refused
 from gpuyard.model.outside.ports import Clock
 
 __all__ = [
@@ -59,6 +60,8 @@ class KubeClient:
 
     def __init__(self, access: KubeAccess, clock: Clock) -> None:
         self.access = access
+        self.stranger = ""
+        """Why we cannot say who we are, or are not believed, as of the last request; no waiting mends that."""
         self._identity = KubeIdentity(access, clock)
         self._session: aiohttp.ClientSession | None = None
         self._lanes: PostLanes | None = None
@@ -97,7 +100,7 @@ class KubeClient:
         """Make something; `timeout` seconds later it is unknown whether it was made (`ApiUnreachable`)."""
         if self._lanes is None:
             raise ApiUnreachable("the client is closed")
-        reply = await self._lanes.post(path, body, await self._identity.bearer(), timeout)
+        reply = await self._lanes.post(path, body, await self._bearer(), timeout)
         return self._heard(reply)
 
     async def patch(self, path: str, body: bytes, kind: str = MERGE) -> ApiReply:
@@ -125,9 +128,17 @@ class KubeClient:
         return self._heard(reply)
 
     def _heard(self, reply: ApiReply) -> ApiReply:
-        if reply.status == 401:
+        self.stranger = unknown(self.access.server, reply)
+        if self.stranger:
             self._identity.refused()
         return reply
+
+    async def _bearer(self) -> str:
+        try:
+            return await self._identity.bearer()
+        except Refused as refused:
+            self.stranger = str(refused)
+            raise Unidentified(self.stranger) from None
 
     # --- a watch ---------------------------------------------------------------------------------
 
@@ -141,9 +152,10 @@ class KubeClient:
         try:
             async with self._request("GET", path, params, None, headers) as answer:
                 if answer.status != 200:
-                    yield WatchLines(ApiReply(answer.status, await _whole(answer), _retry_after(answer)), _nothing())
+                    reply = ApiReply(answer.status, await _whole(answer), _retry_after(answer))
+                    yield WatchLines(self._heard(reply), _nothing())
                 else:
-                    yield WatchLines(ApiReply(200), _batches(answer, silence_s))
+                    yield WatchLines(self._heard(ApiReply(200)), _batches(answer, silence_s))
         except TimeoutError:
             raise ApiUnreachable(f"the watch of {path} has been silent for {silence_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -161,7 +173,7 @@ class KubeClient:
         return self._session.request(method, url, params=params, data=body, headers=headers, server_hostname=name)
 
     async def _headers(self, kind: str) -> dict[str, str]:
-        token = await self._identity.bearer()
+        token = await self._bearer()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if kind:
             headers["Content-Type"] = kind

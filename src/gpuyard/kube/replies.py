@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gpuyard.model.errors import GpuYardError
+from gpuyard.model.errors import GpuYardError, Refused
 from gpuyard.model.outside.text import shown
 
 SERVER_MAX = 200
@@ -22,6 +22,10 @@ _SEE = "see `server` in kubectl config view --minify"
 
 class ApiUnreachable(GpuYardError):
     """The API server did not answer, or not in time: what was asked may have happened or not."""
+
+
+class Unidentified(Refused, ApiUnreachable):
+    """Nothing was asked, because what we would have logged in with cannot be had: a file, a plugin."""
 
 
 class ApiStatus(msgspec.Struct, gc=False):
@@ -60,6 +64,16 @@ class ApiRefused(GpuYardError):
     def __init__(self, what: str, reply: ApiReply) -> None:
         super().__init__(f"{what}: {reply.why()}")
         self.reply = reply
+
+
+def unknown(server: str, reply: ApiReply) -> str:
+    """Why the server knows nobody in us; nothing if it does."""
+    if reply.status != 401:
+        return ""
+    return (
+        f"the API server {server} does not know who you are ({reply.why()}): what this context logs in with is "
+        "missing, wrong or has expired; log in again, then `kubectl auth whoami`"
+    )
 
 
 def seconds(told: str) -> float:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 ROLES = ("scheduler", "nodes")
 LOOK_S = 2.0
 """So often it is looked whether something is wrong."""
+PATIENCE_S = 5.0
+"""So long nothing is said while the cluster is read for the first time."""
+SAY_AGAIN_S = 30.0
 
 
 @options.command(
@@ -179,7 +182,47 @@ def _until_told(running: ClusterScheduler, door: ClusterDoor | None, probes: Pro
         signal.signal(number, lambda *_: told.set())
     if probes is not None:
         probes.start()  # that it is not ready, while the cluster is read
-    running.start()
+    try:
+        if _comes_up(running, told):
+            _go_on(running, told, door)
+    finally:
+        running.close()  # first of all: another may lead at once
+        for each in (door, probes):
+            if each is not None:
+                each.stop()
+
+
+def _comes_up(running: ClusterScheduler, told: threading.Event) -> bool:
+    """Whether it is to go on: who is told to stop meanwhile does, whatever it still waits for."""
+    try:
+        running.start(Awaiting(told, running.world.settings.access.server).goes_on)
+    except Refused:
+        if not told.is_set():
+            raise
+    return not told.is_set()
+
+
+class Awaiting:
+    """What is said while the cluster is read for the first time: nothing for a moment, then seldom."""
+
+    def __init__(self, told: threading.Event, server: str) -> None:
+        from gpuyard.runtime.clock import SystemClock
+
+        self._told = told
+        self._server = server
+        self._clock = SystemClock()
+        self._say_at = self._clock.monotonic() + PATIENCE_S
+
+    def goes_on(self, trouble: str) -> bool:
+        """Whether it is still waited for."""
+        now = self._clock.monotonic()
+        if now >= self._say_at:
+            self._say_at = now + SAY_AGAIN_S
+            terminal.say(f"Waiting to read the cluster of {self._server}: {trouble or 'it has not answered yet'}.")
+        return not self._told.is_set()
+
+
+def _go_on(running: ClusterScheduler, told: threading.Event, door: ClusterDoor | None) -> None:
     settings = running.world.settings
     terminal.say(f"Scheduling pods of {settings.scheduler} on {settings.access.server} as {settings.identity}.")
     if door is not None:
@@ -188,10 +231,6 @@ def _until_told(running: ClusterScheduler, door: ClusterDoor | None, probes: Pro
     trouble = ""
     while not told.wait(LOOK_S):
         trouble = _say_trouble(running, trouble)
-    running.close()  # first of all: another may lead at once
-    for each in (door, probes):
-        if each is not None:
-            each.stop()
 
 
 def _say_trouble(running: ClusterScheduler, before: str) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gpuyard.brain import new_nodes
@@ -63,8 +63,10 @@ class ClusterScheduler:
         self.world.observer.stumbled = self._stumbled
         self.driver = Driver(self.loop, clock, Pace(), recovery=Recovery(self.loop, reports))
 
-    def start(self) -> None:
-        """Follow the cluster, and place what waits as soon as we lead."""
+    def start(self, goes_on: Callable[[str], bool] = lambda _trouble: True) -> None:
+        """Follow the cluster, and place what waits as soon as we lead. As long as not all of it is known, `goes_on` is
+        asked whether that is still waited for, and told what is in the way; `Refused` if it is not."""
+        self.world.goes_on = goes_on
         sys.setswitchinterval(SWITCH_S)
         with collector_resting():  # nothing of what a cluster is read into is garbage
             self.world.start()
@@ -156,11 +158,8 @@ async def _check_rights(access: KubeAccess, clock: Clock) -> None:
     try:
         for path in ("/api/v1/nodes", "/api/v1/pods"):
             reply = await client.get(path, {"limit": "1"})
-            if reply.status == 401:
-                raise Denied(
-                    f"the API server {access.server} does not know who you are ({reply.why()}): what this context logs "
-                    "in with is missing, wrong or has expired; log in again, then `kubectl auth whoami`"
-                )
+            if client.stranger:
+                raise Denied(client.stranger)
             if reply.status == 403:
                 raise Denied(
                     f"you may not read the whole cluster ({reply.why()}); set GPUYARD_URL to the yard's own API there, "

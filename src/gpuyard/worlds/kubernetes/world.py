@@ -22,7 +22,7 @@ from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.gpu_grants import OTHER_GPUS
 from gpuyard.kube.lease import Election
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
-from gpuyard.model.errors import Refused
+from gpuyard.model.errors import Broken, GpuYardError, Refused
 from gpuyard.model.events import Event
 from gpuyard.model.node import Pool
 from gpuyard.model.outside.ports import Clock, Dice
@@ -54,6 +54,7 @@ CROWD = 256
 CROWD_S = 0.5
 """With so many bindings in flight the driver wakes this seldom: nothing would be decided that could be sent."""
 SYNC_S = 120.0
+MOMENT_S = 0.02
 PARTING_S = 0.5
 """So long whoever stops writes down what the next one should know; then it lets go all the same."""
 LOOK_S = 1.0
@@ -127,6 +128,10 @@ class KubernetesWorld:
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="cluster", daemon=True)
         self._up = threading.Event()
+        self._unbegun: GpuYardError | None = None
+        """Why the loop never began."""
+        self.goes_on: Callable[[str], bool] = lambda _trouble: True
+        """Whether `open` still waits for the cluster to be known, by what is in the way."""
         self._faltered = "", -math.inf
         """What last went wrong in the loop that nobody foresaw, and when."""
 
@@ -135,7 +140,9 @@ class KubernetesWorld:
     def start(self) -> None:
         """Begin to follow the cluster; `open` waits until all of it is known."""
         self._thread.start()
-        self._up.wait()
+        while not self._up.wait(MOMENT_S):
+            if not self._thread.is_alive():
+                raise self._unbegun or Broken("the loop of the cluster has ended before it began")
 
     def close(self) -> None:
         """Let go of the lease when nothing is under way any more; pods notice nothing."""
@@ -149,7 +156,10 @@ class KubernetesWorld:
             self._thread.join(5.0)
 
     def _run(self) -> None:
-        asyncio.run(self._live())
+        try:
+            asyncio.run(self._live())
+        except GpuYardError as error:
+            self._unbegun = error
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -317,10 +327,12 @@ class KubernetesWorld:
     def _await_sync(self) -> None:
         end = self._clock.monotonic() + SYNC_S
         while not self.following.synced():
-            if self._over or self._clock.monotonic() > end:
-                raise Refused(f"the cluster could not be read: {self.trouble() or 'no answer yet'}")
+            trouble = self.client.stranger or self.trouble()
+            ends = self._over or self.client.stranger or self._clock.monotonic() > end
+            if ends or not self.goes_on(trouble):
+                raise Refused(f"the cluster could not be read: {trouble or 'no answer yet'}")
             with self._wake:
-                self._wake.wait(0.02)
+                self._wake.wait(MOMENT_S)
 
     async def _opened(self) -> Snapshot:
         self.observer.forget()
