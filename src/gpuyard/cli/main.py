@@ -5,6 +5,7 @@ Called by the `yard`, `gpuyard` and `kubectl-yard` scripts. It knows no command;
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -21,10 +22,14 @@ COMPLETE = "_YARD_COMPLETE"
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 FAILED, USAGE, NOT_FOUND, NEVER = 1, 2, 3, 4
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What a write says where there is no room, or where nobody has opened anything."""
 
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
+    if sys.stdout is None:  # closed by whoever began us: writing fails, as it does in other programs
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show ✓ still gets the rest of the line.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
@@ -87,6 +92,8 @@ def _explain(mistake: Exception, debug: bool) -> int:
     if isinstance(mistake, GpuYardError) and not isinstance(mistake, Broken):
         terminal.say(f"error: {mistake}")  # nobody's fault: no yard is running
         return FAILED
+    if isinstance(mistake, OSError) and mistake.errno in UNWRITABLE and mistake.filename is None:
+        return _unwritten(mistake)
     return _own_fault(mistake, debug)
 
 
@@ -112,9 +119,22 @@ def _own_fault(mistake: Exception, debug: bool) -> int:
 
 
 def _pipe_closed() -> int:
-    """Whoever read our output has seen enough. Leave quietly, also when the interpreter flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Whoever read our output has seen enough. Leave quietly."""
+    _drop_output()
     return PIPE_CLOSED
+
+
+def _unwritten(mistake: OSError) -> int:
+    """Nobody has our output; that is theirs to mend."""
+    _drop_output()
+    told = "what was asked for may be done all the same"
+    terminal.say(f"error: the output cannot be written: {mistake.strerror}; {told}")
+    return FAILED
+
+
+def _drop_output() -> None:
+    """Also what the interpreter flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _program_name(path: str) -> str:

@@ -199,6 +199,20 @@ def test_a_reader_that_has_seen_enough_is_no_error(name: str, tmp_path: Path):
     assert done.returncode == 128 + signal.SIGPIPE
 
 
+@pytest.mark.parametrize("args", [["version"], ["schema", "snapshot"]])
+@pytest.mark.parametrize(("where", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
+def test_output_that_cannot_be_written_is_one_sentence_and_no_bug(args: list[str], where: str, why: str):
+    code = f"import sys; sys.argv = ['yard', *{args!r}]; from gpuyard.cli.main import main; main()"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    told = f"error: the output cannot be written: {why}; what was asked for may be done all the same\n"
+    assert (done.stderr, done.returncode) == (told, main.FAILED)
+
+
 @pytest.mark.parametrize(
     ("program", "name"), [("/x/yard", "yard"), ("kubectl-yard", "kubectl yard"), ("gpuyard", "gpuyard"), ("-c", "yard")]
 )
