@@ -18,6 +18,7 @@ import yaml
 from gpuyard.cli import main
 from gpuyard.cli.keeping import serve
 from tests.support.kube.fake_server import FakeServer, Handler, status
+from tests.unit.cli.conftest import Yard
 
 PATIENCE_S = 60
 CODE = """
@@ -150,3 +151,12 @@ def test_it_is_said_seldom_what_is_waited_for(monkeypatch: pytest.MonkeyPatch, c
     ]
     told.set()
     assert not awaiting.goes_on("")
+
+
+@pytest.mark.parametrize("option", ["--probes", "--listen"])
+@pytest.mark.parametrize("port", ["99999", "9" * 9999, "-1", "x", ""])
+def test_a_port_that_is_none_is_told_before_anything_begins(tmp_path: Path, yard: Yard, option: str, port: str):
+    path = kubeconfig(tmp_path, "https://127.0.0.1:1")
+    answer = yard("serve", "--role", "scheduler", "--kubeconfig", str(path), option, f"127.0.0.1:{port}")
+    assert answer.code == main.USAGE
+    assert f"{option} is HOST:PORT with a port of at most 65535" in answer.err

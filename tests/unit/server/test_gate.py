@@ -246,6 +246,18 @@ def test_a_busy_port_means_the_next_one():
     assert found > port
 
 
+def test_a_port_that_somebody_points_at_is_that_one_or_none():
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        with pytest.raises(Refused, match=f"Port {port} of 127.0.0.1 is busy, and no other was asked for"):
+            listening.open_tcp(Tcp("127.0.0.1", port, only=True))
+    opened, found = listening.open_tcp(Tcp("127.0.0.1", port, only=True))
+    opened.close()
+    assert found == port
+
+
 def test_a_folder_too_deep_for_a_socket_has_it_elsewhere(tmp_path: Path):
     deep = tmp_path / ("x" * 120)
     assert len(os.fsencode(socket_path(deep))) <= 100

@@ -11,6 +11,7 @@ import click
 
 from gpuyard.cli.console import options, terminal
 from gpuyard.model.errors import Refused
+from gpuyard.model.outside.text import PORT_MAX
 
 if TYPE_CHECKING:
     from gpuyard.kube.credentials import KubeAccess
@@ -119,8 +120,9 @@ def serve(role: str, rights: bool, kubeconfig: str, context: str, **given: Any) 
 
 def _address(option: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise click.UsageError(f"{option} is HOST:PORT, such as 127.0.0.1:7412 or 0.0.0.0:8443.")
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > PORT_MAX:
+        told = f"HOST:PORT with a port of at most {PORT_MAX}, such as 127.0.0.1:7412 or 0.0.0.0:8443"
+        raise click.UsageError(f"{option} is {told}.")
     return host.strip("[]"), int(port)
 
 
@@ -172,7 +174,7 @@ def _door(running: ClusterScheduler, clock: Clock, given: dict[str, Any]) -> Clu
     from gpuyard.server.doors.listening import Tcp
 
     host, port = _address("--listen", given["listen"])
-    where = Tcp(host, port, given["certificate"], given["key"])
+    where = Tcp(host, port, given["certificate"], given["key"], only=True)
     return ClusterDoor(TenantAnswers(running.world, clock), where)
 
 

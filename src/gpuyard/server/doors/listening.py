@@ -14,7 +14,7 @@ import os
 import socket
 import ssl
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Tcp:
     port: int = 7411
     certificate: str = ""
     key: str = ""
+    only: bool = field(default=False, kw_only=True)
+    """Whether no other port will do: a Service points at it."""
 
     @property
     def is_local(self) -> bool:
@@ -90,7 +92,7 @@ def _open_to_group(path: Path, group: str) -> None:
 
 
 def open_tcp(where: Tcp) -> tuple[socket.socket, int]:
-    """A listening socket on the first free port from the wished one on, and that port."""
+    """A listening socket on the first free port from the wished one on, or on that one alone, and its port."""
     if not where.host:
         raise Refused("--host names nothing to listen on; 127.0.0.1 is this machine alone.")
     if not where.is_local and not where.certificate:
@@ -99,7 +101,7 @@ def open_tcp(where: Tcp) -> tuple[socket.socket, int]:
             "or listen on 127.0.0.1."
         )
     _check_certificate(where)
-    last = where.port + PORTS_TRIED if where.port else 1
+    last = where.port + PORTS_TRIED if where.port and not where.only else where.port + 1
     for port in range(where.port, min(last, 65536)):
         try:
             return _bind(where.host, port)
@@ -107,7 +109,9 @@ def open_tcp(where: Tcp) -> tuple[socket.socket, int]:
             if getattr(error, "errno", None) != errno.EADDRINUSE:
                 told = getattr(error, "strerror", None) or "that is no name of a host"
                 raise Refused(f"Cannot listen on {where.host[:80]}:{port}: {told}.") from None
-    raise Refused(f"Ports {where.port} to {last - 1} are all busy. Name another with --port.")
+    if where.only:
+        raise Refused(f"Port {where.port} of {where.host} is busy, and no other was asked for: who listens there?")
+    raise Refused(f"Ports {where.port} to {min(last, 65536) - 1} are all busy. Name another with --port.")
 
 
 def _check_certificate(where: Tcp) -> None:
