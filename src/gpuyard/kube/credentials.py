@@ -15,7 +15,7 @@ import signal
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +36,10 @@ SAID_MAX = 300
 """Letters of what a plugin says that are told."""
 EARLY_S = 60.0
 """So long before it runs out, what a plugin gave is asked for again."""
+
+
+_KeptDocument = tuple[Path, dict[str, Any]]
+"""Something that was written in a file, and which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +80,20 @@ class KubeAccess:
 
 
 def find(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | None = None) -> KubeAccess:
-    """As every Kubernetes tool finds it: the file that is named, $KUBECONFIG, the pod's account, ~/.kube/config."""
+    """As kubectl finds it: the file that is named, those of $KUBECONFIG, ~/.kube/config, the pod's account."""
     environ = os.environ if environ is None else environ
-    named = kubeconfig or environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    if named:
-        return of_kubeconfig(Path(named).expanduser(), context)
-    if not context and environ.get("KUBERNETES_SERVICE_HOST"):
-        return of_pod(environ)
+    if kubeconfig:
+        return of_kubeconfigs([Path(kubeconfig).expanduser()], context)
+    if listed := [Path(each).expanduser() for each in environ.get("KUBECONFIG", "").split(os.pathsep) if each]:
+        return of_kubeconfigs([path for path in listed if path.exists()] or listed, context)
     usual = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
     if usual.is_file():
-        return of_kubeconfig(usual, context)
-    raise Refused("no cluster is named: give --kubeconfig FILE, set KUBECONFIG, or run inside a pod")
+        return of_kubeconfigs([usual], context)
+    if not context and environ.get("KUBERNETES_SERVICE_HOST"):
+        return of_pod(environ)
+    raise Refused(
+        "no cluster is named: set KUBECONFIG to a kubeconfig, write one to ~/.kube/config, or run inside a pod"
+    )
 
 
 def of_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> KubeAccess:
@@ -100,56 +107,64 @@ def of_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> KubeAccess:
     )
 
 
-def of_kubeconfig(path: Path, context: str = "") -> KubeAccess:
-    """One context of a kubeconfig: the one that is named, else the current one."""
+def of_kubeconfigs(paths: Sequence[Path], context: str = "") -> KubeAccess:
+    """One context of what these say together: the one that is named, else the current one."""
+    where = os.pathsep.join(map(str, paths))
     try:
-        return _of_document(_document(path), path, context)
+        return _of_documents([(path, _document(path)) for path in paths], where, context)
     except (TypeError, AttributeError):  # a list or a text where a mapping belongs: Python's words would help nobody
         told = "it does not have the form of one; `kubectl config view` shows what that is"
-        raise Refused(f"{path} is no kubeconfig that can be used: {told}") from None
+        raise Refused(f"{where} is no kubeconfig that can be used: {told}") from None
     except KeyError as error:
-        raise Refused(f"{path} is no kubeconfig that can be used: it has no {error} where one belongs") from None
+        raise Refused(f"{where} is no kubeconfig that can be used: it has no {error} where one belongs") from None
 
 
-def _document(path: Path) -> Any:
+def _document(path: Path) -> dict[str, Any]:
     """What it says; a mistake is told by its place alone, because a secret may stand there."""
     content = _read(path)
     try:
-        return yaml.safe_load(content)
+        document = yaml.safe_load(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise Refused(f"{path} is no kubeconfig that can be used: it is no YAML{where}") from None
+    return {} if document is None else document
 
 
-def _of_document(document: dict[str, Any], path: Path, context: str) -> KubeAccess:
-    name = context or str(document.get("current-context") or "")
+def _of_documents(documents: Sequence[_KeptDocument], where: str, context: str) -> KubeAccess:
+    current = (document.get("current-context") for _, document in documents)
+    name = context or next((str(each) for each in current if each), "")
     if not name:
-        raise Refused(f"{path} has no current-context; name one with --context")
-    chosen = _named(document, "contexts", name, path)["context"]
-    cluster = _named(document, "clusters", chosen["cluster"], path)["cluster"]
-    user = _named(document, "users", chosen["user"], path)["user"] if chosen.get("user") else {}
+        raise Refused(f"{where} has no current-context; `kubectl config use-context NAME` chooses one")
+    chosen = _named(documents, "contexts", name, where)[1]["context"]
+    path, found = _named(documents, "clusters", chosen["cluster"], where)
+    cluster = found["cluster"]
     access = KubeAccess(
         server=str(cluster["server"]).rstrip("/"),
         namespace=str(chosen.get("namespace") or "default"),
         ca=_content(cluster, "certificate-authority", path),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         server_name=str(cluster.get("tls-server-name") or ""),
-        certificate=_content(user or {}, "client-certificate", path),
-        key=_content(user or {}, "client-key", path),
-        told=f"context {name} of {path}",
+        told=f"context {name} of {where}",
     )
-    return _with_token(access, user or {}, path)
+    if not chosen.get("user"):
+        return access
+    path, found = _named(documents, "users", chosen["user"], where)
+    return _as_user(access, found["user"] or {}, path)
 
 
-def _with_token(access: KubeAccess, user: dict[str, Any], path: Path) -> KubeAccess:
+def _as_user(access: KubeAccess, user: dict[str, Any], path: Path) -> KubeAccess:
     unsupported = sorted({"auth-provider", "username"} & set(user))
     if unsupported:
         raise Refused(f"{path}: a user with {unsupported[0]} is not supported; use a token, a certificate or exec")
-    token_file = str(user.get("tokenFile") or "")
-    plugin = _plugin(user["exec"], path) if user.get("exec") else None
-    token = _token(str(user.get("token") or ""), str(path))
-    return replace(access, token=token, token_file=token_file, plugin=plugin)
+    return replace(
+        access,
+        certificate=_content(user, "client-certificate", path),
+        key=_content(user, "client-key", path),
+        token=_token(str(user.get("token") or ""), str(path)),
+        token_file=str(path.parent / user["tokenFile"]) if user.get("tokenFile") else "",
+        plugin=_plugin(user["exec"], path) if user.get("exec") else None,
+    )
 
 
 def _token(said: str | bytes, where: str) -> str:
@@ -168,12 +183,14 @@ def _plugin(said: dict[str, Any], path: Path) -> CredentialPlugin:
     return CredentialPlugin((command, *map(str, said.get("args") or ())), env, str(said["apiVersion"]))
 
 
-def _named(document: dict[str, Any], kind: str, name: str, path: Path) -> dict[str, Any]:
-    for each in document.get(kind) or ():
+def _named(documents: Sequence[_KeptDocument], kind: str, name: str, where: str) -> _KeptDocument:
+    """The first of that name, and the file that it stands in: paths in it begin there."""
+    listed = [(path, each) for path, document in documents for each in document.get(kind) or ()]
+    for path, each in listed:
         if each.get("name") == name:
-            return dict(each)
-    known = ", ".join(str(each.get("name")) for each in document.get(kind) or ()) or "none"
-    raise Refused(f"{path} has no {kind.removesuffix('s')} '{name}'; it has: {known}")
+            return path, dict(each)
+    known = ", ".join(str(each.get("name")) for _, each in listed) or "none"
+    raise Refused(f"{where} has no {kind.removesuffix('s')} '{name}'; it has: {known}")
 
 
 def _content(said: dict[str, Any], key: str, path: Path) -> bytes:

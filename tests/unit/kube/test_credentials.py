@@ -36,9 +36,13 @@ def config(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
     return path
 
 
+def read(path: Path, context: str = "") -> KubeAccess:
+    return credentials.of_kubeconfigs([path], context)
+
+
 def test_the_current_context_is_used_unless_another_is_named(tmp_path: Path):
     path = config(tmp_path / "config", {"token": "t"})
-    one, two = credentials.of_kubeconfig(path), credentials.of_kubeconfig(path, "two")
+    one, two = read(path), read(path, "two")
     assert (one.server, one.namespace, one.token) == ("https://one:6443", "team", "t")
     assert two.server == "https://two"
 
@@ -46,7 +50,7 @@ def test_the_current_context_is_used_unless_another_is_named(tmp_path: Path):
 def test_certificates_are_read_inline_and_from_files_beside_the_kubeconfig(tmp_path: Path):
     (tmp_path / "ca.pem").write_bytes(b"authority")
     inline = {"client-certificate-data": base64.b64encode(b"me").decode(), "client-key-data": "a2V5"}
-    access = credentials.of_kubeconfig(config(tmp_path / "config", inline, **{"certificate-authority": "ca.pem"}))
+    access = read(config(tmp_path / "config", inline, **{"certificate-authority": "ca.pem"}))
     assert (access.ca, access.certificate, access.key) == (b"authority", b"me", b"key")
 
 
@@ -61,7 +65,8 @@ def test_secrets_are_not_printed(tmp_path: Path):
         ("[]", "does not have the form"),
         ("root:x:0", "does not have the form"),
         ("{", "is no kubeconfig"),
-        ("{}", "has no current-context"),
+        ("{}", "has no current-context; `kubectl config use-context NAME` chooses one"),
+        ("", "has no current-context"),
         ("current-context: x", "has no context 'x'; it has: none"),
         (
             "{current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c}]}",
@@ -72,24 +77,56 @@ def test_secrets_are_not_printed(tmp_path: Path):
 def test_a_file_that_is_no_kubeconfig_is_refused_in_one_sentence(tmp_path: Path, text: str, told: str):
     (tmp_path / "config").write_text(text)
     with pytest.raises(Refused, match=told):
-        credentials.of_kubeconfig(tmp_path / "config")
+        read(tmp_path / "config")
 
 
 def test_a_context_that_is_not_there_names_those_that_are(tmp_path: Path):
     with pytest.raises(Refused, match="has no context 'three'; it has: one, two"):
-        credentials.of_kubeconfig(config(tmp_path / "config", {}), "three")
+        read(config(tmp_path / "config", {}), "three")
 
 
-def test_the_named_file_comes_first_then_the_environment_then_the_pod_then_home(tmp_path: Path):
+def test_the_named_file_comes_first_then_the_environment_then_home_then_the_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     here = config(tmp_path / "here", {"token": "here"})
     there = config(tmp_path / "there", {"token": "there"})
-    assert credentials.find(str(here), environ={"KUBECONFIG": str(there)}).token == "here"
-    assert credentials.find(environ={"KUBECONFIG": str(there)}).token == "there"
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOME": str(tmp_path)}
+    monkeypatch.setattr(credentials, "of_pod", lambda _: KubeAccess("https://pod", token="pod"))
+    assert credentials.find(environ=pod).token == "pod"
     (tmp_path / ".kube").mkdir()
     config(tmp_path / ".kube" / "config", {"token": "home"})
-    assert credentials.find(environ={"HOME": str(tmp_path)}).token == "home"
-    with pytest.raises(Refused, match="no cluster is named"):
-        credentials.find(environ={"HOME": str(tmp_path / "nowhere")})
+    assert credentials.find(environ=pod).token == "home"
+    assert credentials.find(environ=pod | {"KUBECONFIG": str(there)}).token == "there"
+    assert credentials.find(str(here), environ=pod | {"KUBECONFIG": str(there)}).token == "here"
+
+
+def test_where_nothing_names_a_cluster_it_is_told_what_does(tmp_path: Path):
+    told = "no cluster is named: set KUBECONFIG to a kubeconfig, write one to ~/.kube/config, or run inside a pod"
+    for context in ("", "one"):
+        with pytest.raises(Refused, match=told):
+            credentials.find(context=context, environ={"HOME": str(tmp_path / "nowhere"), "KUBECONFIG": ":"})
+
+
+def test_of_several_files_those_that_are_there_are_read_as_one_and_the_first_to_say_something_is_right(tmp_path: Path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "token").write_text("theirs")
+    first, second = tmp_path / "first", tmp_path / "sub" / "second"
+    first.write_text(
+        "contexts: [{name: three, context: {cluster: c, user: mine}}]\nusers: [{name: mine, user: {token: m}}]"
+    )
+    config(second, {"tokenFile": "token"})
+    listed = f":{tmp_path}/nowhere::{first}:{second}:"
+    one, three = (credentials.find(context=name, environ={"KUBECONFIG": listed}) for name in ("", "three"))
+    assert (one.server, three.server, three.token) == ("https://one:6443", "https://one:6443", "m")
+    assert asyncio.run(KubeIdentity(one, SystemClock()).bearer()) == "theirs"
+    with pytest.raises(Refused, match="has no context 'four'; it has: three, one, two"):
+        credentials.find(context="four", environ={"KUBECONFIG": listed})
+
+
+def test_a_file_that_alone_is_named_and_not_there_is_told(tmp_path: Path):
+    for listed in (f"{tmp_path}/nowhere", f":{tmp_path}/nowhere:", f"{tmp_path}/nowhere:{tmp_path}/neither"):
+        with pytest.raises(Refused, match="nowhere cannot be read: No such file"):
+            credentials.find(environ={"KUBECONFIG": listed, "HOME": str(tmp_path)})
 
 
 def test_a_pod_has_an_account_whose_token_is_read_again(tmp_path: Path):
@@ -109,7 +146,7 @@ def test_a_pod_has_an_account_whose_token_is_read_again(tmp_path: Path):
 def test_the_white_space_around_a_token_is_none_of_it(tmp_path: Path):
     kept = config(tmp_path / "config", {})
     kept.write_text(kept.read_text().replace("user: {}", "user:\n    token: |\n      MINE\n"))
-    assert credentials.of_kubeconfig(kept).token == "MINE"
+    assert read(kept).token == "MINE"
     identity = plugin(tmp_path, """cat <<'END'\n{"status": {"token": "MINE\\n"}}\nEND""")
     assert asyncio.run(identity.bearer()) == "MINE"
 
@@ -123,8 +160,8 @@ def test_a_token_that_no_request_can_carry_is_refused_by_the_place_where_it_was_
     said = json.dumps({"status": {"token": bad.decode(errors="replace")}})
     told = []
     for ask in (
-        lambda: credentials.of_kubeconfig(config(tmp_path / "inline", {"token": bad.decode(errors="replace")})),
-        lambda: asyncio.run(KubeIdentity(credentials.of_kubeconfig(from_file), SystemClock()).bearer()),
+        lambda: read(config(tmp_path / "inline", {"token": bad.decode(errors="replace")})),
+        lambda: asyncio.run(KubeIdentity(read(from_file), SystemClock()).bearer()),
         lambda: asyncio.run(plugin(tmp_path, f"cat <<'END'\n{said}\nEND").bearer()),
     ):
         with pytest.raises(Refused, match="must be printable ASCII on one line") as refused:
@@ -143,7 +180,7 @@ def plugin(tmp_path: Path, script: str) -> KubeIdentity:
         "command": "./plugin",
         "env": [{"name": "A", "value": "b"}],
     }
-    return KubeIdentity(credentials.of_kubeconfig(config(tmp_path / "config", {"exec": said})), SystemClock())
+    return KubeIdentity(read(config(tmp_path / "config", {"exec": said})), SystemClock())
 
 
 def test_a_plugin_gives_tokens_and_is_asked_again_only_when_they_run_out(tmp_path: Path):
@@ -196,7 +233,7 @@ def test_a_plugin_that_is_not_there_or_never_ends_is_told_in_words(tmp_path: Pat
 @pytest.mark.parametrize("server", ["https://[::1", "https://one:99999", "ftp://one", "one:6443", "https://me:pw@one"])
 def test_a_server_that_is_none_is_told_with_the_context_that_names_it(tmp_path: Path, server: str):
     with pytest.raises(Refused, match=r"context one of .*: its server must be https://HOST:PORT") as refused:
-        credentials.of_kubeconfig(config(tmp_path / "config", {}, server=server))
+        read(config(tmp_path / "config", {}, server=server))
     assert ":pw@" not in str(refused.value)
 
 
@@ -206,14 +243,14 @@ def test_a_mistake_in_a_kubeconfig_is_told_by_its_place_and_not_by_the_line_that
 ):
     (tmp_path / "config").write_text(text)
     with pytest.raises(Refused, match="it is no YAML") as refused:
-        credentials.of_kubeconfig(tmp_path / "config")
+        read(tmp_path / "config")
     assert "SECRET" not in str(refused.value)
 
 
 @pytest.mark.parametrize("data", ["ü", "a", "===="])
 def test_data_that_is_no_base64_is_named(tmp_path: Path, data: str):
     with pytest.raises(Refused, match="client-key-data is no base64"):
-        credentials.of_kubeconfig(config(tmp_path / "config", {"client-key-data": data}))
+        read(config(tmp_path / "config", {"client-key-data": data}))
 
 
 def pair(folder: Path, name: str, *more: str) -> dict[str, str]:
@@ -226,7 +263,7 @@ def pair(folder: Path, name: str, *more: str) -> dict[str, str]:
 
 
 def tls(folder: Path, user: dict[str, Any], **cluster: Any) -> Any:
-    return KubeIdentity(credentials.of_kubeconfig(config(folder / "config", user, **cluster)), SystemClock()).tls()
+    return KubeIdentity(read(config(folder / "config", user, **cluster)), SystemClock()).tls()
 
 
 def test_a_certificate_with_its_key_and_an_authority_with_words_around_it_are_taken(tmp_path: Path):
