@@ -6,6 +6,7 @@ Used by `client` and `lanes`, whose libraries name neither the server nor a next
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import ssl
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from gpuyard.model.errors import GpuYardError, Refused
 from gpuyard.model.outside.text import shown
 
 SERVER_MAX = 200
+BODY_TOLD = 2000
+"""Bytes that are looked at of an answer that is no `Status`."""
+NOBODY = "the request came without an identity"
+_NOBODY_S = re.compile(r'\bUser "(?:system:anonymous)?"')
 _ASK = "kubectl cluster-info asks it the same"
 _SEE = "see `server` in kubectl config view --minify"
 
@@ -54,8 +59,10 @@ class ApiReply:
         try:
             told = msgspec.json.decode(self.body, type=ApiStatus)
         except (msgspec.DecodeError, msgspec.ValidationError):
-            return f"HTTP {self.status}"
-        return told.message or told.reason or f"HTTP {self.status}"
+            plain = " ".join(self.body[:BODY_TOLD].decode(errors="replace").split())
+            return f"HTTP {self.status}{f': {shown(plain, SERVER_MAX)}' if plain else ''}"
+        words = told.message or told.reason or f"HTTP {self.status}"
+        return f"{words}; {NOBODY}" if self.status == 403 and _NOBODY_S.search(words) else words
 
 
 class ApiRefused(GpuYardError):
@@ -68,10 +75,13 @@ class ApiRefused(GpuYardError):
 
 def unknown(server: str, reply: ApiReply) -> str:
     """Why the server knows nobody in us; nothing if it does."""
-    if reply.status != 401:
+    if reply.status not in (401, 403):
+        return ""
+    why = reply.why()
+    if reply.status == 403 and not why.endswith(NOBODY):
         return ""
     return (
-        f"the API server {server} does not know who you are ({reply.why()}): what this context logs in with is "
+        f"the API server {server} does not know who you are ({why}): what this context logs in with is "
         "missing, wrong or has expired; log in again, then `kubectl auth whoami`"
     )
 

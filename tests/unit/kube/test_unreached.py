@@ -14,8 +14,8 @@ from aiohttp import web
 
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
-from gpuyard.kube.replies import ApiUnreachable, unreached
-from gpuyard.model.errors import Denied
+from gpuyard.kube.replies import ApiReply, ApiUnreachable, unreached
+from gpuyard.model.errors import Denied, Refused
 from gpuyard.runtime.clock import SystemClock
 from gpuyard.runtime.clustered import scheduler
 from tests.support.kube.fake_server import FakeServer
@@ -103,3 +103,50 @@ def test_somebody_whom_the_server_does_not_know_is_told_to_log_in_again():
     told = asyncio.run(ask())
     assert "does not know who you are (Unauthorized)" in told
     assert "log in again" in told
+
+
+def check(reply: web.StreamResponse) -> str:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        return reply
+
+    async def ask() -> str:
+        async with FakeServer(answer) as fake:
+            with pytest.raises(Refused) as found:
+                await scheduler._check_rights(fake.access, SystemClock())
+        return str(found.value)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("user", ["system:anonymous", ""])
+def test_a_request_that_came_without_an_identity_is_told_so(user: str):
+    words = f'nodes is forbidden: User "{user}" cannot list resource "nodes" in API group "" at the cluster scope'
+    told = check(web.json_response({"kind": "Status", "message": words, "code": 403}, status=403))
+    assert f"does not know who you are ({words}; the request came without an identity)" in told
+    assert "log in again" in told
+
+
+def test_somebody_who_is_known_and_may_not_is_not_told_to_log_in_again():
+    words = 'nodes is forbidden: User "jane" cannot list resource "nodes"'
+    told = check(web.json_response({"kind": "Status", "message": words, "code": 403}, status=403))
+    assert told.startswith(f"you may not read the whole cluster ({words}); set GPUYARD_URL")
+
+
+def test_what_is_no_api_server_is_told_at_once_and_in_its_own_words():
+    told = check(web.Response(text="Client sent an HTTP request to an HTTPS server.\n", status=400))
+    assert "HTTP 400: Client sent an HTTP request to an HTTPS server." in told
+    assert "see `server` in kubectl config view --minify" in told
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "HTTP 502"),
+        (b" \n", "HTTP 502"),
+        (b"bad\n gateway\x1b[2J", "HTTP 502: bad gateway\\x1b[2J"),
+        (b'["no"]', 'HTTP 502: ["no"]'),
+    ],
+)
+def test_an_answer_that_is_no_status_is_told_as_it_is_on_one_line(body: bytes, told: str):
+    assert ApiReply(502, body).why() == told
+    assert len(ApiReply(502, body + b"x" * 10_000_000).why()) < 300

@@ -22,7 +22,7 @@ from gpuyard.kube import credentials
 from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.model.actions import Plan, Reserve
-from gpuyard.model.errors import Denied
+from gpuyard.model.errors import Denied, Refused
 from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.outside.phrases import agreeing, listed
 from gpuyard.model.outside.ports import Clock, Dice
@@ -41,6 +41,7 @@ __all__ = ["ClusterScheduler", "WorldSettings", "found", "read_cluster"]
 SWITCH_S = 0.001
 """Two threads share one interpreter here; the one that binds must not wait five milliseconds for its turn."""
 REPORTED = 100
+TOO_MANY = 429
 HANDED_OVER_S = 60.0
 """So long a new leader keeps free what the one before it kept; every plan of its own works that out anew."""
 
@@ -164,6 +165,11 @@ async def _check_rights(access: KubeAccess, clock: Clock) -> None:
                 raise Denied(
                     f"you may not read the whole cluster ({reply.why()}); set GPUYARD_URL to the yard's own API there, "
                     "which tells what your token lets you see, or read `kubectl describe pod`: each pod is told why"
+                )
+            if 400 <= reply.status < 500 and reply.status != TOO_MANY:
+                raise Refused(
+                    f"what answers at {access.server} is no API server, or not by this address ({reply.why()}): "
+                    "see `server` in kubectl config view --minify"
                 )
     finally:
         await client.close()
