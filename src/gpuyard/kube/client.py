@@ -56,19 +56,21 @@ JSON = "application/json"
 
 
 class KubeClient:
-    """One session with one API server. `open` and everything after it belong to one event loop."""
+    """One session with one API server, `Refused` where its certificates cannot be used. `open` and everything after it
+    belong to one event loop."""
 
     def __init__(self, access: KubeAccess, clock: Clock) -> None:
         self.access = access
         self.stranger = ""
         """Why we cannot say who we are, or are not believed, as of the last request; no waiting mends that."""
         self._identity = KubeIdentity(access, clock)
+        self._tls = self._identity.tls()
         self._session: aiohttp.ClientSession | None = None
         self._lanes: PostLanes | None = None
 
     async def open(self) -> KubeClient:
         """Ready to ask; nothing is asked yet."""
-        tls = self._identity.tls()
+        tls = self._tls
         self._busy = asyncio.Semaphore(CONNECTIONS)
         self._lanes = PostLanes(self.access.server, tls, self.access.server_name, LANES)
         self._session = aiohttp.ClientSession(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject, GpuNodeSpec, GpuNodeStatus, NodeGpu, NodeGpuHealth
 from gpuyard.kube.objects import Condition
+from gpuyard.model.errors import Refused
 from gpuyard.model.node import Gpu, Health, Node
-from gpuyard.runtime.clustered.labelling import condition_of, labels_of, owned_by_others
+from gpuyard.runtime.clock import SystemClock, SystemDice
+from gpuyard.runtime.clustered.labelling import LabelWish, condition_of, label_nodes, labels_of, owned_by_others
 from gpuyard.worlds.kubernetes.nodes import with_agent
+from tests.support.kube.fake_server import FakeServer, status
 
 READY = Condition("Ready", "True", "Seen")
 
@@ -86,3 +93,30 @@ def test_devices_that_the_kubelet_holds_back_stay_out_though_the_agent_vouches_f
 def test_an_agent_that_counts_otherwise_than_the_kubelet_is_not_believed():
     node = Node("n0", gpus=(Gpu(0), Gpu(1)))
     assert with_agent(node, found("healthy")) == node
+
+
+def labelling(code: int) -> list[str]:
+    """What is said where the server answers so, until something is."""
+    said: list[str] = []
+
+    async def live() -> None:
+        over = asyncio.Event()
+
+        def say(words: str) -> None:
+            said.append(words)
+            over.set()
+
+        async with asyncio.timeout(60), FakeServer(status(code, "no")) as fake:
+            await label_nodes(fake.access, LabelWish(), SystemClock(), SystemDice(), say, over)
+
+    asyncio.run(live())
+    return said
+
+
+def test_why_nodes_are_not_followed_is_told():
+    assert labelling(403) == ["Trouble: watching /apis/gpuyard.dev/v1/gpunodes: no"]
+
+
+def test_whom_the_server_does_not_know_is_told_so_and_it_ends():
+    with pytest.raises(Refused, match=r"the cluster could not be read: the API server .* does not know who you are"):
+        labelling(401)

@@ -7,6 +7,7 @@ set is theirs, whatever it says; ours go again when what they tell is no more.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from gpuyard.kube.client import STRATEGIC, ApiUnreachable, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.definitions.gpu_nodes import GPU_NODES, GpuNodeObject
 from gpuyard.kube.reflector import ObjectKind, Reflector
+from gpuyard.model.errors import Refused
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.runtime.clustered import node_marks
 from gpuyard.runtime.clustered.node_marks import CONDITION, JSON_PATCH, NODES_MANAGER, Taint
@@ -25,6 +27,8 @@ from gpuyard.runtime.clustered.node_marks import CONDITION, JSON_PATCH, NODES_MA
 AGAIN_S = 300.0
 """So often all are looked at anew: a Node may have been made anew, or somebody let go of a label."""
 RETRY_S = 5.0
+LOOK_S = 1.0
+"""So often it is looked whether something is wrong."""
 TOLD_MAX = 1000
 Document = dict[str, Any]
 
@@ -207,9 +211,25 @@ async def label_nodes(
     reflector = Reflector(client, ObjectKind(GPU_NODES.path, GpuNodeObject), labeller, clock, dice)
     tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(labeller.run())]
     try:
-        await over.wait()
+        await _until(over, client, reflector, say)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await client.close()
+
+
+async def _until(
+    over: asyncio.Event, client: KubeClient, reflector: Reflector[GpuNodeObject], say: Callable[[str], None]
+) -> None:
+    """It is over. Meanwhile it is told what keeps nodes from being followed; `Refused` where waiting mends nothing."""
+    said = ""
+    while not over.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await over.wait()
+        if client.stranger and not reflector.synced.is_set():
+            raise Refused(f"the cluster could not be read: {client.stranger}")
+        if reflector.trouble != said:
+            said = reflector.trouble
+            say(f"Trouble: {said}" if said else "All is well again.")
