@@ -35,6 +35,7 @@ from gpuyard.files.format.policies import POLICY
 from gpuyard.files.format.tables import EntryOf, slot
 from gpuyard.model.job import JobClass
 from gpuyard.model.node import ARCHITECTURES, Alignment, Effect, Health
+from gpuyard.model.outside import text
 from gpuyard.model.queue import NO_LIMIT, NO_QUOTA, ROOT, Allowance
 from gpuyard.model.resources import UNLIMITED
 
@@ -45,9 +46,14 @@ PRIORITY_MAX = 2_000_000_000
 
 NAME = Text(least=1)
 LABEL = Text()
-LABELS = MapOf(LABEL)
+KEY = Text(least=1, most=text.KEY_MAX)
+VALUE = Text(most=text.KEY_MAX)
+LABELS = MapOf(VALUE, KEY)
 LEVEL = Text(least=1)
-EXTRAS = MapOf(Bytes())
+EXTRAS = MapOf(Bytes(), KEY)
+JOB_NAME = Text(least=1, most=text.JOB_MAX)
+FAMILY = Text(most=text.JOB_MAX)
+SENTENCE = Text(most=text.LINE_MAX)
 GPU_INDEX = Whole(most=GPUS_PER_NODE_MAX - 1)
 PRIORITY = Whole(least=-PRIORITY_MAX, most=PRIORITY_MAX)
 COUNT = Whole(most=TASKS_MAX)
@@ -86,8 +92,8 @@ class PoolEntry:
 class TaintEntry:
     """A mark on a node that repels tasks without a matching toleration."""
 
-    key: str = slot(Text(least=1), "As in Kubernetes.")
-    value: str = slot(LABEL, "As in Kubernetes.", "")
+    key: str = slot(KEY, "As in Kubernetes.")
+    value: str = slot(VALUE, "As in Kubernetes.", "")
     effect: Effect = slot(Choice(Effect), "What it does to tasks that do not tolerate it.", Effect.NO_SCHEDULE)
 
 
@@ -95,7 +101,7 @@ class TaintEntry:
 class ClosureEntry:
     """Why nothing new goes on a node or GPU."""
 
-    reason: str = slot(Text(most=1000), "In somebody's words.", "")
+    reason: str = slot(SENTENCE, "In somebody's words.", "")
     by: str = slot(LABEL, "Who closed it.", "")
     drains: bool = slot(Flag(), "What runs there is to go, too.", False)
     force: bool = slot(Flag(), "Also those who have a right to stay.", False)
@@ -204,9 +210,9 @@ class TopologyEntry:
 class TolerationEntry:
     """Which taints a task bears; as in Kubernetes."""
 
-    key: str = slot(LABEL, "Empty with `Exists`: every taint.", "")
+    key: str = slot(VALUE, "Empty with `Exists`: every taint.", "")
     operator: str = slot(Word(("Equal", "Exists")), "How key and value are compared.", "Equal")
-    value: str = slot(LABEL, "The taint's value, for `Equal`.", "")
+    value: str = slot(VALUE, "The taint's value, for `Equal`.", "")
     effect: str = slot(Word((*EFFECTS, "")), "Empty: every effect.", "")
 
 
@@ -214,9 +220,9 @@ class TolerationEntry:
 class ExpressionEntry:
     """One node-affinity requirement; as in Kubernetes."""
 
-    key: str = slot(Text(least=1), "The label.")
+    key: str = slot(KEY, "The label.")
     operator: str = slot(Word(OPERATORS), "How its value is compared.")
-    values: tuple[str, ...] = slot(ListOf(LABEL), "Empty for Exists and DoesNotExist, one number for Gt and Lt.", ())
+    values: tuple[str, ...] = slot(ListOf(VALUE), "Empty for Exists and DoesNotExist, one number for Gt and Lt.", ())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -366,6 +372,7 @@ class RunEntry:
 class JobEntry(AskEntry):
     """A request to run one gang or more."""
 
+    name: str = slot(JOB_NAME, "Unique among jobs.")
     queue: str | None = slot(NAME, "A leaf queue; default `default`.", None)
     user: str = slot(LABEL, "Whose it is.", "")
     job_class: JobClass = slot(
@@ -399,9 +406,9 @@ class JobEntry(AskEntry):
     placements: tuple[PlacementEntry, ...] = slot(ListOf(EntryOf(lambda: PlacementEntry)), "Where it runs.", ())
     foreign: bool = slot(Flag(), "Not ours to move or evict.", False)
     held: bool = slot(Flag(), "Held back by its owner.", False)
-    held_for: str = slot(Text(), "What it is held back for, in words.", "")
+    held_for: str = slot(SENTENCE, "What it is held back for, in words.", "")
     takes: bool = slot(Flag(), "Whether others may be moved or stopped for it.", True)
-    family: str = slot(LABEL, "Jobs of one family are spread and kept apart as the tasks of one job are.", "")
+    family: str = slot(FAMILY, "Jobs of one family are spread and kept apart as the tasks of one job are.", "")
     run: RunEntry | None = slot(EntryOf(lambda: RunEntry), "What its tasks execute.", None)
 
 
@@ -409,6 +416,7 @@ class JobEntry(AskEntry):
 class JobFileEntry(JobEntry):
     """A job file: one entry of a snapshot's jobs, and how it is submitted."""
 
+    name: str = slot(NAME, "Unique among jobs.")
     api_version: str = slot(Word((API_VERSION,)), "May be left out.", API_VERSION, as_key="apiVersion")
     kind: str = slot(Word(("Job",)), "May be left out.", "Job")
     after: tuple[str, ...] = slot(
@@ -426,13 +434,13 @@ class JobFileEntry(JobEntry):
 class BudgetEntry:
     """How many tasks of some jobs may be disturbed at once; one of the two bounds."""
 
-    name: str = slot(NAME, "Unique among budgets.")
-    jobs: tuple[str, ...] = slot(ListOf(NAME, least=1, distinct=True), "The jobs it covers.")
+    name: str = slot(JOB_NAME, "Unique among budgets.")
+    jobs: tuple[str, ...] = slot(ListOf(JOB_NAME, least=1, distinct=True), "The jobs it covers.")
     min_available: int | None = slot(COUNT, "Tasks that keep running.", None)
     max_unavailable: int | None = slot(COUNT, "Tasks that may be disturbed.", None)
     allowed: int | None = slot(COUNT, "Tasks that may be disturbed now, as somebody else counts them.", None)
     covers: tuple[tuple[str, tuple[str, ...]], ...] = slot(
-        MapOf(ListOf(NAME, least=1)), "Groups of its jobs that it is about, by job; default: all.", ()
+        MapOf(ListOf(NAME, least=1), JOB_NAME), "Groups of its jobs that it is about, by job; default: all.", ()
     )
 
 
@@ -440,7 +448,7 @@ class BudgetEntry:
 class ReservationEntry:
     """Places kept free for a job."""
 
-    job: str = slot(NAME, "The job's name.")
+    job: str = slot(JOB_NAME, "The job's name.")
     placements: tuple[PlacementEntry, ...] = slot(ListOf(EntryOf(lambda: PlacementEntry)), "Where.", ())
     until: float | None = slot(Time(), "Until when; left out: until it starts.", None)
 

@@ -8,16 +8,25 @@ nothing.
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 WORD_MAX = 253
 """Characters of a name, label or reason."""
+KEY_MAX = 317
+"""Characters of a label's key, of a resource's name: Kubernetes has a domain of 253, a stroke and 63."""
+JOB_MAX = 330
+"""Characters of a job's name, of its family: on a cluster a namespace, a kind and the name of an object."""
+LINE_MAX = 1000
+"""Bytes of a sentence that somebody else has a part in."""
 PATH_MAX = 4095
 """Bytes of a path, as the kernel has it."""
 PROSE_MAX = 131_071
 """Bytes of one argument or variable: the kernel takes no more."""
 PORT_MAX = 65_535
 
+_END = 10
+"""Characters by which names that were cut stay different."""
 _HALF = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _URL = re.compile(r"(?i:https?)://(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[\w.-]+)(?::(?P<port>[0-9]{1,9}))?(?:/[!-~]*)?")
@@ -72,6 +81,27 @@ def shown(text: str, most: int = 60) -> str:
     """Somebody else's text as it can stand in a line of ours: without control characters, cut short."""
     plain = text if text.isprintable() else ascii(text[: most + 1])[1:-1]
     return plain if len(plain) <= most else f"{plain[: most - 3]}..."
+
+
+def plain(text: str) -> str:
+    """What people wrote, fit for a line of text: whatever would move a cursor or forge another line is `?`."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def named(text: str, most: int = WORD_MAX) -> str:
+    """Somebody else's name as it can be one of ours: what could not be is cut and plain, and by its end no other's."""
+    if text and len(text) <= most and text.isprintable() and text == text.strip():
+        return text
+    end = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:_END]
+    return f"{plain(text[: most - _END - 1]).strip()}-{end}".removeprefix("-")
+
+
+def line(text: str, most: int = LINE_MAX) -> str:
+    """A sentence that somebody else has a part in, as it can be told anywhere: plain, and with an end."""
+    whole = plain(text).strip()
+    if not _wrong_size(whole, most):
+        return whole
+    return whole.encode()[: most - 3].decode(errors="ignore").strip() + "..."
 
 
 def _wrong_letters(text: str) -> str:

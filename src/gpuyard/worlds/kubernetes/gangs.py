@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 from gpuyard.kube.objects import PodObject, moment
 from gpuyard.model.job import MAIN, AffinityTerm, Bundle, Expression, Job, Placement, TaskGroup, one_group
+from gpuyard.model.outside import text
 from gpuyard.model.resources import Request
 from gpuyard.model.topology import TopologyAsk
 from gpuyard.worlds.kubernetes import pods
-from gpuyard.worlds.kubernetes.asking import company
+from gpuyard.worlds.kubernetes.asking import company, readable
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
-from gpuyard.worlds.kubernetes.gathering import controllers, kept_back, members
+from gpuyard.worlds.kubernetes.gathering import controllers, kept_back, members, naming
 from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE
 from gpuyard.worlds.kubernetes.gathering.groups import KUEUE, MARKED, POD_GROUP
 from gpuyard.worlds.kubernetes.gathering.layouts import Layout, Owners, Parked, Rule, Seat, Way
@@ -67,7 +68,7 @@ def seat_of(pod: PodObject, owners: Owners) -> Seat | Parked:
         if isinstance(found, Parked) and pods.is_bound(pod):
             return controllers.alone(pod, owners)
         if found is not None:
-            return found
+            return naming.seat(found) if isinstance(found, Seat) else found
     raise AssertionError("the last rule takes every pod")
 
 
@@ -84,6 +85,7 @@ def gather(
     layout = first.rule.layout(first.gang, gang, owners, settings)
     if isinstance(layout, Refusal):
         return Gathered(first.gang, None, layout)
+    layout = naming.layout(layout)
     mark = kept_back.mark_of(layout.owner) if layout.suspended else None
     if mark is not None:  # by us: it waits for a place, and for nobody's leave
         layout = replace(layout, suspended=False, promised=True)
@@ -170,7 +172,12 @@ def _held_for(layout: Layout, chairs: Sequence[Chair], places: Places) -> str:
     if not waiting or not all(map(pods.is_gated, waiting)):
         return ""
     gates = sorted({gate.name for pod in waiting for gate in pod.spec.scheduling_gates or ()})
-    return f"scheduling gate{'s' if len(gates) > 1 else ''} {', '.join(gates)}"
+    return text.line(f"scheduling gate{'s' if len(gates) > 1 else ''} {', '.join(gates)}")
+
+
+def held_back(job: Job, why: str) -> Job:
+    """The same job, not to be started now."""
+    return job if job.on_hold else replace(job, on_hold=True, held_for=text.line(why))
 
 
 def kept_off(job: Job, nodes: tuple[str, ...]) -> Job:
@@ -222,7 +229,8 @@ def _with_beside(job: Job, pod: PodObject, beside: Sequence[tuple[Request, Held]
 def _standing(pod: PodObject, request: Request, place: Placement, settings: ReadingSettings) -> Job:
     name = f"{pod.metadata.namespace}/pod/{pod.metadata.name}"
     known = company.known_as(pod.spec, pod.metadata, settings)
-    group, made = TaskGroup(request=request, labels=known.labels, apart=known.apart), pods.submitted(pod)
+    group = readable.values(TaskGroup(request=request, labels=known.labels, apart=known.apart))
+    made = pods.submitted(pod)
     return Job(name, one_group(group), queue="", submitted=made, started=made, placements=(place,), foreign=True)
 
 
@@ -232,4 +240,4 @@ def refused_job(name: str, gang: Sequence[PodObject], refusal: Refusal, queue: s
     group = replace(found if isinstance(found, TaskGroup) else TaskGroup(), tasks=len(gang), min=len(gang))
     made = min(map(pods.submitted, gang))
     user = gang[0].metadata.namespace
-    return Job(name, one_group(group), queue=queue, user=user, submitted=made, on_hold=True, held_for=str(refusal))
+    return held_back(Job(name, one_group(group), queue=queue, user=user, submitted=made), str(refusal))

@@ -349,8 +349,8 @@ class ClusterObserver:
     def _with_avoidance(self, job: Job) -> Job:
         """Held for a while, or kept off nodes, after it could not be started."""
         why = self.avoidance.gangs.get(job.name)
-        if why is not None and not job.on_hold:
-            job = replace(job, on_hold=True, held_for=why)
+        if why is not None:
+            job = gangs.held_back(job, why)
         nodes = self.avoidance.shunned_by(job.name)
         return gangs.kept_off(job, nodes) if nodes else job
 

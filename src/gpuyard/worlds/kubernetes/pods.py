@@ -17,7 +17,7 @@ from gpuyard.kube.objects import Metadata, PodObject, PodSpec, moment
 from gpuyard.model.job import TaskGroup
 from gpuyard.model.node import NO_LOAD, Load
 from gpuyard.model.resources import PORT, WHOLE, Extras, Request
-from gpuyard.worlds.kubernetes.asking import amounts, company, devices, terms, volumes
+from gpuyard.worlds.kubernetes.asking import amounts, company, devices, readable, terms, volumes
 from gpuyard.worlds.kubernetes.asking.amounts import CPU, MEMORY
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, GPUS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal
@@ -114,7 +114,7 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
     selector = {label_key(key): value for key, value in (spec.node_selector or {}).items()}
     if asked.resource:
         selector[GPUS] = asked.resource
-    return TaskGroup(
+    found = TaskGroup(
         request=_request(needs | volumes.attached_by(spec, metadata, settings.storage), asked, spec),
         node_selector=tuple(sorted(selector.items())),
         terms=terms.node_terms(spec, reached),
@@ -125,6 +125,7 @@ def group_of(spec: PodSpec, metadata: Metadata, settings: ReadingSettings = DEFA
         even=neighbours.even,
         tolerations=borne,
     )
+    return readable.values(found)
 
 
 def _request(needs: amounts.Needs, asked: devices.DevicesAsked, spec: PodSpec) -> Request:
@@ -202,7 +203,7 @@ def held_by(pod: PodObject, settings: ReadingSettings) -> Request:
 def standing(pod: PodObject, settings: ReadingSettings) -> TaskGroup:
     """A bound pod as far as it concerns others: what it holds, how it is known, and whom it keeps off."""
     known = company.known_as(pod.spec, pod.metadata, settings)
-    return TaskGroup(request=held_by(pod, settings), labels=known.labels, apart=known.apart)
+    return readable.values(TaskGroup(request=held_by(pod, settings), labels=known.labels, apart=known.apart))
 
 
 def devices_of(pod: PodObject, settings: ReadingSettings) -> tuple[Request, ...]:

@@ -17,8 +17,6 @@ Levels = tuple[tuple[str, tuple[str, ...]], ...]
 OUR_PREFIX = "topology.gpuyard.dev/"
 EMPTY = "(empty)"
 """The domain of those that bear a label without a value, to Kubernetes one like any other; no label's value is this."""
-KEY_MAX = 317
-"""As long as the key of a label may be; an annotation may say more."""
 CLIQUE = "clique"
 GPU_CLIQUE = "nvidia.com/gpu.clique"
 _OLD, _FABRIC, _FAST = "network.topology.nvidia.com/", "fabric.topograph.run/", "accelerator.topograph.run/"

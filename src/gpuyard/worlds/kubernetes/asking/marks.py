@@ -92,8 +92,3 @@ class ReadingSettings:
 
 
 DEFAULTS = ReadingSettings()
-
-
-def plain(text: str) -> str:
-    """What people wrote, fit for a line of text: whatever would move a cursor or forge another line is `?`."""
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.kube.owners import NetworkTopology, PodGroupObject, ReplicasObject, TopologyConstraint
+from gpuyard.model.outside import text
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
 from gpuyard.worlds.kubernetes.asking import levels
-from gpuyard.worlds.kubernetes.asking.marks import GANG, GANG_MIN, GANG_TASKS, ReadingSettings, plain
+from gpuyard.worlds.kubernetes.asking.marks import GANG, GANG_MIN, GANG_TASKS, ReadingSettings
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.gathering import controllers
 from gpuyard.worlds.kubernetes.gathering.layouts import GangRole, Layout, Owners, Parked, Rule, Seat, Way, number
@@ -31,7 +32,7 @@ _VOLCANO_TASK, _KAI_SUBGROUP = "volcano.sh/task-spec", "kai.scheduler/subgroup-n
 
 
 def _marked_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | None:
-    name = plain(pod.metadata.annotation(GANG) or pod.metadata.label(GANG))
+    name = pod.metadata.annotation(GANG) or pod.metadata.label(GANG)
     return Seat(f"{pod.metadata.namespace}/gang/{name}", rule, number=_told_number(pod)) if name else None
 
 
@@ -76,7 +77,7 @@ def _group_seat(pod: PodObject, owners: Owners, rule: Rule) -> Seat | Parked | N
     policy = found.spec.scheduling_policy
     if named[0] == UPSTREAM and (policy is None or policy.gang is None):
         return None  # a group, and no gang
-    role = plain(pod.metadata.label(_KAI_SUBGROUP) or pod.metadata.annotation(_VOLCANO_TASK))
+    role = pod.metadata.label(_KAI_SUBGROUP) or pod.metadata.annotation(_VOLCANO_TASK)
     gang = f"{pod.metadata.namespace}/podgroup/{named[1]}"
     return Seat(gang, rule, role, _told_number(pod)) if role else Seat(gang, rule, number=_told_number(pod))
 
@@ -148,7 +149,7 @@ def _levels(asked: TopologyConstraint | None, settings: ReadingSettings) -> Topo
 def known_levels(required: str, preferred: str, settings: ReadingSettings) -> TopologyAsk | Refusal:
     """The levels that labels mean. One that is required and that nobody settled cannot be kept."""
     if required and not settings.level(required):
-        known, asked = levels.told(settings.levels), required[: levels.KEY_MAX]
+        known, asked = levels.told(settings.levels), required[: text.KEY_MAX]
         told = f"it requires one domain of {asked}, which is no level of this cluster; levels: {known}"
         return Refusal(RefusalName.TOPOLOGY_UNKNOWN, told)
     return TopologyAsk(settings.level(required), settings.level(preferred))

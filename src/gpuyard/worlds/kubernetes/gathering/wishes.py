@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpuyard.files.units import Wrong, read_duration
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.job import JobClass
+from gpuyard.model.outside import text
 from gpuyard.model.topology import ANYWHERE, TopologyAsk
 from gpuyard.worlds.kubernetes.asking import company, unmet
 from gpuyard.worlds.kubernetes.asking.marks import (
@@ -24,7 +25,6 @@ from gpuyard.worlds.kubernetes.asking.marks import (
     REQUIRED_LEVEL,
     TIME_LIMIT,
     ReadingSettings,
-    plain,
 )  # fmt: skip
 from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Remark
 from gpuyard.worlds.kubernetes.gathering.groups import known_levels
@@ -74,7 +74,7 @@ class _Marks:
             for key in there:
                 told = bearer.annotation(key) or bearer.label(key)
                 if told:
-                    return plain(told)
+                    return text.plain(told)
         return ""
 
     def wrong(self, key: str, value: str, wanted: str) -> None:
@@ -97,7 +97,7 @@ def wishes_of(layout: Layout, pods: Sequence[PodObject], settings: ReadingSettin
         job_class=_class(marks),
         priority=_priority(pods),
         preemptible=_preemptible(marks, layout),
-        models=tuple(dict.fromkeys(filter(None, (name.strip() for name in marks.get(MODELS).split(","))))),
+        models=_models(marks),
         time_limit=_time_limit(marks, layout, pods),
         topology=topology if isinstance(topology, TopologyAsk) else ANYWHERE,
         remarks=tuple(marks.remarks),
@@ -139,6 +139,11 @@ def _class(marks: _Marks) -> JobClass:
     if told and told not in known:
         marks.wrong(CLASS, told, f"one of {', '.join(known)}")
     return known.get(told, JobClass.TRAINING)
+
+
+def _models(marks: _Marks) -> tuple[str, ...]:
+    named = (name.strip() for name in marks.get(MODELS).split(","))
+    return tuple(dict.fromkeys(text.named(name) for name in named if name))
 
 
 def _priority(pods: Sequence[PodObject]) -> int | None:
