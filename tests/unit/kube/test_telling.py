@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import gpuyard
 from gpuyard.brain.new_nodes import WaitingTold
 from gpuyard.kube.client import ApiReply
 from gpuyard.kube.objects import PodObject
@@ -158,3 +161,60 @@ def test_explaining_that_takes_long_is_asked_for_seldom(ears: Ears):
         ears.waits(Code.NOT_ENOUGH_GPUS, f"{index} are free")
         ears.after(3.0)
     assert 2 <= ears.asked <= 4  # a minute, one second each, twenty to rest
+
+
+ESCAPES = "\x1b[31mK \x1b]0;owned\x07" + "n" * 200_000 + "\u202e"
+
+
+def test_what_others_wrote_reaches_a_pod_without_a_terminals_orders_and_with_an_end(ears: Ears):
+    ears.teller.hindrance = lambda _name: f"it is not known that the {ESCAPES} would make the pod anew"
+    ears.waits(Code.OVER_QUOTA, "queue vision has 0 left")
+    (words,) = {words for _, _, words in ears.after(3.0)}
+    assert words.startswith("queue vision has 0 left; it cannot borrow, because it is not known that the ?[31mK ?]0;")
+    for told in (words, *ears.events):
+        assert told.isprintable()
+        assert len(told.encode()) <= 1000
+
+
+def test_a_note_is_no_longer_than_an_api_server_takes_in_any_script(ears: Ears):
+    ears.teller.hear([], {"d/gang/ours": Refusal(RefusalName.QUEUE_UNKNOWN, f"it names the queue {'文' * 5_000}")})
+    ears.after(3.0)
+    assert all(len(note.encode()) <= 1000 for note in ears.events)
+
+
+def test_a_long_sentence_that_the_scheduler_before_us_told_is_not_told_again(ears: Ears):
+    ears.teller.hear([], {"d/gang/ours": Refusal(RefusalName.QUEUE_UNKNOWN, ESCAPES)})
+    for name, reason, words in ears.after(3.0):
+        known: Any = ears.cache.pods.objects[f"d/{name}"]
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": words}
+        status = msgspec.convert({"phase": "Pending", "conditions": [condition]}, type(known.status))
+        ears.cache.pods.put(msgspec.structs.replace(known, status=status))
+        ears.teller.forget(name)
+    assert ears.after(3.0) == []
+
+
+SOURCE = Path(gpuyard.__file__).parent
+WRITING = (
+    *(SOURCE / "worlds" / "kubernetes").rglob("*.py"),
+    *(SOURCE / "agent" / "pods").rglob("*.py"),
+    SOURCE / "runtime" / "clustered" / "labelling.py",
+)
+
+
+def test_every_sentence_that_is_written_into_a_cluster_passes_the_same_door():
+    """Messages of conditions and notes of events are our own words whole, or they are made by `text.line`."""
+    found = [f"{path.name}:{node.lineno}" for path in WRITING for node in _sentences(path) if not _is_safe(node)]
+    assert len(WRITING) > 30
+    assert found == []
+
+
+def _sentences(path: Path) -> list[ast.expr]:
+    mappings = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Dict)]
+    pairs = [pair for each in mappings for pair in zip(each.keys, each.values, strict=True)]
+    return [value for key, value in pairs if isinstance(key, ast.Constant) and key.value in ("message", "note")]
+
+
+def _is_safe(node: ast.expr) -> bool:
+    if isinstance(node, ast.IfExp):
+        return _is_safe(node.body) and _is_safe(node.orelse)
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "text.line")

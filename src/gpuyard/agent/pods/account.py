@@ -18,12 +18,12 @@ from gpuyard.agent.pods import grants, holding
 from gpuyard.agent.pods.grants import Grant
 from gpuyard.agent.pods.holding import NotToldByKubelet, PodHolding
 from gpuyard.kube.gpu_grants import OTHER_GPUS, event_name, other_gpus
+from gpuyard.model.outside import text
 from gpuyard.model.outside.ports import Clock
 
 READ_S = 0.1
 """A kubelet takes pods one after the other, and waits for us."""
 ASK_S = 0.5
-NOTE_MAX = 1000
 CONTROLLER = "gpuyard.dev/agent"
 
 
@@ -135,5 +135,5 @@ def _event(account: PodAccount, grant: Grant, note: str) -> dict[str, Any]:
         "reason": OTHER_GPUS,
         "type": "Warning",
         "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": grant.uid},
-        "note": note[:NOTE_MAX],
+        "note": text.line(note),
     }

@@ -20,6 +20,7 @@ from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.definitions.gpu_nodes import GPU_NODES, GpuNodeObject
 from gpuyard.kube.reflector import ObjectKind, Reflector
 from gpuyard.model.errors import Refused
+from gpuyard.model.outside import text
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.runtime.clustered import node_marks
 from gpuyard.runtime.clustered.node_marks import CONDITION, JSON_PATCH, NODES_MANAGER, Taint
@@ -29,7 +30,6 @@ AGAIN_S = 300.0
 RETRY_S = 5.0
 LOOK_S = 1.0
 """So often it is looked whether something is wrong."""
-TOLD_MAX = 1000
 Document = dict[str, Any]
 
 
@@ -75,13 +75,13 @@ def condition_of(found: GpuNodeObject) -> dict[str, str]:
     ready = next((each for each in found.status.conditions if each.type == "Ready"), None)
     if ready is None or ready.status != "True":
         why = ready.message if ready is not None else "its agent has told nothing yet"
-        return {"type": CONDITION, "status": "Unknown", "reason": "Untold", "message": why[:TOLD_MAX]}
+        return {"type": CONDITION, "status": "Unknown", "reason": "Untold", "message": text.line(why)}
     unwell = [gpu for gpu in found.status.gpus if gpu.health != "healthy"]
     if not unwell:
         return {"type": CONDITION, "status": "True", "reason": "AllHealthy", "message": ""}
     told = "; ".join(f"{gpu.uuid} is {gpu.health}: {gpu.why}" for gpu in unwell)
     status = "Unknown" if all(gpu.health == "unknown" for gpu in unwell) else "False"
-    return {"type": CONDITION, "status": status, "reason": "GpusUnwell", "message": told[:TOLD_MAX]}
+    return {"type": CONDITION, "status": status, "reason": "GpusUnwell", "message": text.line(told)}
 
 
 def owned_by_others(node: Document) -> set[str]:

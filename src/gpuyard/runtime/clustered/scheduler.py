@@ -23,6 +23,7 @@ from gpuyard.kube.client import KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.model.actions import Plan, Reserve
 from gpuyard.model.errors import Denied, Refused
+from gpuyard.model.outside import text
 from gpuyard.model.outside.collector import collector_resting
 from gpuyard.model.outside.phrases import agreeing, listed
 from gpuyard.model.outside.ports import Clock, Dice
@@ -89,7 +90,7 @@ class ClusterScheduler:
         """What is wrong, in one sentence; nothing if all is well, as it is with one who stands by."""
         turns = "" if self.driver.standing_by else self.driver.trouble()
         aside = self.world.trouble_aside() or self.loop.left_out()
-        return self.world.trouble() or turns or self._apart() or self._unexplained or aside
+        return text.line(self.world.trouble() or turns or self._apart() or self._unexplained or aside)
 
     def _apart(self) -> str:
         names = sorted({*self.loop.set_apart, *self.world.observer.unread})

@@ -19,6 +19,7 @@ import msgspec
 from gpuyard.kube.client import JSON, MERGE, STRATEGIC, ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import BudgetObject, Metadata, PodObject, moment
 from gpuyard.kube.owners import JobObject
+from gpuyard.model.outside import text
 from gpuyard.model.outside.phrases import counted
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.kubernetes import budgets, kinds, pods
@@ -33,7 +34,6 @@ TRIES = 8
 PAUSE_S = 0.25
 EVICTING_S = 60.0
 """So long the Eviction API is asked again where it says that a budget allows nobody to go just now."""
-NOTE_MAX = 1000
 OVER = frozenset(("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"))
 
 
@@ -78,7 +78,7 @@ class Disruptor:
     async def suspend(self, found: Gathered, why: str) -> str:
         """Its owner makes no pods for now; the mark is written with it."""
         examples = {chair.group: chair.pod for chair in reversed(found.chairs)}
-        mark = kept_back.written(why, self._clock.now(), [examples[group] for group in sorted(examples)])
+        mark = kept_back.written(text.line(why), self._clock.now(), [examples[group] for group in sorted(examples)])
         owners: list[Metadata] = []
 
         def change(owner: Any) -> dict[str, Any] | str | None:
@@ -131,7 +131,7 @@ class Disruptor:
             "action": action,
             "reason": "Preempted" if action == "Suspending" else "Resized",
             "type": "Normal",
-            "note": note[:NOTE_MAX],
+            "note": text.line(note),
             "regarding": {**regarding, "namespace": owner.namespace, "uid": owner.uid},
         }
         path = f"/apis/events.k8s.io/v1/namespaces/{owner.namespace}/events"
@@ -166,7 +166,7 @@ class Disruptor:
             if isinstance(owner, JobObject):
                 ran = self._clock.now() - (moment(owner.status.start_time) or self._clock.now())
                 spec = {"activeDeadlineSeconds": max(1, int(min(owner.spec.active_deadline_seconds or ran, ran)))}
-            return {"metadata": {"annotations": {ENDED: why}}, "spec": spec}
+            return {"metadata": {"annotations": {ENDED: text.line(why)}}, "spec": spec}
 
         return await self._change(found.owner_kind, found.owner, change)
 
@@ -237,8 +237,13 @@ class Disruptor:
         """It bears the condition; again where somebody was faster, or where no answer came. Without a time of its own
         Kubernetes takes the condition for one of long ago and turns it off, and the Job counts a failure."""
         since = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": why}
-        target["lastTransitionTime"] = since
+        target = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": text.line(why),
+            "lastTransitionTime": since,
+        }
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [target]}}
         told = "no answer"
         for attempt in range(TRIES):

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gpuyard.kube.client import MERGE, ApiUnreachable, KubeClient
+from gpuyard.model.outside import text
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.queues import QUEUES, ClusterQueues, QueueObject
@@ -55,7 +56,7 @@ class QueueClerk:
 def condition(wrong: str) -> dict[str, str]:
     """What is to be said of a queue."""
     if wrong:
-        return {"type": READY, "status": "False", "reason": ASIDE, "message": wrong}
+        return {"type": READY, "status": "False", "reason": ASIDE, "message": text.line(wrong)}
     return {"type": READY, "status": "True", "reason": STANDS, "message": ""}
 
 

@@ -18,6 +18,7 @@ from gpuyard.kube.client import STRATEGIC, ApiUnreachable, KubeClient
 from gpuyard.kube.gpu_grants import event_name
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.actions import Waiting
+from gpuyard.model.outside import text
 from gpuyard.model.outside.ports import Clock
 from gpuyard.model.reasons import Code, Reason
 from gpuyard.model.snapshot import Snapshot
@@ -30,8 +31,6 @@ AFTER_S = 2.0
 PAUSE_S = 0.05
 """Between two writes: twenty a second."""
 SENT_KEPT = 1000
-NOTE_MAX = 1000
-"""Of an event; the API server takes 1,024 bytes."""
 UNSCHEDULABLE = "Unschedulable"
 """Autoscalers buy nodes for whoever is told this, so nobody is who would not start on them."""
 REWORD_S = 60.0
@@ -180,7 +179,7 @@ class ConditionTeller:
         known, at = self._knows(pod)
         if known is None or not known.says_the_same(message):
             return True
-        return known.text != message.text and self._clock.monotonic() - at >= REWORD_S
+        return text.line(known.text) != text.line(message.text) and self._clock.monotonic() - at >= REWORD_S
 
     def _knows(self, pod: PodObject) -> tuple[Message | None, float]:
         if pod.metadata.uid in self._sent:
@@ -212,12 +211,12 @@ class ConditionTeller:
             self.told += reply.ok
             self._sent[pod.metadata.uid] = message, self._clock.monotonic()
 
-    async def write_event(self, pod: PodObject, reason: str, text: str, once: bool = False) -> None:
+    async def write_event(self, pod: PodObject, reason: str, words: str, once: bool = False) -> None:
         """A warning about it, for people; `once`: not if it has been told this very thing already, by whomever."""
         metadata = pod.metadata
         stamp = _now(self._clock, "microseconds")
         told_at = f"{metadata.name[:200]}.{round(self._clock.now() * 1e9):x}"
-        name = event_name(metadata.name, metadata.uid, text) if once else told_at
+        name = event_name(metadata.name, metadata.uid, words) if once else told_at
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -228,7 +227,7 @@ class ConditionTeller:
             "action": "Scheduling",
             "reason": reason,
             "type": "Warning",
-            "note": text[:NOTE_MAX],
+            "note": text.line(words),
             "regarding": {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -265,7 +264,7 @@ def condition_of(reason: str, message: str, clock: Clock) -> dict[str, str]:
         "type": "PodScheduled",
         "status": "False",
         "reason": reason,
-        "message": message,
+        "message": text.line(message),
         "lastTransitionTime": _now(clock, "seconds"),
     }
 
