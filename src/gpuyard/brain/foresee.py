@@ -27,6 +27,7 @@ from gpuyard.brain.engine.picture.job_rows import JobRow, rank_in_queue
 from gpuyard.brain.engine.picture.memory import Memory
 from gpuyard.brain.engine.placing import gang
 from gpuyard.brain.engine.placing.fragmentation import follow_demand, measure
+from gpuyard.brain.engine.queueing import admission
 from gpuyard.brain.engine.reserving import reservations
 from gpuyard.brain.engine.settling import billing, evacuation, keeping_places, stories
 from gpuyard.brain.engine.sharing.amounts import GPUS
@@ -163,6 +164,7 @@ class Foresight:
         """Why each waiting job waits; jobs that are answered alike are asked once."""
         found = [explain.for_all(self._explainer.explain(next(iter(rows))), rows) for rows in self.alike()]
         self._told = {told.job: told for those in found for told in those}
+        self._told |= {row.name: self.explain(row) for row in self.fleet.rolls.outside.values() if _is_kept_out(row)}
         return [self._told[name] for name in sorted(self._told)]
 
     def alike(self) -> list[list[JobRow]]:
@@ -181,6 +183,8 @@ class Foresight:
 
     def explain(self, row: JobRow) -> Explanation:
         """Why one job waits."""
+        if row.job.foreign:
+            return Explanation(row.name, admission.held(row))
         return self._told.get(row.name) or self._explainer.explain(row)
 
     def keeping(self, row: JobRow) -> str:
@@ -307,8 +311,14 @@ def why(snapshot: Snapshot, job: str) -> Explanation | None:
     foresight = Foresight(snapshot)
     if job not in foresight.fleet.jobs:
         raise NotFound(f"there is no job {job}")
-    row = foresight.fleet.rolls.short.get(job)
-    return None if row is None else foresight.explain(row)
+    row = foresight.fleet.jobs[job]
+    waits = job in foresight.fleet.rolls.short or _is_kept_out(row)
+    return foresight.explain(row) if waits else None
+
+
+def _is_kept_out(row: JobRow) -> bool:
+    """Whether it waits in nobody's queue, because it is refused where it comes from."""
+    return row.job.foreign and row.job.on_hold and not row.held
 
 
 def alerts(snapshot: Snapshot) -> tuple[Alert, ...]:

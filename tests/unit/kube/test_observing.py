@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from gpuyard.brain.foresee import Foresight
+from gpuyard.files import parse_snapshot
+from gpuyard.files.reading.fleet import ONLY_QUEUE
+from gpuyard.files.writing import snapshot_document
 from gpuyard.kube.definitions.gpu_nodes import GpuNodeObject
 from gpuyard.kube.objects import BudgetObject, NodeObject, PodObject
 from gpuyard.kube.owners import JobObject, PodGroupObject
 from gpuyard.kube.storage import VolumeClaimObject, VolumeObject
 from gpuyard.model.events import BudgetsChanged, Event, JobGone, JobSeen, NodeSeen
-from gpuyard.model.job import Placement
+from gpuyard.model.job import Job, Placement
+from gpuyard.model.reasons import Code
 from gpuyard.model.resources import WHOLE
+from gpuyard.model.snapshot import Snapshot
 from gpuyard.worlds.kubernetes import nodes, pods
-from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS
+from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, QUEUE
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gathering.groups import VOLCANO
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
+from gpuyard.worlds.kubernetes.observing import refused
+from gpuyard.worlds.kubernetes.queues import QueueObject
 from tests.support.kube.fake_kubelet import FakeNode, condition, pod
 from tests.support.pretend import StillClock
 
@@ -654,3 +664,62 @@ def test_of_several_places_of_one_pod_each_that_is_another_is_told(seen: Seen):
     seen.cache.look_at_load("t0")
     [told] = [event for event in seen.told() if isinstance(event, JobSeen)]
     assert [place.gpus for place in told.job.placements] == [(0,), (1,), (0,)]
+
+
+# --- gangs that are refused, as people are shown them ----------------------------------------------
+
+
+def shown(seen: Seen) -> dict[str, Job]:
+    """Jobs as a snapshot of the whole has them, which can be read again."""
+    seen.told()
+    nodes = tuple(seen.observer.nodes.values())
+    queues = seen.observer.settled.queues or (ONLY_QUEUE,)
+    moment = Snapshot(0.0, nodes=nodes, queues=queues, jobs=tuple(seen.observer.jobs.values()))
+    moment = refused.shown(moment, seen.observer.refused_gangs(), seen.observer.settled.settings)
+    moment = replace(moment, topology=tuple(level for level, _ in DEFAULTS.levels))
+    assert parse_snapshot(json.dumps(snapshot_document(moment)), "s.yaml", 0.0) == moment
+    return {job.name: job for job in moment.jobs}
+
+
+def queue(seen: Seen, name: str, *namespaces: str) -> None:
+    document = {"metadata": {"name": name, "uid": name}, "spec": {"namespaces": list(namespaces)}}
+    seen.cache.queues.put(msgspec.convert(document, QueueObject))
+
+
+def test_a_gang_that_ran_before_there_were_queues_is_shown_once_as_running_and_in_nobody_elses_queue(seen: Seen):
+    for number in range(4):
+        seen.pod(f"train-{number}", notes={"gpuyard.dev/gang": "train"})
+    assert shown(seen)["default/gang/train"].queue == "default"
+    queue(seen, "research", "team-a")
+    queue(seen, "speech", "team-b")
+    (job,) = shown(seen).values()
+    assert (job.name, job.queue, job.foreign) == ("default/gang/train", "", True)
+    assert sorted(place.uid for place in job.placements) == [f"train-{number}" for number in range(4)]
+    assert [group.tasks for group in job.task_groups()] == [4]
+    assert job.held_for == (
+        "QueueUnknown: it names no queue, and the queue default does not exist; there is research, speech"
+    )
+
+
+def test_a_gang_of_which_some_wait_is_shown_with_those_who_wait_and_why(seen: Seen):
+    for number in range(2):
+        seen.pod(f"train-{number}", node="n0" if number else "", notes={"gpuyard.dev/gang": "train"})
+    queue(seen, "research", "team-a")
+    jobs = shown(seen)
+    assert sorted(jobs) == ["default/gang/train", "default/pod/train-1"]
+    waits = jobs["default/gang/train"]
+    assert (waits.queue, waits.on_hold, waits.task_groups()[0].tasks) == ("", True, 1)
+    told = Foresight(Snapshot(0.0, nodes=tuple(seen.observer.nodes.values()), jobs=(waits,))).explanations()
+    assert [each.reason.code for each in told] == [Code.HELD]
+    assert "it names no queue" in str(told[0].reason)
+
+
+def test_a_gang_that_is_refused_is_shown_in_the_queue_of_its_namespace(seen: Seen):
+    queue(seen, "anybodys")
+    queue(seen, "research", "team-a")
+    seen.pod("a", node="", namespace="team-a", notes={"gpuyard.dev/topology-required": "nowhere"})
+    seen.pod("b", node="", namespace="team-b", notes={"gpuyard.dev/topology-required": "nowhere", QUEUE: "anybodys"})
+    seen.pod("c", node="", namespace="team-b", notes={QUEUE: "research"})
+    assert {name: job.queue for name, job in shown(seen).items()} == {
+        "team-a/a": "research", "team-b/b": "anybodys", "team-b/c": "",
+    }  # fmt: skip

@@ -15,7 +15,7 @@ from gpuyard.kube.objects import PodObject, moment
 from gpuyard.model.job import MAIN, AffinityTerm, Bundle, Expression, Job, Placement, TaskGroup, one_group
 from gpuyard.model.outside import text
 from gpuyard.model.resources import Request
-from gpuyard.model.topology import TopologyAsk
+from gpuyard.model.topology import ANYWHERE, TopologyAsk
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking import company, readable
 from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, ReadingSettings
@@ -235,9 +235,33 @@ def _standing(pod: PodObject, request: Request, place: Placement, settings: Read
 
 
 def refused_job(name: str, gang: Sequence[PodObject], refusal: Refusal, queue: str) -> Job:
-    """A gang that cannot be had here, as people are shown it: held, and why. The brain is never asked about it."""
+    """A gang that cannot be had here, as people are shown it: held, and why; in no queue it is nobody's here. The brain
+    is never asked about it."""
     found = pods.task_of(gang[0]) if refusal.reason is not RefusalName.SET_APART else refusal
     group = replace(found if isinstance(found, TaskGroup) else TaskGroup(), tasks=len(gang), min=len(gang))
     made = min(map(pods.submitted, gang))
     user = gang[0].metadata.namespace
-    return held_back(Job(name, one_group(group), queue=queue, user=user, submitted=made), str(refusal))
+    job = Job(name, one_group(group), queue=queue, user=user, submitted=made, foreign=not queue)
+    return held_back(job, str(refusal))
+
+
+def left_together(name: str, left: Sequence[Job], refusal: Refusal) -> Job:
+    """All that pods of a refused gang hold, as people are shown it: it runs, in nobody's queue."""
+    kinds = {group: f"{MAIN}-{n}" if n else MAIN for n, group in enumerate(dict.fromkeys(map(_only_group, left)))}
+    seats = [(job.placements[0], kinds[_only_group(job)]) for job in left]
+    members = {kind: [place for place, other in seats if other == kind] for kind in kinds.values()}
+    groups = (replace(g, name=k, tasks=len(members[k]), min=len(members[k])) for g, k in kinds.items())
+    job = replace(
+        left[0],
+        name=name,
+        gang=_gang(tuple(groups), ANYWHERE),
+        user=name.partition("/")[0],
+        submitted=min(job.submitted for job in left),
+        started=min((job.started for job in left if job.started is not None), default=None),
+        placements=tuple(replace(p, group=k, task=n) for k, there in members.items() for n, p in enumerate(there)),
+    )
+    return held_back(job, str(refusal))
+
+
+def _only_group(job: Job) -> TaskGroup:
+    return job.task_groups()[0]

@@ -40,6 +40,7 @@ from gpuyard.worlds.kubernetes.keeping.alike import Alike
 from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.observing.covering import ToldBudgets
 from gpuyard.worlds.kubernetes.observing.holders import Holders
+from gpuyard.worlds.kubernetes.observing.refused import RefusedGang
 from gpuyard.worlds.kubernetes.observing.settled import Settled
 from gpuyard.worlds.kubernetes.observing.staleness import Staleness
 from gpuyard.worlds.kubernetes.storage import KnownStorage
@@ -331,6 +332,12 @@ class ClusterObserver:
             self._left[name] = {job.name for job in jobs}
         for job in jobs:
             yield from self._tell(job.name, job)
+
+    def refused_gangs(self) -> Iterator[RefusedGang]:
+        """All of them, with what their pods hold."""
+        for name, refusal in sorted(self.refused.items()):
+            left = [self.jobs[told] for told in sorted(self._left.get(name, ())) if told in self.jobs]
+            yield RefusedGang(name, refusal, self.cache.gang(name), left)
 
     def _gang_of_left(self, told: str) -> str:
         """The gang that the pod is in by now which was told by that name; "" if none of ours is."""

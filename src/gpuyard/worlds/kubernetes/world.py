@@ -28,7 +28,6 @@ from gpuyard.model.node import Pool
 from gpuyard.model.outside.ports import Clock, Dice
 from gpuyard.model.policy import PdbRule
 from gpuyard.model.snapshot import Snapshot
-from gpuyard.worlds.kubernetes import gangs
 from gpuyard.worlds.kubernetes.acting.bind import Binder
 from gpuyard.worlds.kubernetes.acting.device_watch import DeviceWatch
 from gpuyard.worlds.kubernetes.acting.disrupt import Disruptor
@@ -42,11 +41,11 @@ from gpuyard.worlds.kubernetes.acting.starting import Starter
 from gpuyard.worlds.kubernetes.acting.taking_back import TakerBack
 from gpuyard.worlds.kubernetes.acting.tell import ConditionTeller, Explain
 from gpuyard.worlds.kubernetes.asking.levels import levels_of
-from gpuyard.worlds.kubernetes.asking.marks import DEFAULTS, STAY, ReadingSettings
+from gpuyard.worlds.kubernetes.asking.marks import STAY, ReadingSettings
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.following import Following
 from gpuyard.worlds.kubernetes.observe import ClusterObserver
-from gpuyard.worlds.kubernetes.pods import is_over
+from gpuyard.worlds.kubernetes.observing import refused
 
 SLICE_S = 0.005
 """So long the loop translates at a time; then bindings and the lease have their turn."""
@@ -442,13 +441,4 @@ class KubernetesWorld:
         return self._ask(self._whole())
 
     async def _whole(self) -> Snapshot:
-        moment = self._moment()
-        parents = {queue.parent for queue in moment.queues}
-        leaves = [queue.name for queue in moment.queues if queue.name not in parents]
-        queue = DEFAULTS.default_queue if not leaves or DEFAULTS.default_queue in leaves else leaves[0]
-        refused = [
-            gangs.refused_job(name, pods, refusal, queue)
-            for name, refusal in sorted(self.observer.refused.items())
-            if (pods := [pod for pod in self.cache.gang(name) if not is_over(pod)])
-        ]
-        return replace(moment, jobs=(*moment.jobs, *refused))
+        return refused.shown(self._moment(), self.observer.refused_gangs(), self.observer.settled.settings)

@@ -14,14 +14,19 @@ from gpuyard.model.resources import as_gpus, gpu_words
 def refuses(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:
     """The reason why the job may not start now, before any place is looked for; None if it may."""
     if row.job.on_hold:
-        if row.job.held_for:
-            return Reason(Code.HELD, where=row.job.held_for, message=f"{row.name} is held back: {row.job.held_for}")
-        return Reason(Code.HELD, message=f"{row.name} is held back by its owner; `yard release {row.name}` lets it go")
+        return held(row)
     if _members_ended(row):
         if any(group.absent for group in row.groups):
             return Reason(Code.MEMBERS_ABSENT, message=f"{row.name} waits for members that do not exist yet")
         return Reason(Code.MEMBERS_ENDED, message=f"{row.name} lost members that ended; it waits for new ones")
     return over(draft, row, asked)
+
+
+def held(row: JobRow) -> Reason:
+    """Of a job that is held back."""
+    if row.job.held_for:
+        return Reason(Code.HELD, where=row.job.held_for, message=f"{row.name} is held back: {row.job.held_for}")
+    return Reason(Code.HELD, message=f"{row.name} is held back by its owner; `yard release {row.name}` lets it go")
 
 
 def over(draft: Draft, row: JobRow, asked: Amounts) -> Reason | None:

@@ -125,8 +125,8 @@ def _queue(marks: _Marks, layout: Layout, namespace: str, settings: ReadingSetti
         return Refusal(RefusalName.QUEUE_UNKNOWN, f"it names the queue {name[:SHOWN]}, and this cluster has no queues")
     if name not in settings.queues:
         there = ", ".join(sorted(settings.queues)[:8]) or "none that stands"
-        told = f"it names the queue {name[:SHOWN]}" if asked else f"it names no queue, and {name}, the default,"
-        return Refusal(RefusalName.QUEUE_UNKNOWN, f"{told} which does not exist; there is {there}")
+        told = f"it names the queue {name[:SHOWN]}, which" if asked else f"it names no queue, and the queue {name}"
+        return Refusal(RefusalName.QUEUE_UNKNOWN, f"{told} does not exist; there is {there}")
     allowed = settings.queues[name]
     if allowed and namespace not in allowed:
         return Refusal(RefusalName.QUEUE_FORBIDDEN, f"the queue {name} is not for the namespace {namespace}")
