@@ -59,7 +59,7 @@ class ApiReply:
         try:
             told = msgspec.json.decode(self.body, type=ApiStatus)
         except (msgspec.DecodeError, msgspec.ValidationError):
-            plain = " ".join(self.body[:BODY_TOLD].decode(errors="replace").split())
+            plain = " ".join(self.body[:BODY_TOLD].decode(errors="replace").split()).rstrip(".")
             return f"HTTP {self.status}{f': {shown(plain, SERVER_MAX)}' if plain else ''}"
         words = told.message or told.reason or f"HTTP {self.status}"
         return f"{words}; {NOBODY}" if self.status == 403 and _NOBODY_S.search(words) else words

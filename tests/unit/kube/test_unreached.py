@@ -134,7 +134,7 @@ def test_somebody_who_is_known_and_may_not_is_not_told_to_log_in_again():
 
 def test_what_is_no_api_server_is_told_at_once_and_in_its_own_words():
     told = check(web.Response(text="Client sent an HTTP request to an HTTPS server.\n", status=400))
-    assert "HTTP 400: Client sent an HTTP request to an HTTPS server." in told
+    assert "(HTTP 400: Client sent an HTTP request to an HTTPS server): see" in told
     assert "see `server` in kubectl config view --minify" in told
 
 
