@@ -1,8 +1,8 @@
 """Where Kubernetes lets a pod go, written plainly from its documentation: a second opinion to hold ours against.
 
 Over objects as the API has them, with nothing of ours in it. Node affinity and selector, taints, topology spread,
-inter-pod affinity and anti-affinity, symmetric, and where volumes that are bound can be reached. Of amounts only whether a
-node offers what is asked for at all; ports are no part of it.
+inter-pod affinity and anti-affinity, symmetric, and where volumes that are bound can be reached. Of amounts only
+whether a node offers what is asked for at all; ports are no part of it.
 """
 
 from __future__ import annotations
