@@ -19,6 +19,7 @@ from gpuyard.worlds.kubernetes import gangs, nodes, pods, queues
 from gpuyard.worlds.kubernetes.asking import marks
 from gpuyard.worlds.kubernetes.gathering import kept_back
 from gpuyard.worlds.kubernetes.gathering.controllers import is_suspended
+from gpuyard.worlds.kubernetes.gathering.holdings import Held
 from gpuyard.worlds.kubernetes.gathering.layouts import Seat
 from gpuyard.worlds.kubernetes.keeping import changes
 from gpuyard.worlds.kubernetes.keeping.alike import PlainPods
@@ -26,7 +27,6 @@ from gpuyard.worlds.kubernetes.keeping.assumptions import Assumptions
 from gpuyard.worlds.kubernetes.keeping.bags import Bags
 from gpuyard.worlds.kubernetes.keeping.known_owners import KnownOwners
 from gpuyard.worlds.kubernetes.keeping.objects import Objects
-from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.queues import QueueObject
 
 

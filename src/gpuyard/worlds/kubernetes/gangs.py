@@ -23,10 +23,10 @@ from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName, Rema
 from gpuyard.worlds.kubernetes.gathering import controllers, kept_back, members, naming
 from gpuyard.worlds.kubernetes.gathering.controllers import BY_OWNER, SINGLE
 from gpuyard.worlds.kubernetes.gathering.groups import KUEUE, MARKED, POD_GROUP
+from gpuyard.worlds.kubernetes.gathering.holdings import Held, parted
 from gpuyard.worlds.kubernetes.gathering.layouts import Layout, Owners, Parked, Rule, Seat, Way
 from gpuyard.worlds.kubernetes.gathering.members import Chair, Places, Seating, place_of
 from gpuyard.worlds.kubernetes.gathering.wishes import GangWishes, wishes_of
-from gpuyard.worlds.kubernetes.keeping.seats import Held, parted
 
 RULES: tuple[Rule, ...] = (MARKED, POD_GROUP, KUEUE, *BY_OWNER, SINGLE)
 """The table of gangs, row by row: the first that knows a pod has it."""

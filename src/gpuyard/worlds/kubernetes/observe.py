@@ -34,10 +34,10 @@ from gpuyard.worlds.kubernetes.asking.refusals import Refusal, RefusalName
 from gpuyard.worlds.kubernetes.avoiding import Avoidance
 from gpuyard.worlds.kubernetes.cache import Cache
 from gpuyard.worlds.kubernetes.gangs import Gathered
+from gpuyard.worlds.kubernetes.gathering.holdings import Held
 from gpuyard.worlds.kubernetes.gathering.members import place_of
 from gpuyard.worlds.kubernetes.gathering.promises import Promises
 from gpuyard.worlds.kubernetes.keeping.alike import Alike
-from gpuyard.worlds.kubernetes.keeping.seats import Held
 from gpuyard.worlds.kubernetes.observing.covering import ToldBudgets
 from gpuyard.worlds.kubernetes.observing.holders import Holders
 from gpuyard.worlds.kubernetes.observing.refused import RefusedGang

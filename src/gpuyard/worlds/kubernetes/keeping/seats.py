@@ -7,18 +7,15 @@ free, the oldest pod first. Pure and the same every time, so that a restarted sc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 
 from gpuyard.kube.objects import PodObject
 from gpuyard.model.node import Node
 from gpuyard.model.resources import WHOLE, Request
 from gpuyard.worlds.kubernetes import pods
 from gpuyard.worlds.kubernetes.asking.marks import GPUS
+from gpuyard.worlds.kubernetes.gathering.holdings import Held, parted, slices_held, together
 from gpuyard.worlds.kubernetes.gathering.layouts import number
 
-Held = tuple[tuple[int, ...], tuple[str, ...]]
-"""Device numbers, and for slices the profile of each: "" for what is none beside them. Who holds several parts has a
-number for each."""
 NO_DEVICES: Held = ((), ())
 
 
@@ -44,36 +41,7 @@ def seats_on(
         if not all(each.cpu_only for each in requests) and pod.metadata.uid not in known
     ]
     asking.sort(key=lambda each: (not each[2], pods.submitted(each[0]), each[0].metadata.key))
-    return {pod.metadata.uid: _together([free.take(each, told) for each in requests]) for pod, requests, told in asking}
-
-
-def parted(held: Held, requests: Sequence[Request]) -> list[tuple[Request, Held]]:
-    """Which of a pod's devices it has for which of its requests: slices are known by their profiles, and whole devices
-    come before parts."""
-    if len(requests) == 1:
-        return [(requests[0], held)]
-    sliced = [(index, profile) for index, profile in _one_by_one(held) if profile]
-    others = iter([index for index, profile in _one_by_one(held) if not profile])
-    return [
-        (each, _slices(sliced) if each.mig else (tuple(islice(others, pods.devices_wanted((each,)))), ()))
-        for each in requests
-    ]
-
-
-def _together(seats: Sequence[Held]) -> Held:
-    if len(seats) == 1:
-        return seats[0]
-    gpus, profiles = _slices([each for held in seats for each in _one_by_one(held)])
-    return gpus, profiles if any(profiles) else ()
-
-
-def _one_by_one(held: Held) -> list[tuple[int, str]]:
-    gpus, mig = held
-    return list(zip(gpus, mig or ("",) * len(gpus), strict=True))
-
-
-def _slices(one_by_one: Sequence[tuple[int, str]]) -> Held:
-    return tuple(index for index, _ in one_by_one), tuple(profile for _, profile in one_by_one)
+    return {pod.metadata.uid: together([free.take(each, told) for each in requests]) for pod, requests, told in asking}
 
 
 def _told(node: Node, pod: PodObject) -> tuple[int, ...]:
@@ -149,4 +117,4 @@ class _Free:
                 if index is not None:
                     self._slices[index].remove(profile)
                     taken.append((index, profile))
-        return _slices(sorted(taken))
+        return slices_held(sorted(taken))

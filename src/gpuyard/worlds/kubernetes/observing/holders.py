@@ -12,8 +12,9 @@ from gpuyard.worlds.kubernetes.asking.amounts import Needs
 from gpuyard.worlds.kubernetes.asking.marks import ReadingSettings
 from gpuyard.worlds.kubernetes.asking.volumes import Storage
 from gpuyard.worlds.kubernetes.cache import Cache
+from gpuyard.worlds.kubernetes.gathering.holdings import Held
 from gpuyard.worlds.kubernetes.keeping.alike import ByParts
-from gpuyard.worlds.kubernetes.keeping.seats import NO_DEVICES, Held, seats_on
+from gpuyard.worlds.kubernetes.keeping.seats import NO_DEVICES, seats_on
 from gpuyard.worlds.kubernetes.nodes import Holding
 
 
