@@ -12,8 +12,8 @@ node's GPUs are had."""
 
 
 def label_key(key: str) -> str:
-    """What the brain calls a label: one that is called as what is no label goes by a key that no label may have, as does
-    one without a name."""
+    """What the brain calls a label: one that is called as what is no label goes by a key that no label may have, as
+    does one without a name."""
     return f"labels:{key}" if key in (*MADE_LABELS, "") else key
 
 
