@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpuyard.cli.console import sources
+from gpuyard.cli.console.options import KUBE
 from gpuyard.kube.credentials import KubeAccess
-from gpuyard.model.errors import Refused
+from gpuyard.model.errors import NotFound, Refused
+from gpuyard.model.snapshot import Snapshot
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,8 @@ def test_a_token_of_a_cluster_is_not_sent_where_others_could_read_it(url: str, m
     with pytest.raises(Refused, match="is not sent to") as told:
         sources.cluster_snapshot(0.0)
     assert "secret" not in str(told.value)
+
+
+def test_a_job_that_is_not_on_the_cluster_is_looked_for_with_the_command_that_asks_the_cluster():
+    with pytest.raises(NotFound, match=r"^There is no job 'x' on the cluster\. `yard jobs --kube` lists them\.$"):
+        sources.job_named(Snapshot(0.0), "x", KUBE)

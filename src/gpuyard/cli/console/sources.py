@@ -59,8 +59,8 @@ def read(path: str, clock: Clock | None = None) -> ReadSnapshot:
     return ReadSnapshot(snapshot, (clock.monotonic() - begun) * 1000)
 
 
-def job_named(snapshot: Snapshot, name: str) -> Job:
-    """The job of that name; `NotFound` with the nearest one otherwise."""
+def job_named(snapshot: Snapshot, name: str, path: str = "") -> Job:
+    """The job of that name; `NotFound` with the nearest one otherwise. `path` is where the snapshot came from."""
     found = [job for job in snapshot.jobs if job.name == name]
     found = found or [job for job in snapshot.jobs if job.name.endswith(f"/{name}")]  # a cluster's, by its last name
     if len(found) == 1:
@@ -69,7 +69,8 @@ def job_named(snapshot: Snapshot, name: str) -> Job:
         named = ", ".join(job.name for job in found[:4])
         raise NotFound(f"There are {words.counted(len(found), 'job')} of the name '{name}': {named}.")
     hint = nearest(name, (job.name for job in snapshot.jobs))
-    raise NotFound(f"There is no job '{name}' in the snapshot.{hint or ' `yard jobs` lists them.'}")
+    place, flag = ("on the cluster", " --kube") if path == KUBE else ("in the snapshot", "")
+    raise NotFound(f"There is no job '{name}' {place}.{hint or f' `yard jobs{flag}` lists them.'}")
 
 
 def examples() -> list[Path]:

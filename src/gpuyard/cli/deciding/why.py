@@ -34,7 +34,7 @@ def why(job: str, path: str, form: str) -> None:
         live_why.write(job, form)
         return
     snapshot = sources.read(path).snapshot
-    write(snapshot, sources.job_named(snapshot, job), form)
+    write(snapshot, sources.job_named(snapshot, job, path), form)
 
 
 def write(snapshot: Snapshot, job: Job, form: str) -> None:
