@@ -65,6 +65,25 @@ class ApiReply:
         return f"{words}; {NOBODY}" if self.status == 403 and _NOBODY_S.search(words) else words
 
 
+class Forbidden:
+    """Kinds of writes that the server forbids us, each with its own words of the first time, until one is done."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, str] = {}
+
+    def heard(self, what: str, reply: ApiReply) -> None:
+        """The answer to one such write."""
+        if reply.ok:
+            self._words.pop(what, None)
+        elif reply.status == 403:
+            self._words.setdefault(what, f"{what} is forbidden to us: {reply.why()}")
+
+    @property
+    def trouble(self) -> str:
+        """The first of them; nothing if there is none."""
+        return next(iter(list(self._words.values())), "")
+
+
 class ApiRefused(GpuYardError):
     """The API server said no to something that we cannot do without."""
 

@@ -34,6 +34,7 @@ class Ears:
         self.conditions: list[tuple[str, str, str]] = []
         self.events: list[str] = []
         self.asked = 0
+        self.reply = ApiReply(200)
         self.answers: dict[str, WaitingTold] = {}
         self.member("m0")
         self.member("m1")
@@ -47,7 +48,7 @@ class Ears:
     async def patch(self, path: str, body: bytes, kind: str) -> ApiReply:
         (told,) = msgspec.json.decode(body)["status"]["conditions"]
         self.conditions.append((path.split("/")[-2], told["reason"], told["message"]))
-        return ApiReply(200)
+        return self.reply
 
     async def post(self, path: str, body: bytes) -> ApiReply:
         self.events.append(msgspec.json.decode(body)["note"])
@@ -218,3 +219,20 @@ def _is_safe(node: ast.expr) -> bool:
     if isinstance(node, ast.IfExp):
         return _is_safe(node.body) and _is_safe(node.orelse)
     return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and ast.unparse(node.func) == "text.line")
+
+
+def test_that_pods_cannot_be_told_is_trouble_until_they_can_and_one_sentence_for_all(ears: Ears):
+    def forbidden(pod: str) -> ApiReply:
+        return ApiReply(403, msgspec.json.encode({"kind": "Status", "message": f'pods "{pod}" is forbidden'}))
+
+    ears.reply = forbidden("m0")
+    ears.waits(Code.FRAGMENTED, "scattered")
+    ears.after(3.0)
+    first = ears.teller.forbidden.trouble
+    assert first == 'telling pods why they wait is forbidden to us: pods "m0" is forbidden'
+    ears.reply = forbidden("m1")
+    ears.after(600.0)
+    assert ears.teller.forbidden.trouble == first, "one line, and not one for each pod"
+    ears.reply = ApiReply(200)
+    ears.after(600.0)
+    assert ears.teller.forbidden.trouble == ""

@@ -21,6 +21,7 @@ from gpuyard.kube.client import ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.credentials import KubeAccess
 from gpuyard.kube.gpu_grants import OTHER_GPUS
 from gpuyard.kube.lease import Election
+from gpuyard.kube.replies import Forbidden
 from gpuyard.model.actions import Evict, Move, Plan, Start, Terminate
 from gpuyard.model.errors import Broken, GpuYardError, Refused
 from gpuyard.model.events import Event
@@ -118,6 +119,7 @@ class KubernetesWorld:
         self._wake = threading.Condition()
         self._news = False
         self._over = False
+        self.forbidden = Forbidden()
         self._look_at: float | None = 0.0
         self._turned_at = 0.0
         self._read_for: float | None = None
@@ -171,6 +173,7 @@ class KubernetesWorld:
         self.teller = ConditionTeller(self.client, self.cache, self._clock, self.settings.identity)
         self.teller.hindrance = self.observer.hindrance
         self.keeper = MemoryKeeper(self.client, self.settings.memory, self._clock)
+        self.binder.forbidden = self.teller.forbidden = self.forbidden
         self.starter.binder, self.starter.teller = self.binder, self.teller
         self.starter.preparer = VolumePreparer(
             self.client, self.cache, self.observer.storage, self._clock, self._may_act
@@ -293,7 +296,7 @@ class KubernetesWorld:
         """What is wrong beside that, and keeps nobody from being placed."""
         told = self.keeper.trouble or (self.election.trouble if self.settings.elects else "")
         faltered = "" if self._clock.monotonic() - self._faltered[1] > FALTERED_S else self._faltered[0]
-        return self.following.unread() or faltered or told
+        return self.forbidden.trouble or self.following.unread() or faltered or told
 
     # --- the right to act ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import msgspec
 
 from gpuyard.kube.client import LANES, ApiReply, ApiUnreachable, KubeClient
 from gpuyard.kube.objects import PodObject
+from gpuyard.kube.replies import Forbidden
 from gpuyard.model.job import Placement
 from gpuyard.model.outside.ports import Clock
 from gpuyard.worlds.kubernetes.asking.marks import GPUS, JOB, TASK
@@ -88,6 +89,7 @@ class Binder:
         self.sent = 0
         self.in_flight = 0
         """Sent or waiting to be."""
+        self.forbidden = Forbidden()
         self._client = client
         self._clock = clock
         self._leads = leads
@@ -154,9 +156,11 @@ class Binder:
     async def _post(self, binding: Binding) -> ApiReply | None:
         """None where no answer came: it may have happened."""
         try:
-            return await self._client.post(f"{binding.path}/binding", binding.body(), CALL_S)
+            reply = await self._client.post(f"{binding.path}/binding", binding.body(), CALL_S)
         except ApiUnreachable:
             return None
+        self.forbidden.heard("binding pods", reply)
+        return reply
 
     async def _where(self, binding: Binding) -> str | None:
         """The node that the pod is bound to; "" if to none, None if it is gone, is another one by now, or is going."""

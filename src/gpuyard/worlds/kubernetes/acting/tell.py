@@ -17,6 +17,7 @@ import msgspec
 from gpuyard.kube.client import STRATEGIC, ApiUnreachable, KubeClient
 from gpuyard.kube.gpu_grants import event_name
 from gpuyard.kube.objects import PodObject
+from gpuyard.kube.replies import Forbidden
 from gpuyard.model.actions import Waiting
 from gpuyard.model.outside import text
 from gpuyard.model.outside.ports import Clock
@@ -105,6 +106,7 @@ class ConditionTeller:
         """By uid, and when, as long as the pod waits."""
         self._events: dict[str, Message] = {}
         """What was last told of each gang as a whole."""
+        self.forbidden = Forbidden()
 
     def hear(self, waiting: Sequence[Waiting], refused: Mapping[str, Refusal]) -> None:
         """Who waits after the last plan; and who was never asked about."""
@@ -207,6 +209,7 @@ class ConditionTeller:
         condition = condition_of(message.reason, message.text, self._clock)
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         reply = await self._client.patch(f"{_path(pod)}/status", msgspec.json.encode(body), STRATEGIC)
+        self.forbidden.heard("telling pods why they wait", reply)
         if reply.ok or reply.status in (404, 409):
             self.told += reply.ok
             self._sent[pod.metadata.uid] = message, self._clock.monotonic()
@@ -237,7 +240,7 @@ class ConditionTeller:
             },
         }
         path = f"/apis/events.k8s.io/v1/namespaces/{metadata.namespace}/events"
-        await self._client.post(path, msgspec.json.encode(body))
+        self.forbidden.heard("writing events", await self._client.post(path, msgspec.json.encode(body)))
 
     def forget(self, uid: str) -> None:
         """It waits no longer, or is no more."""
