@@ -277,6 +277,9 @@ def _left_to_it(draft: Draft, row: JobRow, view: NodesView) -> str:
             if fit < tasks
             else ""
         )
+    if (view.uncut[left] > 0).any():  # there is room, and others keep it off
+        others = neighbours.words(draft.fleet, row)
+        return f"; where it may run, it is kept off by {others}" if others else ""
     columns = draft.fleet.columns
     if not (resources.cpu_only or view.gpu_room[left].any()):
         free = np.where(left, columns.idle if resources.shared else columns.whole * WHOLE, -1)

@@ -90,6 +90,7 @@ class Settling:
         self.rights = rights
         self.goal = goal
         self._stoppable: set[Unit] = set()
+        self._taken: tuple[Held, ...] = ()
 
     def settle(self, gone: list[Unit], thorough: bool = False) -> RoomMade | None:
         """Place the claimant, let back who can stay, move who fits elsewhere; None if a rule is broken. Where it is
@@ -102,7 +103,7 @@ class Settling:
             placed = self.goal.place(self.draft, self.row)
         if not placed:
             return None
-        taken = tuple(self.row.held[held:])
+        taken = self._taken = tuple(self.row.held[held:])
         if not self.rights.moves_too or len(gone) == 1 or all(map(self._finds_no_room, gone)):
             return self._judged(taken, self._stay_first(gone))  # who looks first makes no difference
         return self._best_of(taken, gone, thorough)
@@ -110,8 +111,20 @@ class Settling:
     def _judged(self, taken: tuple[Held, ...], found: tuple[list[Unit], list[Unit]]) -> RoomMade | None:
         moved, stopped = found
         outcome = RoomMade(tuple(moved), tuple(stopped), taken)
-        kept = self._budgets_kept([*moved, *stopped]) and self.rights.accepts(outcome)
+        kept = self._budgets_kept([*moved, *stopped]) and self.rights.accepts(outcome) and self._lies_evenly()
         return outcome if kept and not self._in_circle(moved, taken) else None
+
+    def _lies_evenly(self) -> bool:
+        """Whether the claimant is as even among the others as it wishes, as they stand by now: some of them were away
+        when it was placed."""
+        if not any(request.even for request in self.row.requests):
+            return True
+        return all(map(self._would_go_there_again, self._taken))
+
+    def _would_go_there_again(self, held: Held) -> bool:
+        with self.draft.trial():
+            self.draft.tx.lift(self.row, held)
+            return neighbours.welcome(self.draft.fleet, self.row, held)
 
     def _in_circle(self, moved: list[Unit], taken: tuple[Held, ...]) -> bool:
         """Whether those moved, and those whom this plan has moved before, wait for each other to leave (rule 26)."""
@@ -224,6 +237,8 @@ class Settling:
                 self.draft.tx.put(unit.row, held)
             if not topology.unbroken(fleet.columns, unit.row):
                 return False  # its minimum has moved to another domain
+            if not self._lies_evenly():
+                return False
             trial.keep()
         return True
 
