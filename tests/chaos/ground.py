@@ -134,7 +134,7 @@ class Plane:
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.lives():
-            os.kill(self.process.pid, number)
+            self.process.send_signal(number)  # a kill that was to come a moment later may have come
             self.stopped = number == signal.SIGSTOP
 
     def close(self) -> bool:
